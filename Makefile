@@ -1,0 +1,64 @@
+.DEFAULT_GOAL := help
+VENV ?= .venv
+BIN := $(VENV)/bin
+export VENV
+
+.PHONY: help setup demo test check lint protos lock bench up down fmt sim chaos soak compose-test clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Create the virtual environment from the lock file (done by all others when needed)
+	@scripts/setup.sh
+
+demo: setup ## Start a cluster, kill its leaders under load, show that nothing is lost
+	@$(BIN)/nextgen demo $(ARGS)
+
+up: setup ## Start a cluster on this machine; ARGS="--minimal" for one process of each kind
+	@$(BIN)/nextgen up $(ARGS)
+
+down: setup ## Stop the cluster that `make up` started
+	@$(BIN)/nextgen down $(ARGS)
+
+test: setup ## All tests but those that take minutes, a container engine or a JVM; ARGS for pytest
+	$(BIN)/pytest -m "not containers and not chaos and not slow and not spark" $(ARGS)
+
+check: setup lint ## Formatting, lint, types, import directions, sizes and names, stubs not stale
+	$(BIN)/pytest --quiet tests/unit/test_tidy.py
+	scripts/stubs.sh --check
+
+lint: setup ## Formatting, lint, types and import directions only
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup ## Format the code and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+protos: setup ## Generate the stubs from the .proto files
+	scripts/stubs.sh
+
+lock: setup ## Write the lock files from pyproject.toml; ARGS="--upgrade" for the newest versions
+	scripts/lock.sh $(ARGS)
+
+bench: setup ## Run the benchmarks, or the one named: BENCH=name
+	@for script in benchmarks/$(or $(BENCH),[a-z]*).py; do \
+	  echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" $(ARGS) || exit 1; done
+
+sim: setup ## Seeded simulations of whole clusters; SEED=n repeats one run
+	$(BIN)/pytest tests/simulation $(if $(SEED),--seed=$(SEED)) $(ARGS)
+
+chaos: setup ## Kill processes under load and compare what was acknowledged with what is there
+	$(BIN)/pytest -m "chaos and not slow" $(ARGS)
+
+soak: setup ## The tests that take minutes to hours
+	$(BIN)/pytest -m "slow and not containers" --timeout=0 $(ARGS)
+
+compose-test: setup ## Build the image, run the cluster as containers, kill one (needs an engine)
+	$(BIN)/pytest -m containers --timeout=1800 $(ARGS)
+
+clean: ## Remove what tools left behind; the virtual environment stays
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

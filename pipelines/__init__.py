@@ -1,0 +1,1 @@
+"""PySpark jobs over the exported event log, one folder each."""

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Writes requirements.lock and requirements-dev.lock from the ranges in pyproject.toml, keeping
+# what is locked where that still fits (--upgrade takes the newest). No index, host or path of the
+# machine that runs it gets into the files.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+compile() {
+  "${VENV:-.venv}/bin/python" -m piptools compile --quiet --generate-hashes --allow-unsafe \
+    --strip-extras --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+    --no-emit-trusted-host --no-emit-options "$@" pyproject.toml
+}
+
+compile --output-file requirements.lock "$@"
+# The second file repeats the versions of the first, so that what is tested is what is shipped.
+compile --extra dev --constraint requirements.lock --output-file requirements-dev.lock "$@"

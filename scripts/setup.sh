@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Makes the virtual environment and installs exactly what the lock file says. Does nothing when
+# that has been done for this lock already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=${VENV:-.venv}
+lock=requirements-dev.lock
+stamp=$venv/.installed-$(cat "$lock" pyproject.toml | sha256sum | cut --characters=1-16)
+
+if [[ -e $stamp ]] && "$venv/bin/python" -c '' 2>/dev/null; then
+  exit 0
+fi
+
+find_python() {
+  local candidate
+  for candidate in python3.11 python3.12 python3; do
+    # Asked to run, not only looked for: a version switcher's shim may stand for nothing.
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+apt_install() {
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: $1 is missing: install it with the package manager of this system" >&2
+    exit 1
+  fi
+  if [[ $(id --user) -ne 0 ]]; then
+    echo "setup: $1 is missing: run  sudo apt-get install --yes $2" >&2
+    exit 1
+  fi
+  echo "setup: installing $2 with apt-get" >&2
+  apt-get update --quiet --quiet
+  # shellcheck disable=SC2086  # Several packages, on purpose.
+  DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet $2 >/dev/null
+}
+
+python=$(find_python) || {
+  apt_install "Python 3.11 or newer" "python3 python3-venv"
+  python=$(find_python) || {
+    echo "setup: this system's python3 is older than 3.11: install Python 3.11 or newer" >&2
+    exit 1
+  }
+}
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+  version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+  apt_install "the venv module of $version" "python3-venv $version-venv"
+fi
+
+echo "setup: $("$python" --version), installing the locked dependencies into $venv" >&2
+if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
+  "$python" -m venv --clear "$venv"
+fi
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+"$venv/bin/python" -m pip install --quiet --use-pep517 --require-hashes --requirement "$lock"
+"$venv/bin/python" -m pip install --quiet --quiet --no-deps --no-build-isolation --editable .
+rm --force "$venv"/.installed-*
+touch "$stamp"

@@ -1,0 +1,36 @@
+"""What holds for every test: markers by folder, seeds, and Hypothesis without a stopwatch."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+MARKED_FOLDERS = ("integration", "chaos", "simulation")
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile(
+    "here", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("here")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="seed of simulations: repeats one run")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of a simulation; what is printed is shown when it fails."""
+    given: int | None = request.config.getoption("--seed")
+    chosen = random.SystemRandom().getrandbits(32) if given is None else given
+    print(f"repeat with: make sim SEED={chosen}")  # noqa: T201  # Shown with a failure only.
+    return chosen
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in MARKED_FOLDERS:
+            item.add_marker(folder)

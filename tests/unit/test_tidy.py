@@ -1,0 +1,117 @@
+"""Rules about the code itself that no off-the-shelf linter checks."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("nextgen", "shards", "cluster_manager", "discovery", "brokers", "pipelines")
+ALSO_READ = ("benchmarks", "tests", "deploy", "scripts")
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
+BANNED_STEMS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager"}
+GENERATED = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
+
+# In pieces, so that this file does not contain what it looks for.
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+THIS_MACHINE = re.compile(
+    r"(?<![\w.$}])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me/[a-z]|opt/wh" + r"eels|Us" + r"ers)(?:/|\b)"
+)
+
+
+def python_files(*folders: str) -> list[Path]:
+    found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+    return [path for path in found if not path.name.endswith(GENERATED)]
+
+
+def project_files() -> list[Path]:
+    """Every text that is, or is about to be, in the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file() and path != Path(__file__)]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+SOURCES = python_files(*PACKAGES)
+ALL_CODE = python_files(*PACKAGES, *ALSO_READ)
+
+
+def test_there_is_code_to_look_at() -> None:
+    assert len(SOURCES) > 20
+    assert len(project_files()) > 50
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_no_file_or_function_is_too_long(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= FILE_LINES_MAX, "split this file"
+
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, f"{node.name} is {lines} lines long"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_every_module_says_what_it_holds(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert not tree.body or ast.get_docstring(tree), "the module has no docstring"
+
+
+def test_no_grab_bag_modules() -> None:
+    assert [name_of(path) for path in ALL_CODE if path.stem in BANNED_STEMS] == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    assert _lines_with(UNFINISHED, ALL_CODE) == []
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    assert _lines_with(THIS_MACHINE, project_files()) == []
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_names_exact_versions_and_hashes_and_no_host(lock: str) -> None:
+    lines = (ROOT / lock).read_text().splitlines()
+    allowed = re.compile(r"[a-z0-9-]+==[\w.]+ \\|    --hash=sha256:[0-9a-f]{64}( \\)?|#[^/:]*:?|")
+
+    assert [line for line in lines if not allowed.fullmatch(line)] == []
+    assert sum(" --hash" in line for line in lines) > sum("==" in line for line in lines)
+
+
+def test_what_is_shipped_is_what_is_tested() -> None:
+    shipped, tested = (_pins(lock) for lock in ("requirements.lock", "requirements-dev.lock"))
+
+    assert shipped <= tested
+
+
+def _pins(lock: str) -> set[str]:
+    return set(re.findall(r"^[a-z0-9-]+==[\w.]+", (ROOT / lock).read_text(), re.MULTILINE))
+
+
+def _lines_with(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
+    found = []
+    for path in paths:
+        try:
+            lines = path.read_text().splitlines()
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{name_of(path)}:{number}: {line.strip()}"
+            for number, line in enumerate(lines, start=1)
+            if pattern.search(line)
+        ]
+    return found
