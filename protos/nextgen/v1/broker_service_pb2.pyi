@@ -1,0 +1,202 @@
+from protos.nextgen.v1 import errors_pb2 as _errors_pb2
+from protos.nextgen.v1 import events_pb2 as _events_pb2
+from protos.nextgen.v1 import inventory_pb2 as _inventory_pb2
+from protos.nextgen.v1 import shard_service_pb2 as _shard_service_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class BrokerMessage(_message.Message):
+    __slots__ = ("hello", "heartbeat", "sync", "goodbye")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    SYNC_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    hello: BrokerHello
+    heartbeat: BrokerHeartbeat
+    sync: SyncPosition
+    goodbye: BrokerGoodbye
+    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ...) -> None: ...
+
+class BrokerHello(_message.Message):
+    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    broker_id: str
+    session_id: str
+    last_sequence: int
+    endpoints: _events_pb2.BrokerEndpoints
+    capacity_units: int
+    zone: str
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
+
+class BrokerHeartbeat(_message.Message):
+    __slots__ = ("sent_at_ms", "load")
+    SENT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    sent_at_ms: int
+    load: LoadReport
+    def __init__(self, sent_at_ms: _Optional[int] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ...) -> None: ...
+
+class LoadReport(_message.Message):
+    __slots__ = ("topics", "cpu_fraction", "memory_bytes", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "connections")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    CPU_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    topics: int
+    cpu_fraction: float
+    memory_bytes: int
+    messages_in_per_second: float
+    messages_out_per_second: float
+    bytes_in_per_second: float
+    bytes_out_per_second: float
+    connections: int
+    def __init__(self, topics: _Optional[int] = ..., cpu_fraction: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., connections: _Optional[int] = ...) -> None: ...
+
+class SyncPosition(_message.Message):
+    __slots__ = ("sequence",)
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+
+class BrokerGoodbye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ManagerMessage(_message.Message):
+    __slots__ = ("established", "error", "deliveries", "heartbeat_ack")
+    ESTABLISHED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_ACK_FIELD_NUMBER: _ClassVar[int]
+    established: SessionEstablished
+    error: _errors_pb2.ErrorDetail
+    deliveries: Deliveries
+    heartbeat_ack: HeartbeatAck
+    def __init__(self, established: _Optional[_Union[SessionEstablished, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ...) -> None: ...
+
+class SessionEstablished(_message.Message):
+    __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    epoch: int
+    resumed: bool
+    session_ttl_ms: int
+    heartbeat_ms: int
+    next_sequence: int
+    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ...) -> None: ...
+
+class HeartbeatAck(_message.Message):
+    __slots__ = ("sent_at_ms",)
+    SENT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    sent_at_ms: int
+    def __init__(self, sent_at_ms: _Optional[int] = ...) -> None: ...
+
+class Deliveries(_message.Message):
+    __slots__ = ("deliveries",)
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("sequence", "tenant", "namespace", "assign", "release")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    ASSIGN_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    tenant: _inventory_pb2.Tenant
+    namespace: _inventory_pb2.Namespace
+    assign: _shard_service_pb2.TopicAssignment
+    release: _shard_service_pb2.TopicRelease
+    def __init__(self, sequence: _Optional[int] = ..., tenant: _Optional[_Union[_inventory_pb2.Tenant, _Mapping]] = ..., namespace: _Optional[_Union[_inventory_pb2.Namespace, _Mapping]] = ..., assign: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., release: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ...) -> None: ...
+
+class ServesRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ServesResponse(_message.Message):
+    __slots__ = ("answers", "broker_id", "session_id")
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[Serving]
+    broker_id: str
+    session_id: str
+    def __init__(self, answers: _Optional[_Iterable[_Union[Serving, _Mapping]]] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
+
+class Serving(_message.Message):
+    __slots__ = ("topic", "serves", "epoch", "topic_id", "new_broker_id", "new_epoch", "has_metadata", "new_broker_grpc")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SERVES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HAS_METADATA_FIELD_NUMBER: _ClassVar[int]
+    NEW_BROKER_GRPC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    serves: bool
+    epoch: int
+    topic_id: str
+    new_broker_id: str
+    new_epoch: int
+    has_metadata: bool
+    new_broker_grpc: str
+    def __init__(self, topic: _Optional[str] = ..., serves: _Optional[bool] = ..., epoch: _Optional[int] = ..., topic_id: _Optional[str] = ..., new_broker_id: _Optional[str] = ..., new_epoch: _Optional[int] = ..., has_metadata: _Optional[bool] = ..., new_broker_grpc: _Optional[str] = ...) -> None: ...
+
+class GetBrokerStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BrokerStatus(_message.Message):
+    __slots__ = ("broker_id", "session_id", "epoch", "applied_sequence", "topics", "namespaces", "tenants", "capacity_units", "counters")
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    epoch: int
+    applied_sequence: int
+    topics: int
+    namespaces: int
+    tenants: int
+    capacity_units: int
+    counters: _containers.ScalarMap[str, int]
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., applied_sequence: _Optional[int] = ..., topics: _Optional[int] = ..., namespaces: _Optional[int] = ..., tenants: _Optional[int] = ..., capacity_units: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -1,0 +1,175 @@
+from protos.nextgen.v1 import errors_pb2 as _errors_pb2
+from protos.nextgen.v1 import events_pb2 as _events_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class NodeMessage(_message.Message):
+    __slots__ = ("hello", "leader", "broker", "heartbeat")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    leader: LeaderReport
+    broker: BrokerReport
+    heartbeat: NodeHeartbeat
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("cluster_id", "node_id", "kind", "grpc", "raft_host", "raft_port", "http", "shard_map_version")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    RAFT_HOST_FIELD_NUMBER: _ClassVar[int]
+    RAFT_PORT_FIELD_NUMBER: _ClassVar[int]
+    HTTP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    node_id: str
+    kind: str
+    grpc: str
+    raft_host: str
+    raft_port: int
+    http: str
+    shard_map_version: int
+    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
+class LeaderReport(_message.Message):
+    __slots__ = ("shard_id", "term", "node_id", "grpc")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    term: int
+    node_id: str
+    grpc: str
+    def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., node_id: _Optional[str] = ..., grpc: _Optional[str] = ...) -> None: ...
+
+class BrokerReport(_message.Message):
+    __slots__ = ("broker",)
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    broker: _events_pb2.BrokerRecorded
+    def __init__(self, broker: _Optional[_Union[_events_pb2.BrokerRecorded, _Mapping]] = ...) -> None: ...
+
+class NodeHeartbeat(_message.Message):
+    __slots__ = ("sequence",)
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+
+class ClusterUpdate(_message.Message):
+    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence")
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    TRANSFERS_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    full: bool
+    error: _errors_pb2.ErrorDetail
+    shard_map: _events_pb2.ShardMapChanged
+    leaders: _containers.RepeatedCompositeFieldContainer[LeaderReport]
+    brokers: _containers.RepeatedCompositeFieldContainer[_events_pb2.BrokerRecorded]
+    nodes: _containers.RepeatedCompositeFieldContainer[_events_pb2.NodeRegistered]
+    transfers: _containers.RepeatedCompositeFieldContainer[LeadershipTransfer]
+    manager_endpoints: _containers.RepeatedScalarFieldContainer[str]
+    heartbeat_sequence: int
+    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ...) -> None: ...
+
+class LeadershipTransfer(_message.Message):
+    __slots__ = ("shard_id", "target")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    target: str
+    def __init__(self, shard_id: _Optional[int] = ..., target: _Optional[str] = ...) -> None: ...
+
+class LeaseCapacityRequest(_message.Message):
+    __slots__ = ("shard_id", "term", "uses", "units_wanted")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    UNITS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    term: int
+    uses: _containers.RepeatedCompositeFieldContainer[LeaseUse]
+    units_wanted: int
+    def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., uses: _Optional[_Iterable[_Union[LeaseUse, _Mapping]]] = ..., units_wanted: _Optional[int] = ...) -> None: ...
+
+class LeaseUse(_message.Message):
+    __slots__ = ("broker_id", "session_id", "units_used")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_USED_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    units_used: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units_used: _Optional[int] = ...) -> None: ...
+
+class CapacityLease(_message.Message):
+    __slots__ = ("broker_id", "session_id", "units", "ttl_ms")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    units: int
+    ttl_ms: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+
+class LeaseCapacityResponse(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[CapacityLease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[CapacityLease, _Mapping]]] = ...) -> None: ...
+
+class GetClusterStateRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetManagerStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReplicaStatus(_message.Message):
+    __slots__ = ("group_id", "node_id", "role", "term", "leader_id", "last_index", "commit_index", "commit_position", "applied_index", "applied_position", "first_position", "view_lag_ms", "journal_bytes", "elections")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_POSITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    VIEW_LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ELECTIONS_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    node_id: str
+    role: str
+    term: int
+    leader_id: str
+    last_index: int
+    commit_index: int
+    commit_position: int
+    applied_index: int
+    applied_position: int
+    first_position: int
+    view_lag_ms: float
+    journal_bytes: int
+    elections: int
+    def __init__(self, group_id: _Optional[int] = ..., node_id: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_id: _Optional[str] = ..., last_index: _Optional[int] = ..., commit_index: _Optional[int] = ..., commit_position: _Optional[int] = ..., applied_index: _Optional[int] = ..., applied_position: _Optional[int] = ..., first_position: _Optional[int] = ..., view_lag_ms: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., elections: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,221 @@
+from protos.nextgen.v1 import cluster_service_pb2 as _cluster_service_pb2
+from protos.nextgen.v1 import errors_pb2 as _errors_pb2
+from protos.nextgen.v1 import events_pb2 as _events_pb2
+from protos.nextgen.v1 import inventory_pb2 as _inventory_pb2
+from protos.nextgen.v1 import shard_service_pb2 as _shard_service_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LookupRequest(_message.Message):
+    __slots__ = ("request_id", "topics", "trace_id")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    trace_id: str
+    def __init__(self, request_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., trace_id: _Optional[str] = ...) -> None: ...
+
+class LookupResponse(_message.Message):
+    __slots__ = ("answers", "request_id", "error", "shard_map_version")
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.LookupAnswer]
+    request_id: int
+    error: _errors_pb2.ErrorDetail
+    shard_map_version: int
+    def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ..., request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
+class WriteResponse(_message.Message):
+    __slots__ = ("id", "version", "shard_id", "position", "shard_map_version")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    shard_id: int
+    position: int
+    shard_map_version: int
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
+class CreateTenantRequest(_message.Message):
+    __slots__ = ("command_id", "name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CreateNamespaceRequest(_message.Message):
+    __slots__ = ("command_id", "name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SetPropertiesRequest(_message.Message):
+    __slots__ = ("command_id", "name", "properties", "expected_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    expected_version: int
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteRequest(_message.Message):
+    __slots__ = ("command_id", "name")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+
+class CreateTopicsRequest(_message.Message):
+    __slots__ = ("command_id", "topics")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    topics: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.TopicSpec]
+    def __init__(self, command_id: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[_shard_service_pb2.TopicSpec, _Mapping]]] = ...) -> None: ...
+
+class CreateTopicsResponse(_message.Message):
+    __slots__ = ("topics", "positions", "shard_map_version")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.TopicOutcome]
+    positions: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    shard_map_version: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[_shard_service_pb2.TopicOutcome, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
+class ShardPosition(_message.Message):
+    __slots__ = ("shard_id", "position")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    position: int
+    def __init__(self, shard_id: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class GetObjectRequest(_message.Message):
+    __slots__ = ("name", "min_position")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MIN_POSITION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    min_position: int
+    def __init__(self, name: _Optional[str] = ..., min_position: _Optional[int] = ...) -> None: ...
+
+class GetObjectResponse(_message.Message):
+    __slots__ = ("item", "shard_id", "position")
+    ITEM_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    item: _inventory_pb2.Item
+    shard_id: int
+    position: int
+    def __init__(self, item: _Optional[_Union[_inventory_pb2.Item, _Mapping]] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ListObjectsRequest(_message.Message):
+    __slots__ = ("parent", "page_token", "page_size", "domain")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_token: str
+    page_size: int
+    domain: str
+    def __init__(self, parent: _Optional[str] = ..., page_token: _Optional[str] = ..., page_size: _Optional[int] = ..., domain: _Optional[str] = ...) -> None: ...
+
+class ListObjectsResponse(_message.Message):
+    __slots__ = ("items", "next_page_token")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
+    next_page_token: str
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class MoveTopicsRequest(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.TopicMove]
+    def __init__(self, moves: _Optional[_Iterable[_Union[_shard_service_pb2.TopicMove, _Mapping]]] = ...) -> None: ...
+
+class MoveTopicsResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.LookupAnswer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ...) -> None: ...
+
+class GetClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetCountersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetCountersResponse(_message.Message):
+    __slots__ = ("counters",)
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    counters: _containers.ScalarMap[str, int]
+    def __init__(self, counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("prefix",)
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    def __init__(self, prefix: _Optional[str] = ..., **kwargs) -> None: ...
+
+class WatchUpdate(_message.Message):
+    __slots__ = ("events", "positions")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]
+    positions: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    def __init__(self, events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ...) -> None: ...

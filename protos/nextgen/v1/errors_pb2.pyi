@@ -1,0 +1,25 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("reason", "message", "indefinite", "leader_hint", "shard_map_version", "rejection_code", "retry_after_ms", "group_id")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    INDEFINITE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    indefinite: bool
+    leader_hint: str
+    shard_map_version: int
+    rejection_code: str
+    retry_after_ms: int
+    group_id: int
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., indefinite: _Optional[bool] = ..., leader_hint: _Optional[str] = ..., shard_map_version: _Optional[int] = ..., rejection_code: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., group_id: _Optional[int] = ...) -> None: ...

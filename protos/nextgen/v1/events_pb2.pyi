@@ -1,0 +1,461 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Event(_message.Message):
+    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "parent_gate_opened", "parent_gate_closed", "node_registered", "shard_map_changed", "broker_recorded")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    CAUSATION_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TENANT_CREATED_FIELD_NUMBER: _ClassVar[int]
+    TENANT_PROPERTIES_SET_FIELD_NUMBER: _ClassVar[int]
+    TENANT_DELETION_STARTED_FIELD_NUMBER: _ClassVar[int]
+    TENANT_DELETION_ABORTED_FIELD_NUMBER: _ClassVar[int]
+    TENANT_DELETED_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_CREATED_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_PROPERTIES_SET_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_DELETION_STARTED_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_DELETION_ABORTED_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_DELETED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CREATED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PROPERTIES_SET_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_DELETED_FIELD_NUMBER: _ClassVar[int]
+    POLICY_SET_FIELD_NUMBER: _ClassVar[int]
+    POLICY_CLEARED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_UNASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    BROKER_SESSION_ESTABLISHED_FIELD_NUMBER: _ClassVar[int]
+    BROKER_SESSION_ENDED_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_GRANTED_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_LEASED_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_LEASE_RELEASED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    PARENT_GATE_OPENED_FIELD_NUMBER: _ClassVar[int]
+    PARENT_GATE_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    NODE_REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    BROKER_RECORDED_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    term: int
+    shard_id: int
+    time_ms: int
+    causation_id: bytes
+    schema_version: int
+    tenant_created: TenantCreated
+    tenant_properties_set: TenantPropertiesSet
+    tenant_deletion_started: TenantDeletionStarted
+    tenant_deletion_aborted: TenantDeletionAborted
+    tenant_deleted: TenantDeleted
+    namespace_created: NamespaceCreated
+    namespace_properties_set: NamespacePropertiesSet
+    namespace_deletion_started: NamespaceDeletionStarted
+    namespace_deletion_aborted: NamespaceDeletionAborted
+    namespace_deleted: NamespaceDeleted
+    topic_created: TopicCreated
+    topic_properties_set: TopicPropertiesSet
+    topic_deleted: TopicDeleted
+    policy_set: PolicySet
+    policy_cleared: PolicyCleared
+    topic_assigned: TopicAssigned
+    topic_unassigned: TopicUnassigned
+    broker_session_established: BrokerSessionEstablished
+    broker_session_ended: BrokerSessionEnded
+    capacity_granted: CapacityGranted
+    capacity_leased: CapacityLeased
+    capacity_lease_released: CapacityLeaseReleased
+    slots_adopted: SlotsAdopted
+    parent_gate_opened: ParentGateOpened
+    parent_gate_closed: ParentGateClosed
+    node_registered: NodeRegistered
+    shard_map_changed: ShardMapChanged
+    broker_recorded: BrokerRecorded
+    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ...) -> None: ...
+
+class DecidedCommand(_message.Message):
+    __slots__ = ("command_id", "outcome", "time_ms", "events")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    outcome: bytes
+    time_ms: int
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    def __init__(self, command_id: _Optional[bytes] = ..., outcome: _Optional[bytes] = ..., time_ms: _Optional[int] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+
+class TenantCreated(_message.Message):
+    __slots__ = ("tenant_id", "name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    tenant_id: str
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TenantPropertiesSet(_message.Message):
+    __slots__ = ("name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TenantDeletionStarted(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class TenantDeletionAborted(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class TenantDeleted(_message.Message):
+    __slots__ = ("name", "tenant_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tenant_id: str
+    def __init__(self, name: _Optional[str] = ..., tenant_id: _Optional[str] = ...) -> None: ...
+
+class NamespaceCreated(_message.Message):
+    __slots__ = ("namespace_id", "name", "tenant_id", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    namespace_id: str
+    name: str
+    tenant_id: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, namespace_id: _Optional[str] = ..., name: _Optional[str] = ..., tenant_id: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class NamespacePropertiesSet(_message.Message):
+    __slots__ = ("name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class NamespaceDeletionStarted(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class NamespaceDeletionAborted(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class NamespaceDeleted(_message.Message):
+    __slots__ = ("name", "namespace_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    namespace_id: str
+    def __init__(self, name: _Optional[str] = ..., namespace_id: _Optional[str] = ...) -> None: ...
+
+class TopicCreated(_message.Message):
+    __slots__ = ("topic_id", "name", "partitions", "properties", "namespace_id")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    name: str
+    partitions: int
+    properties: _containers.ScalarMap[str, str]
+    namespace_id: str
+    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., namespace_id: _Optional[str] = ...) -> None: ...
+
+class TopicPropertiesSet(_message.Message):
+    __slots__ = ("name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TopicDeleted(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class PolicySet(_message.Message):
+    __slots__ = ("scope", "name", "policy", "version")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    name: str
+    policy: bytes
+    version: int
+    def __init__(self, scope: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+
+class PolicyCleared(_message.Message):
+    __slots__ = ("scope", "name", "version")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    name: str
+    version: int
+    def __init__(self, scope: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class TopicAssigned(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch", "broker_id", "session_id", "reason")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    broker_id: str
+    session_id: str
+    reason: str
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class TopicUnassigned(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch", "reason")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    reason: str
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class BrokerEndpoints(_message.Message):
+    __slots__ = ("pulsar_url", "grpc", "http")
+    PULSAR_URL_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    HTTP_FIELD_NUMBER: _ClassVar[int]
+    pulsar_url: str
+    grpc: str
+    http: str
+    def __init__(self, pulsar_url: _Optional[str] = ..., grpc: _Optional[str] = ..., http: _Optional[str] = ...) -> None: ...
+
+class BrokerSessionEstablished(_message.Message):
+    __slots__ = ("broker_id", "session_id", "epoch", "endpoints", "capacity_units", "zone")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    epoch: int
+    endpoints: BrokerEndpoints
+    capacity_units: int
+    zone: str
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
+
+class BrokerSessionEnded(_message.Message):
+    __slots__ = ("broker_id", "session_id", "epoch", "reason")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    epoch: int
+    reason: str
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CapacityGranted(_message.Message):
+    __slots__ = ("broker_id", "session_id", "units")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    units: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ...) -> None: ...
+
+class CapacityLeased(_message.Message):
+    __slots__ = ("broker_id", "session_id", "shard_id", "units", "expires_at_ms")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    shard_id: int
+    units: int
+    expires_at_ms: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., units: _Optional[int] = ..., expires_at_ms: _Optional[int] = ...) -> None: ...
+
+class CapacityLeaseReleased(_message.Message):
+    __slots__ = ("broker_id", "session_id", "shard_id", "reason")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    shard_id: int
+    reason: str
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SlotRange(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class SlotsAdopted(_message.Message):
+    __slots__ = ("ranges", "shard_map_version")
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[SlotRange]
+    shard_map_version: int
+    def __init__(self, ranges: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
+class ParentGateOpened(_message.Message):
+    __slots__ = ("parent_kind", "parent_name", "parent_id", "attempt")
+    PARENT_KIND_FIELD_NUMBER: _ClassVar[int]
+    PARENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    parent_kind: str
+    parent_name: str
+    parent_id: str
+    attempt: int
+    def __init__(self, parent_kind: _Optional[str] = ..., parent_name: _Optional[str] = ..., parent_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class ParentGateClosed(_message.Message):
+    __slots__ = ("parent_kind", "parent_name", "parent_id", "attempt")
+    PARENT_KIND_FIELD_NUMBER: _ClassVar[int]
+    PARENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    parent_kind: str
+    parent_name: str
+    parent_id: str
+    attempt: int
+    def __init__(self, parent_kind: _Optional[str] = ..., parent_name: _Optional[str] = ..., parent_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class NodeRegistered(_message.Message):
+    __slots__ = ("node_id", "kind", "grpc", "raft_host", "raft_port", "http")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    RAFT_HOST_FIELD_NUMBER: _ClassVar[int]
+    RAFT_PORT_FIELD_NUMBER: _ClassVar[int]
+    HTTP_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    kind: str
+    grpc: str
+    raft_host: str
+    raft_port: int
+    http: str
+    def __init__(self, node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ...) -> None: ...
+
+class ShardPlacement(_message.Message):
+    __slots__ = ("shard_id", "replicas")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    replicas: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shard_id: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ShardMapChanged(_message.Message):
+    __slots__ = ("version", "slot_owners", "shards")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_OWNERS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    slot_owners: bytes
+    shards: _containers.RepeatedCompositeFieldContainer[ShardPlacement]
+    def __init__(self, version: _Optional[int] = ..., slot_owners: _Optional[bytes] = ..., shards: _Optional[_Iterable[_Union[ShardPlacement, _Mapping]]] = ...) -> None: ...
+
+class BrokerRecorded(_message.Message):
+    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_LIVE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    epoch: int
+    is_live: bool
+    endpoints: BrokerEndpoints
+    capacity_units: int
+    zone: str
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...

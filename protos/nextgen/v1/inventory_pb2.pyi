@@ -1,0 +1,139 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KIND_UNSPECIFIED: _ClassVar[Kind]
+    KIND_TENANT: _ClassVar[Kind]
+    KIND_NAMESPACE: _ClassVar[Kind]
+    KIND_TOPIC: _ClassVar[Kind]
+
+class LifeState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LIFE_STATE_ACTIVE: _ClassVar[LifeState]
+    LIFE_STATE_DELETING: _ClassVar[LifeState]
+KIND_UNSPECIFIED: Kind
+KIND_TENANT: Kind
+KIND_NAMESPACE: Kind
+KIND_TOPIC: Kind
+LIFE_STATE_ACTIVE: LifeState
+LIFE_STATE_DELETING: LifeState
+
+class Tenant(_message.Message):
+    __slots__ = ("tenant_id", "name", "properties", "version", "state")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    tenant_id: str
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    version: int
+    state: LifeState
+    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., state: _Optional[_Union[LifeState, str]] = ...) -> None: ...
+
+class Namespace(_message.Message):
+    __slots__ = ("namespace_id", "name", "tenant_id", "properties", "version", "state")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    namespace_id: str
+    name: str
+    tenant_id: str
+    properties: _containers.ScalarMap[str, str]
+    version: int
+    state: LifeState
+    def __init__(self, namespace_id: _Optional[str] = ..., name: _Optional[str] = ..., tenant_id: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., state: _Optional[_Union[LifeState, str]] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("topic_id", "name", "partitions", "properties", "version", "namespace_id", "created_time_ms")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    name: str
+    partitions: int
+    properties: _containers.ScalarMap[str, str]
+    version: int
+    namespace_id: str
+    created_time_ms: int
+    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ...) -> None: ...
+
+class Item(_message.Message):
+    __slots__ = ("kind", "name", "tenant", "namespace", "topic")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    kind: Kind
+    name: str
+    tenant: Tenant
+    namespace: Namespace
+    topic: Topic
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[str] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., namespace: _Optional[_Union[Namespace, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class LookupAnswer(_message.Message):
+    __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_URL_FIELD_NUMBER: _ClassVar[int]
+    BROKER_GRPC_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    broker_id: str
+    broker_url: str
+    broker_grpc: str
+    epoch: int
+    session_id: str
+    topic_id: str
+    shard_id: int
+    position: int
+    rejection_code: str
+    message: str
+    partitions: int
+    retryable: bool
+    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ..., broker_url: _Optional[str] = ..., broker_grpc: _Optional[str] = ..., epoch: _Optional[int] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ..., retryable: _Optional[bool] = ...) -> None: ...

@@ -1,0 +1,570 @@
+from protos.nextgen.v1 import cluster_service_pb2 as _cluster_service_pb2
+from protos.nextgen.v1 import errors_pb2 as _errors_pb2
+from protos.nextgen.v1 import events_pb2 as _events_pb2
+from protos.nextgen.v1 import inventory_pb2 as _inventory_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ShardRequest(_message.Message):
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_FIELD_NUMBER: _ClassVar[int]
+    GET_FIELD_NUMBER: _ClassVar[int]
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_FIELD_NUMBER: _ClassVar[int]
+    ASSIGN_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    shard_id: int
+    shard_map_version: int
+    timeout_ms: int
+    trace_id: str
+    execute: ExecuteRequest
+    get: GetRequest
+    list: ListRequest
+    lookup: ShardLookupRequest
+    assign: AssignRequest
+    grant: GrantCapacityRequest
+    move: MoveRequest
+    release: ReleaseRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ...) -> None: ...
+
+class ShardResponse(_message.Message):
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_FIELD_NUMBER: _ClassVar[int]
+    GET_FIELD_NUMBER: _ClassVar[int]
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_FIELD_NUMBER: _ClassVar[int]
+    ASSIGN_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    error: _errors_pb2.ErrorDetail
+    shard_map_version: int
+    more: bool
+    position: int
+    execute: ExecuteResponse
+    get: GetResponse
+    list: ListResponse
+    lookup: ShardLookupResponse
+    assign: AssignResponse
+    grant: GrantCapacityResponse
+    move: MoveResponse
+    release: ReleaseResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ...) -> None: ...
+
+class ExecuteRequest(_message.Message):
+    __slots__ = ("commands",)
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    commands: _containers.RepeatedCompositeFieldContainer[Command]
+    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
+
+class ExecuteResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[CommandResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[CommandResult, _Mapping]]] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "close_parent_gate", "reopen_parent_gate")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TENANT_FIELD_NUMBER: _ClassVar[int]
+    SET_TENANT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    DELETE_TENANT_FIELD_NUMBER: _ClassVar[int]
+    CREATE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    SET_NAMESPACE_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    DELETE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SET_TOPIC_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
+    REOPEN_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    create_tenant: CreateTenant
+    set_tenant_properties: SetTenantProperties
+    delete_tenant: DeleteTenant
+    create_namespace: CreateNamespace
+    set_namespace_properties: SetNamespaceProperties
+    delete_namespace: DeleteNamespace
+    create_topics: CreateTopics
+    set_topic_properties: SetTopicProperties
+    delete_topic: DeleteTopic
+    close_parent_gate: CloseParentGate
+    reopen_parent_gate: ReopenParentGate
+    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ...) -> None: ...
+
+class CreateTenant(_message.Message):
+    __slots__ = ("name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SetTenantProperties(_message.Message):
+    __slots__ = ("name", "properties", "expected_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteTenant(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CreateNamespace(_message.Message):
+    __slots__ = ("name", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SetNamespaceProperties(_message.Message):
+    __slots__ = ("name", "properties", "expected_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteNamespace(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class TopicSpec(_message.Message):
+    __slots__ = ("name", "partitions", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    partitions: int
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CreateTopics(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicSpec]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSpec, _Mapping]]] = ...) -> None: ...
+
+class SetTopicProperties(_message.Message):
+    __slots__ = ("name", "properties", "expected_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteTopic(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CloseParentGate(_message.Message):
+    __slots__ = ("parent_kind", "parent_name", "parent_id", "attempt")
+    PARENT_KIND_FIELD_NUMBER: _ClassVar[int]
+    PARENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    parent_kind: str
+    parent_name: str
+    parent_id: str
+    attempt: int
+    def __init__(self, parent_kind: _Optional[str] = ..., parent_name: _Optional[str] = ..., parent_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class ReopenParentGate(_message.Message):
+    __slots__ = ("parent_kind", "parent_name", "parent_id", "attempt")
+    PARENT_KIND_FIELD_NUMBER: _ClassVar[int]
+    PARENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    parent_kind: str
+    parent_name: str
+    parent_id: str
+    attempt: int
+    def __init__(self, parent_kind: _Optional[str] = ..., parent_name: _Optional[str] = ..., parent_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class CommandResult(_message.Message):
+    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics")
+    REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    rejection_code: str
+    message: str
+    position: int
+    id: str
+    version: int
+    topics: _containers.RepeatedCompositeFieldContainer[TopicOutcome]
+    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ...) -> None: ...
+
+class TopicOutcome(_message.Message):
+    __slots__ = ("topic_id", "rejection_code", "message")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    rejection_code: str
+    message: str
+    def __init__(self, topic_id: _Optional[str] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class GetRequest(_message.Message):
+    __slots__ = ("names", "min_position")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    MIN_POSITION_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedCompositeFieldContainer[ObjectName]
+    min_position: int
+    def __init__(self, names: _Optional[_Iterable[_Union[ObjectName, _Mapping]]] = ..., min_position: _Optional[int] = ...) -> None: ...
+
+class ObjectName(_message.Message):
+    __slots__ = ("kind", "name")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    kind: _inventory_pb2.Kind
+    name: str
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class GetResponse(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("kind", "parent", "after", "limit", "domain", "min_position")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    MIN_POSITION_FIELD_NUMBER: _ClassVar[int]
+    kind: _inventory_pb2.Kind
+    parent: str
+    after: str
+    limit: int
+    domain: str
+    min_position: int
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ...) -> None: ...
+
+class ListResponse(_message.Message):
+    __slots__ = ("items", "more_items")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    MORE_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
+    more_items: bool
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ...) -> None: ...
+
+class ShardLookupRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ShardLookupResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.LookupAnswer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ...) -> None: ...
+
+class AssignRequest(_message.Message):
+    __slots__ = ("broker_id", "session_id", "assignments")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    assignments: _containers.RepeatedCompositeFieldContainer[TopicAssignment]
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[TopicAssignment, _Mapping]]] = ...) -> None: ...
+
+class TopicAssignment(_message.Message):
+    __slots__ = ("topic", "unit", "name", "epoch", "shard_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: _inventory_pb2.Topic
+    unit: str
+    name: str
+    epoch: int
+    shard_id: int
+    def __init__(self, topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., shard_id: _Optional[int] = ...) -> None: ...
+
+class AssignResponse(_message.Message):
+    __slots__ = ("sequence", "synced")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    synced: bool
+    def __init__(self, sequence: _Optional[int] = ..., synced: _Optional[bool] = ...) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("broker_id", "session_id", "releases")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    RELEASES_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    releases: _containers.RepeatedCompositeFieldContainer[TopicRelease]
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., releases: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ...) -> None: ...
+
+class TopicRelease(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch", "new_broker_id", "new_epoch", "new_broker_grpc", "new_broker_url")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEW_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEW_BROKER_GRPC_FIELD_NUMBER: _ClassVar[int]
+    NEW_BROKER_URL_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    new_broker_id: str
+    new_epoch: int
+    new_broker_grpc: str
+    new_broker_url: str
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., new_broker_id: _Optional[str] = ..., new_epoch: _Optional[int] = ..., new_broker_grpc: _Optional[str] = ..., new_broker_url: _Optional[str] = ...) -> None: ...
+
+class ReleaseResponse(_message.Message):
+    __slots__ = ("sequence", "synced")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    synced: bool
+    def __init__(self, sequence: _Optional[int] = ..., synced: _Optional[bool] = ...) -> None: ...
+
+class MoveRequest(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[TopicMove]
+    def __init__(self, moves: _Optional[_Iterable[_Union[TopicMove, _Mapping]]] = ...) -> None: ...
+
+class TopicMove(_message.Message):
+    __slots__ = ("topic", "target_broker_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TARGET_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    target_broker_id: str
+    def __init__(self, topic: _Optional[str] = ..., target_broker_id: _Optional[str] = ...) -> None: ...
+
+class MoveResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.LookupAnswer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ...) -> None: ...
+
+class GrantCapacityRequest(_message.Message):
+    __slots__ = ("broker_id", "session_id", "units")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    units: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ...) -> None: ...
+
+class GrantCapacityResponse(_message.Message):
+    __slots__ = ("units",)
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    units: int
+    def __init__(self, units: _Optional[int] = ...) -> None: ...
+
+class WatchAssignmentsRequest(_message.Message):
+    __slots__ = ("shard_id", "subscriber_id", "from_position", "acked_position")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBER_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ACKED_POSITION_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    subscriber_id: str
+    from_position: int
+    acked_position: int
+    def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ..., from_position: _Optional[int] = ..., acked_position: _Optional[int] = ...) -> None: ...
+
+class AssignmentUpdate(_message.Message):
+    __slots__ = ("error", "position", "reset", "deltas", "ttl_ms")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    DELTAS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    error: _errors_pb2.ErrorDetail
+    position: int
+    reset: bool
+    deltas: _containers.RepeatedCompositeFieldContainer[AssignmentDelta]
+    ttl_ms: int
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., deltas: _Optional[_Iterable[_Union[AssignmentDelta, _Mapping]]] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+
+class AssignmentDelta(_message.Message):
+    __slots__ = ("position", "topic", "epoch", "broker_id", "session_id", "topic_id")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    topic: str
+    epoch: int
+    broker_id: str
+    session_id: str
+    topic_id: str
+    def __init__(self, position: _Optional[int] = ..., topic: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class ReadEventsRequest(_message.Message):
+    __slots__ = ("shard_id", "from_position", "follow", "events_max", "types")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    from_position: int
+    follow: bool
+    events_max: int
+    types: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shard_id: _Optional[int] = ..., from_position: _Optional[int] = ..., follow: _Optional[bool] = ..., events_max: _Optional[int] = ..., types: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EventBatch(_message.Message):
+    __slots__ = ("error", "events", "next_position")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    error: _errors_pb2.ErrorDetail
+    events: _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]
+    next_position: int
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
+
+class GetNodeStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("node_id", "replicas", "shard_map_version", "sessions", "counters")
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    replicas: _containers.RepeatedCompositeFieldContainer[_cluster_service_pb2.ReplicaStatus]
+    shard_map_version: int
+    sessions: _containers.RepeatedCompositeFieldContainer[BrokerSessionStatus]
+    counters: _containers.ScalarMap[str, int]
+    def __init__(self, node_id: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[_cluster_service_pb2.ReplicaStatus, _Mapping]]] = ..., shard_map_version: _Optional[int] = ..., sessions: _Optional[_Iterable[_Union[BrokerSessionStatus, _Mapping]]] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class BrokerSessionStatus(_message.Message):
+    __slots__ = ("broker_id", "session_id", "epoch", "sent_sequence", "synced_sequence", "topics", "shard_id", "heartbeat_age_ms")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SENT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    epoch: int
+    sent_sequence: int
+    synced_sequence: int
+    topics: int
+    shard_id: int
+    heartbeat_age_ms: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sent_sequence: _Optional[int] = ..., synced_sequence: _Optional[int] = ..., topics: _Optional[int] = ..., shard_id: _Optional[int] = ..., heartbeat_age_ms: _Optional[int] = ...) -> None: ...
+
+class TransferLeadershipRequest(_message.Message):
+    __slots__ = ("shard_id", "target")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    target: str
+    def __init__(self, shard_id: _Optional[int] = ..., target: _Optional[str] = ...) -> None: ...
+
+class TransferLeadershipResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
