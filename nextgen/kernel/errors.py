@@ -1,0 +1,142 @@
+"""Errors that callers are expected to handle.
+
+    MetadataError
+    ├── Definite                  the operation did not and will not happen
+    │   ├── Refused               the rules said no (a rejection, seen from a client)
+    │   ├── NotLeader             retry at ``leader_hint``
+    │   ├── StaleShardMap         refresh the shard map, then retry
+    │   ├── Unavailable           no leader, no route, no capacity: retry later
+    │   ├── Overloaded            a queue is full: back off, then retry
+    │   ├── SessionExpired        register again, then start over
+    │   ├── InvalidRequest        malformed, oversized or unknown: do not retry
+    │   ├── TransferFailed        leadership stayed where it was
+    │   └── RefusesToStart        the process must not run on this data directory
+    │       ├── WrongCluster
+    │       └── JournalCorrupted
+    └── Indefinite                it may have happened, or may yet happen
+        ├── ProposalLost          leadership changed while committing
+        ├── ConnectionLost        the connection broke after the request was sent
+        └── DeadlineExceeded      no answer in time
+
+Retrying a definite error is always safe. An indefinite one may only be retried with the
+same command id, which makes the second attempt a no-op if the first won. When in doubt,
+raise an indefinite error: wrongly definite loses data.
+
+A refused command is a value inside a shard (``nextgen.kernel.decider.Rejected``); only the
+client library turns it into ``Refused``. A broken invariant is not here: it is an
+``assert``, and it stops the replica.
+"""
+
+from __future__ import annotations
+
+
+class MetadataError(Exception):
+    """Base class; never raised itself."""
+
+    reason = "UNKNOWN"
+    """Stable name of the kind of error, as it travels in ``ErrorDetail.reason``."""
+
+
+class Definite(MetadataError):
+    """The operation did not happen and never will."""
+
+
+class Indefinite(MetadataError):
+    """The operation may have happened, or may still happen later."""
+
+
+class Refused(Definite):
+    """The rules say no. ``code`` is a ``RejectionCode`` value."""
+
+    reason = "REFUSED"
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotLeader(Definite):
+    """This replica is not the leader of its group."""
+
+    reason = "NOT_LEADER"
+
+    def __init__(self, group_id: int, leader_hint: str | None = None) -> None:
+        super().__init__(f"not the leader of group {group_id}, try {leader_hint or 'any replica'}")
+        self.group_id = group_id
+        self.leader_hint = leader_hint
+
+
+class StaleShardMap(Definite):
+    """The caller routed by a shard map that does not hold here."""
+
+    reason = "STALE_SHARD_MAP"
+
+    def __init__(self, message: str, shard_map_version: int = 0) -> None:
+        super().__init__(message)
+        self.shard_map_version = shard_map_version
+
+
+class Unavailable(Definite):
+    """Nothing was tried: there is no leader, no route or no capacity at the moment."""
+
+    reason = "UNAVAILABLE"
+
+
+class Overloaded(Definite):
+    """A bounded queue is full."""
+
+    reason = "OVERLOADED"
+
+
+class SessionExpired(Definite):
+    """The broker session is not the current one."""
+
+    reason = "SESSION_EXPIRED"
+
+
+class InvalidRequest(Definite):
+    """The request is malformed, oversized or not known here."""
+
+    reason = "INVALID_REQUEST"
+
+
+class TransferFailed(Definite):
+    """Leadership was not handed over."""
+
+    reason = "TRANSFER_FAILED"
+
+
+class RefusesToStart(Definite):
+    """The process must not run; the message says what to do. Nothing on disk was touched."""
+
+    reason = "REFUSES_TO_START"
+
+
+class WrongCluster(RefusesToStart):
+    """The data directory, or the peer, belongs to another cluster or node."""
+
+    reason = "WRONG_CLUSTER"
+
+
+class JournalCorrupted(RefusesToStart):
+    """The journal is damaged where it must not be."""
+
+    reason = "JOURNAL_CORRUPTED"
+
+
+class ProposalLost(Indefinite):
+    """Leadership moved while the record was in flight."""
+
+    reason = "PROPOSAL_LOST"
+
+
+class ConnectionLost(Indefinite):
+    """The connection broke before the answer came."""
+
+    reason = "CONNECTION_LOST"
+
+
+class DeadlineExceeded(Indefinite):
+    """No answer in time."""
+
+    reason = "DEADLINE_EXCEEDED"

@@ -1,0 +1,375 @@
+"""Upper bounds. Everything has a limit; each says its unit and why it is what it is."""
+
+from __future__ import annotations
+
+# Names ---------------------------------------------------------------------------------------
+
+NAME_PART_BYTES_MAX = 255
+"""UTF-8 bytes of a tenant name, a namespace's local name. A file name's length on common
+file systems, so that an export can use it as a folder."""
+
+TOPIC_LOCAL_NAME_BYTES_MAX = 1_024
+"""UTF-8 bytes of a topic's local name, partition suffix included."""
+
+TOPIC_TEXT_CHARACTERS_MAX = 2_048
+"""Characters of any spelling of a topic's name: domain, two parts, local name, and slack for
+spellings longer than the canonical one. Beyond it nothing is even looked at."""
+
+PARTITIONS_PER_TOPIC_MAX = 10_000
+"""Partitions of one topic. Each is assigned by itself; more is a design error upstream."""
+
+PROPERTIES_MAX = 64
+"""Entries in a properties map."""
+
+PROPERTY_KEY_BYTES_MAX = 255
+"""UTF-8 bytes of a property key."""
+
+PROPERTY_VALUE_BYTES_MAX = 4_096
+"""UTF-8 bytes of a property value."""
+
+PROPERTIES_BYTES_MAX = 16_384
+"""Keys and values of one properties map together: metadata, not storage."""
+
+# Commands and pages --------------------------------------------------------------------------
+
+COMMAND_ID_BYTES = 16
+"""A command id is a UUID's worth of random bytes, chosen by the client."""
+
+TOPICS_PER_CREATE_MAX = 1_000
+"""Topics in one create command: the batch the first Raft experiment settled on (P2)."""
+
+NAMES_PER_LOOKUP_MAX = 1_024
+"""Names in one LookupStream message: beyond it latency grows and throughput does not."""
+
+PAGE_ITEMS_MAX = 1_000
+"""Items in one page of a listing."""
+
+PAGE_ITEMS_DEFAULT = 100
+"""Items in a page when the caller does not say."""
+
+OUTCOME_WINDOW_POSITIONS = 100_000
+"""A command id is remembered until this many further events were applied in its shard:
+minutes at the highest measured rate, far beyond any client's retry deadline."""
+
+# Messages ------------------------------------------------------------------------------------
+
+GRPC_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""One gRPC message, either direction: gRPC's own default, stated and enforced."""
+
+ENTRY_BYTES_MAX = 4 * 1024 * 1024
+"""One Raft entry. Group commit stops filling an entry before it."""
+
+RECORD_BYTES_MAX = 2 * 1024 * 1024
+"""One record, so that an entry always holds at least one."""
+
+ENTRY_RECORDS_MAX = 2_000
+"""Records in one Raft entry: bounds how long one apply transaction takes."""
+
+PROPOSE_QUEUE_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes of records that wait for an entry in one group; beyond it ``Overloaded``."""
+
+VIEW_LAG_MS_MAX = 200
+"""When a majority of views is older than this the leader stops taking entries for a while."""
+
+EXCHANGE_IN_FLIGHT_MAX = 4_096
+"""Requests in flight on one connection between two of our processes."""
+
+# Slots ---------------------------------------------------------------------------------------
+
+SLOT_COUNT = 16_384
+"""Slots a key can hash to: the unit that moves between shards. A power of two."""
+
+SHARDS_MAX = 4_096
+"""Shards in one map: four slots each at the least."""
+
+RING_POINTS_MAX = 65_536
+"""Points on the placement ring: nodes get fewer than their thousand each when there are more
+than 65 of them, which keeps building a ring well under a second."""
+
+# Broker agent --------------------------------------------------------------------------------
+
+BROKER_TOMBSTONE_MS = 60_000
+"""How long a broker remembers where a unit went: well beyond the life of any answer about it."""
+
+BROKER_TOMBSTONES_MAX = 100_000
+"""Released units a broker remembers, some 400 bytes each; beyond it the oldest are forgotten."""
+
+BROKER_CAPACITY_UNITS_MAX = 10_000_000
+"""Units one broker may offer: a tenth of all topics the design is made for."""
+
+BROKER_RECONNECT_BACKOFF_MS_MAX = 200
+"""Pause between two attempts to reach the broker manager: a fraction of a session's life."""
+
+BROKER_GREETING_MS_MAX = 2_000
+"""Wait for the broker manager's answer to a hello, which takes a commit."""
+
+BROKER_GOODBYE_MS_MAX = 1_000
+"""Wait, at a clean stop, until the broker manager has heard the goodbye."""
+
+SERVES_NAMES_MAX = 4_096
+"""Names in one Serves message: their answers stay below a gRPC message's size."""
+
+# Process shell -------------------------------------------------------------------------------
+
+SHUTDOWN_MS_MAX = 10_000
+"""From being asked to stop to being gone. Container runtimes send SIGKILL after 10 s; anything
+acknowledged is durable long before, so nothing is lost by ending late or hard."""
+
+GRPC_METADATA_BYTES_MAX = 16 * 1024
+"""Headers or trailers of one call: an error detail with a reason and a hint, nothing bulky."""
+
+GRPC_CONNECTION_STREAMS_MAX = 10_000
+"""Calls in flight on one gRPC connection: bounds what one peer can make us hold."""
+
+# Cluster manager -----------------------------------------------------------------------------
+
+CLUSTER_NODES_MAX = 1_000
+"""Shard and discovery nodes of one cluster: their addresses fit many times into one update."""
+
+BROKERS_MAX = 4_096
+"""Broker ids in the directory, live or not: a full update stays well below a gRPC message."""
+
+JOIN_STREAMS_MAX = 8_192
+"""Nodes connected to the cluster manager's leader: every member, every broker and clients."""
+
+JOIN_OUTBOX_UPDATES_MAX = 1_024
+"""Updates that wait for one slow node; beyond it the connection is dropped, and the node gets
+one full update instead when it is back."""
+
+JOIN_SILENCE_MS = 4_000
+"""Silence after which a node counts as disconnected: four missed heartbeats."""
+
+JOIN_WRITE_MS_MAX = 4_000
+"""One update to one node may be stuck in flow control this long; then the node is dropped."""
+
+CAPACITY_LEASE_TTL_MS = 90_000
+"""Life of a capacity lease: assignments go on this long without any cluster manager."""
+
+CAPACITY_GRANT_MS_MAX = 1_000
+"""One grant at a broker manager, retries included; afterwards the broker is left out for now."""
+
+CAPACITY_GRANTS_IN_FLIGHT_MAX = 64
+"""Grants asked for at the same time: the rest of a big fleet waits its turn."""
+
+# Client and discovery ------------------------------------------------------------------------
+
+ERROR_MESSAGE_CHARACTERS_MAX = 1_000
+"""Characters of an error's message: trailing metadata has room for 8 KiB in all."""
+
+CONNECT_TIMEOUT_MS = 1_000
+"""To open a connection to another process: beyond it the process counts as not there."""
+
+RECONNECT_PAUSE_MS = 50
+"""After a failed connect the endpoint is not tried again for so long: a dead leader must not
+cost a connect per request, and a restarted one must be found fast."""
+
+REQUEST_TIMEOUT_DEFAULT_MS = 5_000
+"""For a request that does not say how long its caller waits."""
+
+REQUEST_TIMEOUT_MAX_MS = 60_000
+"""The longest a request may wait inside this cluster."""
+
+ROUTER_RETRIES_MAX = 5
+"""Retries of one routed request, the first attempt not counted: the promised hard cap."""
+
+MANAGER_HEARTBEAT_MS = 1_000
+"""Between heartbeats to the cluster manager's leader."""
+
+MANAGER_SILENCE_MS_MAX = 4_000
+"""Without an update or an echo for so long the connection to the cluster manager is dead."""
+
+LINK_OUTBOX_MESSAGES_MAX = 10_000
+"""Messages that wait for the stream to the cluster manager; more than any node reports at once."""
+
+ENDED_SESSIONS_MAX = 10_000
+"""Broker sessions remembered as ended; far more than can have cached answers left."""
+
+DISCOVERY_CACHE_ANSWERS_MAX = 250_000
+"""Answers one discovery process keeps; about 600 bytes each."""
+
+DISCOVERY_CACHE_ALIASES_MAX = 50_000
+"""Other spellings of cached names that one discovery process keeps."""
+
+RECENT_DELTAS_MAX = 20_000
+"""Assignment changes per shard that a discovery process remembers, to judge late answers:
+some seconds at the highest rate of assignments."""
+
+LOOKUP_MESSAGES_IN_FLIGHT_MAX = 64
+"""Messages of one LookupStream that wait for shards at a time; then reading stops."""
+
+LOOKUP_BATCHES_IN_FLIGHT_MAX = 8
+"""Lookup requests under way to one shard; what comes meanwhile shares the next one."""
+
+LOOKUP_NAMES_WAITING_MAX = 100_000
+"""Names waiting for shards in one discovery process; beyond it lookups are refused."""
+
+WATCH_TTL_MARGIN_MS = 500
+"""Cached answers are given up so much before the leader may think so: the last update may have
+been applied here although its acknowledgement was lost on the way."""
+
+LIST_PAGE_BYTES_MAX = GRPC_MESSAGE_BYTES_MAX - 256 * 1024
+"""Bytes of the items in one page of a listing, so that the page fits into one message."""
+
+MOVES_PER_REQUEST_MAX = 1_000
+"""Moves in one MoveTopics request."""
+
+# Replication ---------------------------------------------------------------------------------
+
+MESH_FRAME_BYTES_MAX = 8 * 1024 * 1024
+"""One frame between two Raft processes: the largest entry, its envelope, and room to spare."""
+
+MESH_WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes that wait for one peer to read them; beyond it the connection is closed."""
+
+MESH_CONNECTIONS_MAX = 1_024
+"""Connections a mesh listener accepts at a time, those without a hello included."""
+
+FOLLOWER_IN_FLIGHT_BYTES_MAX = 8 * 1024 * 1024
+"""Entry bytes sent to one follower of one group and not yet acknowledged: two full entries."""
+
+SNAPSHOT_CHUNK_BYTES = 1024 * 1024
+"""One chunk of a snapshot on its way to a follower; one is in flight at a time."""
+
+APPLY_BATCH_BYTES_MAX = 4 * 1024 * 1024
+"""Entry bytes folded in one transaction of a view."""
+
+READ_REQUESTS_MAX = 65_536
+"""Reads of one group that wait for a confirmation of leadership; beyond it ``Overloaded``."""
+
+# Shard flows: sessions, leases, assignments ---------------------------------------------------
+
+SESSION_TTL_MS = 3_000
+"""Silence after which a broker session ends: four heartbeats, so that three may be late."""
+
+SESSION_HEARTBEAT_MS = 750
+"""Between two heartbeats of a broker."""
+
+SESSIONS_PER_SHARD_MAX = 4_096
+"""Live broker sessions in one broker manager: more brokers than any Pulsar cluster has today."""
+
+DELIVERIES_UNACKED_MAX = 200_000
+"""Deliveries of one session that its broker has not synced, some 500 bytes each. Beyond it new
+assignments are refused as overload: the broker is stuck or far too slow."""
+
+DELIVERIES_PER_MESSAGE_MAX = 1_000
+"""Deliveries in one message to a broker; at some hundred bytes each far below a message's size."""
+
+DELIVERIES_BYTES_MAX = 1024 * 1024
+"""Deliveries in one message to a broker, in bytes: topics may carry 16 KiB of properties."""
+
+SESSION_METADATA_MAX = 200_000
+"""Tenants and namespaces remembered as sent to one session; forgetting one only sends it again."""
+
+ASSIGN_TIMEOUT_MS = 5_000
+"""From a committed assignment to the broker's sync: longer than a session that just died lives,
+so that its end, not this clock, normally answers."""
+
+ASSIGNMENTS_PER_REQUEST_MAX = 1_000
+"""Assignments in one request to a broker manager, and moves in one request to a controller."""
+
+UNITS_IN_FLIGHT_MAX = 100_000
+"""Units being assigned in one shard at one time; beyond it ``Overloaded``."""
+
+UNITS_SYNCED_MAX = 500_000
+"""Units of one shard that are remembered as synced, some 200 bytes each. A forgotten one costs
+one repeated assign request at its next lookup."""
+
+LEASE_WAIT_MS = 1_500
+"""A lookup waits so long for capacity that is on its way: leases are asked for when a shard gets
+a leader, and the first lookups after a failover come at the same moment."""
+
+LEASE_RETRY_MS = 1_000
+"""Between attempts to reach a cluster manager for leases while there is none."""
+
+ASSIGNMENT_TTL_MS = 2_000
+"""How long a subscriber may use assignments after the last update's arrival."""
+
+ASSIGNMENT_UPDATE_MS = 500
+"""Between two updates to a subscriber when nothing changes: a quarter of the time-to-live."""
+
+ASSIGNMENT_SUBSCRIBERS_MAX = 256
+"""Subscribers of one shard's assignments: its discovery nodes."""
+
+ASSIGNMENT_BACKLOG_MAX = 50_000
+"""Deltas that wait for one subscriber; beyond it the subscriber is told to start over."""
+
+ASSIGNMENT_DELTAS_PER_UPDATE_MAX = 2_000
+"""Deltas in one update, some 150 bytes each: well below a message's size."""
+
+EVENTS_PER_BATCH_MAX = 1_000
+"""Events in one message of ``ReadEvents``."""
+
+EVENTS_BATCH_BYTES_MAX = 1024 * 1024
+"""Payload bytes read from the journal for one message of ``ReadEvents``."""
+
+REQUEST_TIMEOUT_MS_DEFAULT = 5_000
+"""Deadline of a request that names none."""
+
+REQUEST_TIMEOUT_MS_MAX = 60_000
+"""Longest deadline that is honoured: what waits holds memory."""
+
+# Shard state ---------------------------------------------------------------------------------
+
+COMMANDS_PER_EXECUTE_MAX = 1_000
+"""Commands in one ``ExecuteRequest``: as many as topics in a create."""
+
+NAMES_PER_GET_MAX = 1_000
+"""Names in one ``GetRequest``: one page."""
+
+PAGE_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of items in one page or answer: half a message, so that several shards' fit one."""
+
+UNITS_PER_RECORD_MAX = 1_000
+"""Units unassigned by one record when a topic goes: with the longest names half a record."""
+
+SHARD_STATES_CACHED_MAX = 16_384
+"""Aggregates a shard leader keeps in memory beyond those in flight, per kind. Some 600 bytes
+each: at most 10 MB of topics, and what is looked up often is not read from disk."""
+
+SHARD_PENDING_RECORDS_MAX = 20_000
+"""Records a shard leader holds until its own view has applied them; beyond it ``Overloaded``."""
+
+OUTCOMES_MAX = 200_000
+"""Outcomes remembered by one shard. Rejections move no position, so the window of positions
+alone would not bound them."""
+
+PARENT_READS_IN_FLIGHT_MAX = 32
+"""Parents that one create reads at the same time at their home shards."""
+
+PARENT_READ_ATTEMPTS_MAX = 5
+"""Times a create reads a parent again because its gate changed meanwhile."""
+
+DELETION_ATTEMPTS_PER_TERM_MAX = 2**32
+"""Deletion attempts of one leader: a term and a counter of this size make one number."""
+
+# Journal and view store ----------------------------------------------------------------------
+
+JOURNAL_SEGMENT_BYTES = 16 * 1024 * 1024
+"""One preallocated journal file: four of the largest entries, and the unit that is cut."""
+
+JOURNAL_CACHE_BYTES = 8 * 1024 * 1024
+"""Newest payloads one journal keeps in memory: what a follower that keeps up asks for."""
+
+JOURNAL_PENDING_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes one journal holds that are not on disk yet. Reached only when the disk is full or
+stuck: the propose queue and the entries in flight are far below it."""
+
+JOURNAL_RETRY_MS = 500
+"""Time between two attempts to write when the disk is full."""
+
+JOURNAL_OPEN_SEGMENTS_MAX = 8
+"""Segments one journal keeps open for reading old entries: file descriptors are few."""
+
+VIEW_CHECKPOINT_PAGES = 4_000
+"""Pages (4 KiB) the view's write-ahead file gathers before they move into the database:
+fewer random writes than SQLite's 1,000, and still only 16 MB."""
+
+VIEW_CACHE_KIB = 8_192
+"""SQLite's page cache per connection of a view."""
+
+VIEW_BUSY_TIMEOUT_MS = 5_000
+"""How long a connection of a view waits for a lock. There is one writer, so only a stranger
+who opens the file can make it wait at all."""
+
+VIEW_READERS_MAX = 8
+"""Read transactions that one view has open at a time; more wait for one of them to end."""
