@@ -1,0 +1,105 @@
+"""Diagnostics on standard error: JSON lines for machines, coloured lines for people.
+
+Standard output stays free for what a command prints. Records of libraries that use ``logging``
+(grpc, aiohttp, asyncio) come out in the same form.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from enum import StrEnum
+
+import structlog
+from structlog.typing import Processor
+
+from nextgen.kernel.errors import RefusesToStart
+
+LEVEL_VARIABLE = "NEXTGEN_LOG_LEVEL"
+FORMAT_VARIABLE = "NEXTGEN_LOG_FORMAT"
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class LogFormat(StrEnum):
+    """How a line looks."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def configure_logging(
+    *, level: str | None = None, log_format: str | None = None, **context: object
+) -> None:
+    """Set up diagnostics for this process; ``context`` (component, node id) is on every line.
+
+    What is not given comes from ``NEXTGEN_LOG_LEVEL`` (default ``info``) and
+    ``NEXTGEN_LOG_FORMAT`` (default ``console`` on a terminal, else ``json``).
+
+    Raises:
+        RefusesToStart: A level or format that does not exist.
+    """
+    threshold = _threshold(level or os.environ.get(LEVEL_VARIABLE) or "info")
+    renderer = _renderer(_format(log_format or os.environ.get(FORMAT_VARIABLE)))
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.format_exc_info, renderer]
+        if isinstance(renderer, structlog.processors.JSONRenderer)
+        else [*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(**context)
+    _route_libraries(threshold, shared, renderer)
+
+
+def _route_libraries(threshold: int, shared: list[Processor], renderer: Processor) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                renderer,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    # Libraries speak of every connection at INFO; an operator asked for the cluster's story.
+    root.setLevel(max(threshold, logging.WARNING) if threshold > logging.DEBUG else threshold)
+
+
+def _threshold(level: str) -> int:
+    try:
+        return _LEVELS[level.lower()]
+    except KeyError:
+        known = ", ".join(_LEVELS)
+        raise RefusesToStart(f"log level {level!r} does not exist, use one of {known}") from None
+
+
+def _format(name: str | None) -> LogFormat:
+    if not name:
+        return LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON
+    try:
+        return LogFormat(name.lower())
+    except ValueError:
+        raise RefusesToStart(f"log format {name!r} does not exist, use json or console") from None
+
+
+def _renderer(log_format: LogFormat) -> Processor:
+    if log_format is LogFormat.JSON:
+        return structlog.processors.JSONRenderer(default=str)
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

@@ -1,0 +1,67 @@
+"""The HTTP side of every process: ``/metrics``, ``/livez`` and ``/readyz``.
+
+Live means that the event loop turns. Ready means that the process can do its work at the moment;
+when it cannot, the answer lists the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+
+from nextgen.runtime.ports_check import port_refusal
+
+Readiness = Callable[[], tuple[bool, list[str]]]
+"""Returns whether the process is ready, and the reasons if it is not. Must not block."""
+
+
+class Probes:
+    """The probe server. ``port`` is the bound port once started."""
+
+    def __init__(self, readiness: Readiness, registry: CollectorRegistry = REGISTRY) -> None:
+        self._readiness = readiness
+        self._registry = registry
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and return the bound port, which matters when ``port`` is 0.
+
+        Raises:
+            RefusesToStart: The port is taken.
+        """
+        assert self._runner is None, "the probes run already"
+        application = web.Application(client_max_size=0)
+        application.router.add_get("/metrics", self._metrics)
+        application.router.add_get("/livez", self._live)
+        application.router.add_get("/readyz", self._ready)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise port_refusal(host, port, "metrics and health probes", error) from error
+        self._runner = runner
+        self.port = runner.addresses[0][1]
+        return self.port
+
+    async def stop(self) -> None:
+        """Stop listening. Harmless when not started."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        page = generate_latest(self._registry)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _live(self, _request: web.Request) -> web.Response:
+        return web.json_response({"live": True})
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        ready, reasons = self._readiness()
+        status = 200 if ready else 503
+        return web.json_response({"ready": ready, "reasons": reasons}, status=status)

@@ -1,0 +1,151 @@
+"""One way to run a server: event loop, signals, lifeline, exit codes.
+
+    def main() -> None:
+        run(serve)
+
+    async def serve(shutdown: Shutdown) -> None:
+        ... start ...
+        tune_garbage_collector()
+        await shutdown.wait()
+        ... stop, within SHUTDOWN_MS_MAX ...
+
+Exit codes: 0 asked to stop, or ``serve`` returned; 70 it broke; 75 it was asked to stop and did
+not in time; 78 it refuses to start, with one sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import structlog
+
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.runtime.lifeline import hold_lifeline
+from nextgen.runtime.logs import configure_logging
+
+EXIT_BROKEN = os.EX_SOFTWARE
+EXIT_HUNG = os.EX_TEMPFAIL
+EXIT_REFUSED = os.EX_CONFIG
+
+_logger = structlog.get_logger(__name__)
+
+
+class Shutdown:
+    """Whether this process was asked to stop, and why. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._requested = asyncio.Event()
+        self.reason = ""
+
+    def __repr__(self) -> str:
+        return f"<Shutdown {self.reason or 'not requested'}>"
+
+    @property
+    def is_requested(self) -> bool:
+        return self._requested.is_set()
+
+    def request(self, reason: str) -> None:
+        """Ask the process to stop. Only the first reason is kept."""
+        if not self._requested.is_set():
+            self.reason = reason
+            self._requested.set()
+
+    async def wait(self) -> None:
+        """Return once the process is asked to stop."""
+        await self._requested.wait()
+
+
+def run(main: Callable[[Shutdown], Awaitable[None]]) -> NoReturn:
+    """Run ``main`` until it returns and exit. SIGTERM, SIGINT or a dead parent ask it to stop.
+
+    A second SIGINT, or ``SHUTDOWN_MS_MAX`` after the first request, ends the process at once:
+    it must be safe to lose at any moment anyway. A second SIGTERM changes nothing, because a
+    parent that dies causes one beside the end of the lifeline.
+    """
+    if not __debug__:
+        sys.stderr.write("refuses to start under python -O: the assertions guard the data\n")
+        sys.exit(EXIT_REFUSED)
+    faulthandler.enable()
+    try:
+        if not structlog.is_configured():
+            configure_logging()
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_supervised(main))
+    except KeyboardInterrupt:
+        sys.exit(0)
+    except Exception as error:
+        sys.exit(_report(error))
+    sys.exit(0)
+
+
+def tune_garbage_collector() -> None:
+    """Call once everything long-lived has been made: it is never scanned again.
+
+    Collections become rarer too. A full one over a large cache would stop the loop for longer
+    than a lookup may take, and reference counts free what the servers leave behind.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
+    shutdown = Shutdown()
+    deadline = threading.Timer(SHUTDOWN_MS_MAX / 1000, _give_up)
+    deadline.daemon = True
+
+    def stop(reason: str) -> None:
+        if shutdown.is_requested:
+            if reason == signal.SIGINT.name:
+                os._exit(EXIT_HUNG)
+            return
+        _logger.info("stopping", reason=reason)
+        # A thread, not a timer of the loop: what hangs may be the loop.
+        deadline.start()
+        shutdown.request(reason)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, signal.Signals(number).name)
+    lifeline = await hold_lifeline(lambda: stop("parent is gone"))
+    try:
+        await main(shutdown)
+    finally:
+        if lifeline is not None:
+            lifeline.close()
+
+
+def _give_up() -> None:
+    _logger.error("did not stop in time", after_ms=SHUTDOWN_MS_MAX)
+    faulthandler.dump_traceback()
+    os._exit(EXIT_HUNG)
+
+
+def _report(error: Exception) -> int:
+    refusal = _refusal_in(error)
+    if refusal is not None:
+        sys.stderr.write(f"refuses to start: {refusal}\n")
+        return EXIT_REFUSED
+    _logger.critical("broken", exc_info=error)
+    return EXIT_BROKEN
+
+
+def _refusal_in(error: BaseException) -> RefusesToStart | None:
+    """Return the refusal that ``error`` is, or that a task group wrapped up in it."""
+    if isinstance(error, RefusesToStart):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        found = map(_refusal_in, error.exceptions)
+        return next((refusal for refusal in found if refusal is not None), None)
+    return None

@@ -1,0 +1,194 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
+from nextgen.runtime.grpc_server import GrpcServer, new_channel, new_server
+
+SERVICE = "nextgen.test.Echo"
+DEADLINE_S = 10
+
+
+UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+async def echo(request: bytes, _context: object) -> bytes:
+    return request
+
+
+async def swallow(_request: bytes, _context: object) -> bytes:
+    return b""
+
+
+async def produce(request: bytes, _context: object) -> bytes:
+    return b"x" * int(request)
+
+
+def handlers() -> grpc.GenericRpcHandler:
+    methods = {"Echo": echo, "Swallow": swallow, "Produce": produce}
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()},
+    )
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[GrpcServer]:
+    server = new_server([SERVICE])
+    server.server.add_generic_rpc_handlers((handlers(),))
+    await server.start("127.0.0.1", 0, "a test")
+    yield server
+    await server.stop(grace_ms=0)
+
+
+@pytest.fixture
+async def channel(server: GrpcServer) -> AsyncIterator[grpc.aio.Channel]:
+    async with new_channel(f"127.0.0.1:{server.port}") as channel:
+        yield channel
+
+
+async def call(channel: grpc.aio.Channel, method: str, request: bytes) -> bytes:
+    reply = await channel.unary_unary(f"/{SERVICE}/{method}")(request, timeout=DEADLINE_S)
+    return bytes(reply)
+
+
+async def call_echo(channel: grpc.aio.Channel, size_bytes: int) -> int:
+    return len(await call(channel, "Echo", b"x" * size_bytes))
+
+
+async def health_of(channel: grpc.aio.Channel, service: str) -> int:
+    request = health_pb2.HealthCheckRequest(service=service)
+    reply = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=DEADLINE_S)
+    return int(reply.status)
+
+
+async def test_a_message_may_be_as_large_as_the_limit(channel: grpc.aio.Channel) -> None:
+    assert await call_echo(channel, GRPC_MESSAGE_BYTES_MAX) == GRPC_MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("method", ["Swallow", "Echo"])
+async def test_a_request_beyond_the_limit_is_refused_and_disturbs_nobody(
+    server: GrpcServer, channel: grpc.aio.Channel, method: str
+) -> None:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=UNLIMITED) as rude:
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call(rude, method, b"x" * (GRPC_MESSAGE_BYTES_MAX + 1))
+
+    assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert await call_echo(channel, 1) == 1
+
+
+async def test_an_answer_beyond_the_limit_is_not_sent(server: GrpcServer) -> None:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=UNLIMITED) as rude:
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call(rude, "Produce", str(GRPC_MESSAGE_BYTES_MAX + 1).encode())
+
+    assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_channel_takes_no_answer_beyond_the_limit() -> None:
+    rude = grpc.aio.server(options=UNLIMITED)
+    rude.add_generic_rpc_handlers((handlers(),))
+    port = rude.add_insecure_port("127.0.0.1:0")
+    await rude.start()
+
+    async with new_channel(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call(channel, "Produce", str(GRPC_MESSAGE_BYTES_MAX + 1).encode())
+    await rude.stop(None)
+
+    assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("service", ["", SERVICE])
+async def test_health_follows_what_the_process_says(
+    server: GrpcServer, channel: grpc.aio.Channel, service: str
+) -> None:
+    assert await health_of(channel, service) == health_pb2.HealthCheckResponse.NOT_SERVING
+
+    await server.set_serving(True)
+    assert await health_of(channel, service) == health_pb2.HealthCheckResponse.SERVING
+
+    await server.set_serving(False)
+    assert await health_of(channel, service) == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+
+    answers = stub.ServerReflectionInfo(iter([request]), timeout=DEADLINE_S)
+    listed = [s.name async for answer in answers for s in answer.list_services_response.service]
+
+    assert SERVICE in listed
+    assert "grpc.health.v1.Health" in listed
+
+
+async def test_a_taken_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = new_server([])
+
+        with pytest.raises(RefusesToStart, match=rf"127\.0\.0\.1:{port}, needed for lookups"):
+            await server.start("127.0.0.1", port, "lookups")
+        await server.stop(grace_ms=0)
+
+
+async def test_two_servers_never_share_a_port(server: GrpcServer) -> None:
+    second = new_server([])
+
+    with pytest.raises(RefusesToStart, match="needed for a second server"):
+        await second.start("127.0.0.1", server.port, "a second server")
+    await second.stop(grace_ms=0)
+
+
+async def test_calls_beyond_the_limit_are_refused() -> None:
+    started, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: bytes, _context: object) -> bytes:
+        started.set()
+        await released.wait()
+        return request
+
+    server = new_server([SERVICE], concurrent_calls_max=1)
+    handler = grpc.unary_unary_rpc_method_handler(hold)
+    server.server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
+    )
+    await server.start("127.0.0.1", 0, "a test")
+    async with new_channel(f"127.0.0.1:{server.port}") as channel:
+        first = asyncio.ensure_future(call_echo(channel, 3))
+        await started.wait()
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call_echo(channel, 3)
+        released.set()
+
+        assert await first == 3
+    await server.stop(grace_ms=0)
+    assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_channel_finds_a_server_that_came_back() -> None:
+    """A client must not wait out gRPC's own back-off of up to two minutes."""
+    first = new_server([])
+    port = await first.start("127.0.0.1", 0, "a test")
+    async with new_channel(f"127.0.0.1:{port}") as channel:
+        await health_of(channel, "")
+        await first.stop(grace_ms=0)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await health_of(channel, "")
+
+        second = new_server([])
+        await second.start("127.0.0.1", port, "a test")
+        request = health_pb2.HealthCheckRequest()
+        stub = health_pb2_grpc.HealthStub(channel)
+        reply = await stub.Check(request, timeout=5, wait_for_ready=True)
+        await second.stop(grace_ms=0)
+
+    assert reply.status == health_pb2.HealthCheckResponse.NOT_SERVING
