@@ -1,0 +1,138 @@
+"""Folds committed entries into the view, on a worker thread, in batches, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Protocol
+
+from nextgen.kernel.limits import APPLY_BATCH_BYTES_MAX
+from nextgen.replication.entry_codec import decode_records
+from nextgen.replication.journal import JournalEntry
+from nextgen.replication.ports import AppliedPoint, Entry, StateMachine
+
+COMMIT_TIMES_MAX = 1_024
+"""Commits whose time is remembered for the view's age; beyond it neighbours share one."""
+
+_logger = logging.getLogger(__name__)
+
+
+class AppliedLog(Protocol):
+    """What the applier reads."""
+
+    def entries(self, from_index: int, to_index: int, bytes_max: int) -> Sequence[JournalEntry]: ...
+
+
+class Applier:
+    """One view, and how far it has got. ``kick`` tells it how far it may go.
+
+    ``on_applied`` is called on the loop after each batch. ``on_broken`` is called once, when
+    the view cannot follow: an error that is not a full disk.
+    """
+
+    def __init__(
+        self,
+        log: AppliedLog,
+        state_machine: StateMachine,
+        *,
+        applied: AppliedPoint,
+        executor: Executor,
+        retry_ms: int,
+        on_applied: Callable[[AppliedPoint], None],
+        on_broken: Callable[[Exception], None],
+    ) -> None:
+        self._log = log
+        self._state_machine = state_machine
+        self._executor = executor
+        self._retry_s = retry_ms / 1000
+        self._on_applied = on_applied
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._limit = applied.index
+        self._commit_times: deque[tuple[int, float]] = deque()
+        self._paused = False
+        self.applied = applied
+
+    def committed(self, index: int) -> None:
+        """Remember when ``index`` was committed, for the view's age."""
+        now = self._loop.time()
+        if len(self._commit_times) >= COMMIT_TIMES_MAX:
+            _, now = self._commit_times.pop()
+        self._commit_times.append((index, now))
+
+    @property
+    def lag_ms(self) -> float:
+        """Age of the oldest committed entry that the view has not folded, 0 for none."""
+        while self._commit_times and self._commit_times[0][0] <= self.applied.index:
+            self._commit_times.popleft()
+        if not self._commit_times:
+            return 0.0
+        return (self._loop.time() - self._commit_times[0][1]) * 1000
+
+    def kick(self, limit_index: int) -> None:
+        """Fold up to ``limit_index``: committed, and on this replica's disk."""
+        self._limit = max(self._limit, limit_index)
+        if self._task is None and not self._paused and self.applied.index < self._limit:
+            self._task = self._loop.create_task(self._run())
+
+    async def pause(self) -> None:
+        """Return when nothing is being folded; nothing will be until ``resume_from``."""
+        self._paused = True
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def resume_from(self, applied: AppliedPoint) -> None:
+        """Go on behind ``applied``, what the view has after a snapshot was installed."""
+        self._paused = False
+        self.applied = applied
+        self._limit = max(self._limit, applied.index)
+        self._on_applied(applied)
+        self.kick(self._limit)
+
+    async def stop(self) -> None:
+        """Return when the batch under way is folded; nothing starts after it."""
+        await self.pause()
+
+    def abandon(self) -> None:
+        """Start nothing more and wait for nothing."""
+        self._paused = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while not self._paused and self.applied.index < self._limit:
+                await self._apply_next()
+        except Exception as error:
+            _logger.critical("a view cannot follow its log", exc_info=True)
+            self._paused = True
+            self._on_broken(error)
+        finally:
+            self._task = None
+
+    async def _apply_next(self) -> None:
+        batch = self._log.entries(self.applied.index + 1, self._limit, APPLY_BATCH_BYTES_MAX)
+        assert batch, f"entry {self.applied.index + 1} is not in the log"
+        try:
+            last = await self._loop.run_in_executor(
+                self._executor, _fold, self._state_machine, batch
+            )
+        except OSError as error:
+            _logger.error("the view's disk refuses: %s; trying again", error)
+            await asyncio.sleep(self._retry_s)
+            return
+        self.applied = AppliedPoint(last.index, last.term, last.next_position - 1)
+        self._on_applied(self.applied)
+
+
+def _fold(state_machine: StateMachine, batch: Sequence[JournalEntry]) -> Entry:
+    entries = [
+        Entry(found.index, found.term, found.first_position, decode_records(found.payload))
+        for found in batch
+    ]
+    state_machine.apply(entries)
+    return entries[-1]

@@ -1,0 +1,89 @@
+"""Settings of the Raft groups of one process. The defaults are for a LAN and a busy interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, SNAPSHOT_CHUNK_BYTES, VIEW_LAG_MS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """Timers, windows and sizes. No field turns fsync off, and none ever will."""
+
+    heartbeat_ms: int = 150
+    """Between heartbeats of a leader; those of all groups travel together."""
+
+    election_ms_min: int = 1_000
+    """Silence before an election, at least. Shorter ones take a busy interpreter for dead."""
+
+    election_ms_max: int = 2_000
+    """Silence before an election, at most; each replica draws its own."""
+
+    first_election_ms_min: int = 400
+    """Silence before the first election after a start; a living leader speaks before it."""
+
+    first_election_ms_max: int = 800
+    """The same, at most."""
+
+    fast_election_stagger_ms: int = 60
+    """Between the candidates of successive rank once the leader's port refuses: a round of
+    votes with two fsyncs ends before the next one tries."""
+
+    fast_election_jitter_ms: int = 15
+    """Added at random to every fast election."""
+
+    fast_election_attempts_max: int = 10
+    """Fast attempts before the normal silence applies again: without a majority they only
+    cost."""
+
+    leader_contact_ms_max: int = 1_000
+    """A leader that heard from no majority for this long steps down."""
+
+    stall_ms_max: int = 1_000
+    """A leader whose loop or disk stood still for this long steps down."""
+
+    transfer_deadline_ms: int = 2_000
+    """For a successor to catch up and take over."""
+
+    stop_transfer_deadline_ms: int = 500
+    """The same, when the process is about to stop."""
+
+    entries_in_flight_max: int = 4
+    """Entries a leader has appended and not committed; what comes meanwhile shares the next
+    one. benchmarks/raft_commit.py."""
+
+    view_lag_ms_max: int = VIEW_LAG_MS_MAX
+    """When a majority of views is older than this, the leader stops filling entries."""
+
+    apply_retry_ms: int = 1_000
+    """Between attempts to apply while the disk under the view is full."""
+
+    journal_segment_bytes: int = JOURNAL_SEGMENT_BYTES
+    """One journal file. A smaller one than the largest entry is for tests only."""
+
+    snapshot_journal_bytes: int = 256 * 1024 * 1024
+    """Journal written since the last snapshot that starts the next one."""
+
+    snapshot_tail_entries: int = 4_096
+    """Entries kept behind a snapshot, so that a replica that was away briefly needs no copy."""
+
+    snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
+    """One chunk of a snapshot on its way to a follower."""
+
+    snapshot_chunk_deadline_ms: int = 30_000
+    """For a follower to acknowledge a chunk, and to install the snapshot after the last."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_ms * 3 < self.election_ms_min:
+            raise ValueError("election_ms_min must be more than three heartbeats")
+        if self.election_ms_max <= self.election_ms_min:
+            raise ValueError("election_ms_max must be more than election_ms_min")
+        if self.first_election_ms_max <= self.first_election_ms_min:
+            raise ValueError("first_election_ms_max must be more than first_election_ms_min")
+        if self.leader_contact_ms_max <= self.heartbeat_ms * 3:
+            raise ValueError("leader_contact_ms_max must be more than three heartbeats")
+        if self.entries_in_flight_max < 1:
+            raise ValueError("entries_in_flight_max must be at least 1")
+        if not 0 < self.snapshot_chunk_bytes <= SNAPSHOT_CHUNK_BYTES:
+            raise ValueError(f"snapshot_chunk_bytes must be 1 to {SNAPSHOT_CHUNK_BYTES}")

@@ -1,0 +1,249 @@
+"""The bytes of a journal. Format version 1; golden file: tests/replay/logs/journal-v1.
+
+    segment  = header (512 bytes), then records, then zeros up to the preallocated size
+    header   = everything that was known when the segment began, so that older ones can go
+    record   = 56 byte record header, payload, zeros up to a multiple of 8
+
+All integers are little endian. An *address* is ``segment sequence << 32 | offset``: it only
+grows. A record's checksum covers its own address, so bytes that ended up in another place
+are not taken for a record. Each record carries ``synced_to``, the address up to which the
+journal was known to be durable when the record was made: it proves that damage before it is
+damage, not a write that never finished.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from crc32c import crc32c
+
+from nextgen.kernel.hashing import hash64
+
+FORMAT_VERSION = 1
+SEGMENT_MAGIC = b"PNGJRNL\x00"
+RECORD_MAGIC = b"\xa7REC"
+MARK_MAGIC = b"PNGMARK\x00"
+
+HEADER_BYTES = 512
+MARK_BYTES = 512
+RECORD_HEADER_BYTES = 56
+ALIGNMENT_BYTES = 8
+
+_OFFSET_BITS = 32
+_RECORD_SEAL = struct.Struct("<4sI")
+_RECORD_FIELDS = struct.Struct("<IIIB3xQQQQ")
+_ADDRESS = struct.Struct("<Q")
+_HEADER = struct.Struct("<8sIIQQQQQQQQB")
+_MARK = struct.Struct("<8sQQQ")
+_CHECKSUM = struct.Struct("<I")
+_NODE_ID_BYTES_MAX = 255
+
+
+class Kind(IntEnum):
+    """What a record means. Stored: never renumber."""
+
+    ENTRY = 1
+    HARD_STATE = 2  # term; payload = voted for, empty for nobody.
+    TRUNCATE = 3  # Entries from ``index`` on are void; term and position are those before it.
+    RESET = 4  # The log is empty and begins behind ``index``, ``term``.
+    DOUBT = 5  # No votes until a leader has covered ``index``; 0 ends the doubt.
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose journal it is. Ids are kept as hashes: they are compared, never shown."""
+
+    cluster_hash: int
+    node_hash: int
+    group_id: int
+
+    @classmethod
+    def of(cls, cluster_id: str, node_id: str, group_id: int) -> Identity:
+        return cls(hash64(cluster_id), hash64(node_id), group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """The state of the log at the moment the segment began."""
+
+    identity: Identity
+    sequence: int
+    base_index: int  # The last entry before this segment, 0 for none.
+    base_term: int
+    next_position: int  # Of the next event.
+    hard_term: int
+    voted_for: str  # Empty for nobody.
+    doubt_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """A record without its payload. What the numbers mean depends on ``kind``."""
+
+    kind: Kind
+    length: int  # Bytes of payload.
+    events: int
+    index: int
+    term: int
+    first_position: int
+    synced_to: int
+    payload_checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class DurableMark:
+    """How far the journal was durable, kept beside it and not synced itself.
+
+    It survives a killed process, and a power cut once the system has written it back; when
+    it is there it is true.
+    """
+
+    address: int
+    last_index: int
+    hard_term: int
+
+    def lowered_to(self, index: int) -> DurableMark:
+        """Return this with a last index of at most ``index``."""
+        return DurableMark(self.address, min(self.last_index, index), self.hard_term)
+
+
+def address_of(sequence: int, offset: int) -> int:
+    return sequence << _OFFSET_BITS | offset
+
+
+def sequence_of(address: int) -> int:
+    return address >> _OFFSET_BITS
+
+
+def offset_of(address: int) -> int:
+    return address & ((1 << _OFFSET_BITS) - 1)
+
+
+def record_bytes(payload_length: int) -> int:
+    """Return what a record with ``payload_length`` bytes of payload takes in a segment."""
+    used = RECORD_HEADER_BYTES + payload_length
+    return used + -used % ALIGNMENT_BYTES
+
+
+def encode_record(
+    address: int,
+    kind: Kind,
+    *,
+    payload: bytes = b"",
+    events: int = 0,
+    index: int = 0,
+    term: int = 0,
+    first_position: int = 0,
+    synced_to: int = 0,
+) -> bytes:
+    """Return the record as it must stand at ``address``, padding included."""
+    fields = _RECORD_FIELDS.pack(
+        len(payload), crc32c(payload), events, kind, index, term, first_position, synced_to
+    )
+    checksum = crc32c(fields, crc32c(_ADDRESS.pack(address)))
+    padding = bytes(-(RECORD_HEADER_BYTES + len(payload)) % ALIGNMENT_BYTES)
+    return b"".join((_RECORD_SEAL.pack(RECORD_MAGIC, checksum), fields, payload, padding))
+
+
+def decode_record_header(data: bytes, offset: int, address: int) -> RecordHeader | None:
+    """Return the record header at ``offset`` of ``data``, None if there is no sound one."""
+    if len(data) - offset < RECORD_HEADER_BYTES or not data.startswith(RECORD_MAGIC, offset):
+        return None
+    _, checksum = _RECORD_SEAL.unpack_from(data, offset)
+    fields = data[offset + _RECORD_SEAL.size : offset + RECORD_HEADER_BYTES]
+    if crc32c(fields, crc32c(_ADDRESS.pack(address))) != checksum:
+        return None
+    length, payload_checksum, events, kind, index, term, position, synced_to = (
+        _RECORD_FIELDS.unpack(fields)
+    )
+    return RecordHeader(
+        Kind(kind), length, events, index, term, position, synced_to, payload_checksum
+    )
+
+
+def payload_at(data: bytes, offset: int, header: RecordHeader) -> bytes | None:
+    """Return the payload of the record at ``offset``, None if it is short or damaged."""
+    begin = offset + RECORD_HEADER_BYTES
+    payload = data[begin : begin + header.length]
+    if len(payload) < header.length or crc32c(payload) != header.payload_checksum:
+        return None
+    return payload
+
+
+def encode_segment_header(header: SegmentHeader) -> bytes:
+    voted_for = header.voted_for.encode()
+    assert len(voted_for) <= _NODE_ID_BYTES_MAX, "a node id is at most 255 bytes"
+    identity = header.identity
+    fields = _HEADER.pack(
+        SEGMENT_MAGIC,
+        FORMAT_VERSION,
+        identity.group_id,
+        identity.cluster_hash,
+        identity.node_hash,
+        header.sequence,
+        header.base_index,
+        header.base_term,
+        header.next_position,
+        header.hard_term,
+        header.doubt_index,
+        len(voted_for),
+    )
+    return _sealed(fields + voted_for, HEADER_BYTES)
+
+
+def segment_format_version(data: bytes) -> int | None:
+    """Return the format version a segment claims, None if it is not a segment at all."""
+    if len(data) < _HEADER.size or not data.startswith(SEGMENT_MAGIC):
+        return None
+    return int(_HEADER.unpack_from(data)[1])
+
+
+def decode_segment_header(data: bytes) -> SegmentHeader | None:
+    """Return the header at the start of ``data``, None if it is damaged or not one."""
+    if not _is_sealed(data, HEADER_BYTES) or not data.startswith(SEGMENT_MAGIC):
+        return None
+    (_, _, group, cluster, node, sequence, index, term, position, hard_term, doubt, voted) = (
+        _HEADER.unpack_from(data)
+    )
+    return SegmentHeader(
+        identity=Identity(cluster, node, group),
+        sequence=sequence,
+        base_index=index,
+        base_term=term,
+        next_position=position,
+        hard_term=hard_term,
+        voted_for=data[_HEADER.size : _HEADER.size + voted].decode(),
+        doubt_index=doubt,
+    )
+
+
+def encode_mark(mark: DurableMark, identity: Identity) -> bytes:
+    fields = _MARK.pack(MARK_MAGIC, mark.address, mark.last_index, mark.hard_term)
+    return _sealed(fields, MARK_BYTES, _seed(identity))
+
+
+def decode_mark(data: bytes, identity: Identity) -> DurableMark | None:
+    """Return the mark, None if it is torn, damaged or another journal's."""
+    if not _is_sealed(data, MARK_BYTES, _seed(identity)) or not data.startswith(MARK_MAGIC):
+        return None
+    _, address, last_index, hard_term = _MARK.unpack_from(data)
+    return DurableMark(address, last_index, hard_term)
+
+
+def _seed(identity: Identity) -> int:
+    return (identity.cluster_hash ^ identity.node_hash ^ identity.group_id) & 0xFFFFFFFF
+
+
+def _sealed(fields: bytes, size: int, seed: int = 0) -> bytes:
+    body = fields.ljust(size - _CHECKSUM.size, b"\0")
+    return body + _CHECKSUM.pack(crc32c(body, seed))
+
+
+def _is_sealed(data: bytes, size: int, seed: int = 0) -> bool:
+    if len(data) < size:
+        return False
+    body = data[: size - _CHECKSUM.size]
+    (checksum,) = _CHECKSUM.unpack_from(data, size - _CHECKSUM.size)
+    return bool(crc32c(body, seed) == checksum)

@@ -1,0 +1,73 @@
+"""Making the disk agree with what was recovered, so that appending can go on."""
+
+from __future__ import annotations
+
+from nextgen.replication.journal_format import (
+    HEADER_BYTES,
+    DurableMark,
+    Identity,
+    SegmentHeader,
+    address_of,
+    offset_of,
+    sequence_of,
+)
+from nextgen.replication.journal_recovery import (
+    UNKNOWN_VOTE,
+    JournalState,
+    Outcome,
+    Recovered,
+    Recovery,
+)
+from nextgen.replication.journal_table import EntryTable
+from nextgen.replication.journal_worker import SegmentFiles
+
+
+def segment_header(identity: Identity, sequence: int, state: JournalState) -> SegmentHeader:
+    """Return the header of a segment that begins where ``state`` ends."""
+    table = state.table
+    return SegmentHeader(
+        identity=identity,
+        sequence=sequence,
+        base_index=table.last_index,
+        base_term=table.last_term,
+        next_position=table.next_position,
+        hard_term=state.hard_term,
+        voted_for=state.voted_for,
+        doubt_index=state.doubt_index,
+    )
+
+
+def begin(files: SegmentFiles, identity: Identity, doubt_index: int) -> Recovered:
+    """Write the first segment of a journal that did not exist."""
+    state = JournalState(EntryTable(), doubt_index=doubt_index)
+    # The mark gets its name on disk together with the segment; until then it says nothing.
+    files.write_mark(DurableMark(0, 0, 0))
+    files.start_segment(segment_header(identity, 1, state))
+    recovery = Recovery(Outcome.NEW, 0, 0)
+    return Recovered(state, [1], address_of(1, HEADER_BYTES), recovery)
+
+
+def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> None:
+    """Clear an unreadable tail and open the segment to go on in.
+
+    Damage is remembered in the header of a segment of its own, and until that is durable by
+    the mark: a crash on any line in between finds the damage again.
+    """
+    state, recovery, end = recovered.state, recovered.recovery, recovered.end
+    sequence = sequence_of(end)
+    if recovery.outcome is Outcome.TORN_TAIL:
+        # Or a record of the same length written there would bring its neighbours back.
+        files.clear_tail(sequence, offset_of(end))
+    if recovery.outcome is not Outcome.DAMAGED_TAIL:
+        files.open_segment(sequence)
+        return
+    lost_to = end + max(recovery.discarded_bytes, 1)
+    files.write_mark(DurableMark(lost_to, recovery.old_last_index, recovery.old_term))
+    files.sync_mark()
+    files.clear_tail(sequence, offset_of(end))
+    files.open_segment(sequence)
+    state.doubt_index = max(state.doubt_index, recovery.old_last_index, 1)
+    state.hard_term, state.voted_for = recovery.old_term, UNKNOWN_VOTE
+    files.start_segment(segment_header(identity, sequence + 1, state))
+    recovered.sequences.append(sequence + 1)
+    recovered.end = address_of(sequence + 1, HEADER_BYTES)

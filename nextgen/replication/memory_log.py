@@ -1,0 +1,301 @@
+"""A replicated log in memory: the port's fake, for the tests of everything above it.
+
+One replica without peers or disk. By default it leads and commits what is proposed at the
+next turn of the loop, so records proposed in one turn share an entry, as in the real one.
+A test can hold commits or applies back, take leadership away and give it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nextgen.kernel.errors import NotLeader, Overloaded, ProposalLost, TransferFailed, Unavailable
+from nextgen.kernel.limits import ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
+from nextgen.replication.entry_codec import check_record, limited_run
+from nextgen.replication.ports import (
+    AppliedPoint,
+    Commit,
+    Entry,
+    GroupId,
+    LogStatus,
+    NodeId,
+    PositionCompacted,
+    Record,
+    Role,
+    RoleChange,
+    StateMachine,
+)
+from nextgen.replication.subscriptions import ListenerSet, ProgressWaiters, call_listener
+
+DEFAULT_GROUP_ID = GroupId(1)
+DEFAULT_NODE_ID = NodeId("node-1")
+
+Pending = tuple[Record, "asyncio.Future[Commit]"]
+
+
+class MemoryLog:
+    """A ``ReplicatedLog`` whose moods a test decides. Applies on the loop, not on a thread.
+
+    ``leads`` says whether it leads from the start. What ``state_machine`` has applied
+    already counts as compacted, as after a restart from a snapshot.
+    """
+
+    def __init__(
+        self,
+        state_machine: StateMachine,
+        *,
+        group_id: GroupId = DEFAULT_GROUP_ID,
+        node_id: NodeId = DEFAULT_NODE_ID,
+        members: Sequence[NodeId] = (),
+        leads: bool = True,
+        snapshot_path: Path | None = None,
+    ) -> None:
+        self._state_machine = state_machine
+        self._group_id = group_id
+        self._node_id = node_id
+        self._members = tuple(members) or (node_id,)
+        self._snapshot_path = snapshot_path
+        self._base = state_machine.applied()
+        self._applied = self._base
+        self._entries: list[Entry] = []
+        self._queue: list[Pending] = []
+        self._queue_bytes = 0
+        self._flush_scheduled = False
+        self._commits_held = False
+        self._applies_held = False
+        self._quorum_lost = False
+        self._elections = 0
+        self._term = self._base.term
+        self._role = Role.FOLLOWER
+        self._leader_id: NodeId | None = None
+        self._commit_listeners: ListenerSet[Sequence[Entry]] = ListenerSet()
+        self._role_listeners: ListenerSet[RoleChange] = ListenerSet()
+        self._index_waiters = ProgressWaiters(self._base.index)
+        self._position_waiters = ProgressWaiters(self._base.position)
+        if leads:
+            self.become_leader()
+
+    def __repr__(self) -> str:
+        return (
+            f"<MemoryLog group={self._group_id} role={self._role} term={self._term} "
+            f"last={self._last_index} applied={self._applied.index} queued={len(self._queue)}>"
+        )
+
+    # What a test decides ----------------------------------------------------------------------
+
+    def hold_commits(self) -> None:
+        """Let proposals wait until ``release_commits``."""
+        self._commits_held = True
+
+    def release_commits(self) -> None:
+        """Commit what waits, and from here on everything as it comes."""
+        self._commits_held = False
+        self._flush()
+
+    def hold_applies(self) -> None:
+        """Let the view fall behind: commits go on, applies wait."""
+        self._applies_held = True
+
+    def release_applies(self) -> None:
+        """Apply what waits, and from here on everything as it is committed."""
+        self._applies_held = False
+        self._apply()
+
+    def lose_quorum(self) -> None:
+        """Make ``read_index`` fail while this replica still believes that it leads."""
+        self._quorum_lost = True
+
+    def lose_leadership(
+        self, leader_id: NodeId | None = None, *, pending_survives: bool = False
+    ) -> None:
+        """Let ``leader_id`` lead the next term; proposals in flight fail as lost.
+
+        ``pending_survives`` commits them all the same, as a real successor may.
+        """
+        records = [record for record, _ in self._queue]
+        self._fail_pending("leadership moved")
+        self._term += 1
+        self._set_role(Role.FOLLOWER, leader_id)
+        self._append(())
+        if pending_survives and records:
+            self._append(tuple(records))
+
+    def become_leader(self) -> None:
+        """Win the next term: writes its empty entry, applies it, then tells the listeners."""
+        self._fail_pending("leadership moved")
+        self._term += 1
+        self._elections += 1
+        self._quorum_lost = False
+        self._append(())
+        held, self._applies_held = self._applies_held, False
+        self._apply()
+        self._applies_held = held
+        self._set_role(Role.LEADER, self._node_id)
+
+    def commit_from_elsewhere(self, *records: Record) -> None:
+        """Commit one entry that another leader wrote."""
+        assert self._role is not Role.LEADER, "a leader writes its entries itself"
+        self._append(records)
+
+    # The port ---------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> LogStatus:
+        return LogStatus(
+            group_id=self._group_id,
+            role=self._role,
+            term=self._term,
+            leader_id=self._leader_id,
+            members=self._members,
+            last_index=self._last_index,
+            commit_index=self._last_index,
+            commit_position=self._next_position - 1,
+            applied=self._applied,
+            first_position=self._base.position + 1,
+            view_lag_ms=0.0,
+            journal_bytes=sum(len(r.payload) for entry in self._entries for r in entry.records),
+            elections=self._elections,
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        return self._role is Role.LEADER
+
+    def propose(self, record: Record) -> asyncio.Future[Commit]:
+        if not self.is_leader:
+            raise NotLeader(self._group_id, self._leader_id)
+        check_record(record)
+        if self._queue_bytes + len(record.payload) > PROPOSE_QUEUE_BYTES_MAX:
+            raise Overloaded(f"group {self._group_id}: the propose queue is full")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Commit] = loop.create_future()
+        self._queue.append((record, future))
+        self._queue_bytes += len(record.payload)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            loop.call_soon(self._flush)
+        return future
+
+    async def read_index(self) -> int:
+        if not self.is_leader or self._quorum_lost:
+            raise NotLeader(self._group_id, None if self._quorum_lost else self._leader_id)
+        index = self._last_index
+        await asyncio.sleep(0)
+        if not self.is_leader:
+            raise NotLeader(self._group_id, self._leader_id)
+        return index
+
+    async def wait_applied(self, index: int) -> None:
+        self._check_running()
+        await self._index_waiters.wait(index)
+
+    async def wait_position(self, position: int) -> None:
+        self._check_running()
+        await self._position_waiters.wait(position)
+
+    def read(self, from_position: int, *, events_max: int, bytes_max: int) -> Sequence[Entry]:
+        oldest = self._base.position + 1
+        if from_position < oldest:
+            raise PositionCompacted(from_position, oldest)
+        if from_position >= self._next_position:
+            return ()
+        # The last entry that begins at or before the position; one without events shares its
+        # position with the entry behind it, and is never the one that holds it.
+        start = bisect_right(self._entries, from_position, key=lambda e: e.first_position) - 1
+        return limited_run(self._entries[start:], events_max=events_max, bytes_max=bytes_max)
+
+    def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
+        return self._commit_listeners.add(listener)
+
+    def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
+        unsubscribe = self._role_listeners.add(listener)
+        call_listener(listener, RoleChange(self._term, self._role, self._leader_id))
+        return unsubscribe
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        if not self.is_leader:
+            raise NotLeader(self._group_id, self._leader_id)
+        if target == self._node_id:
+            return
+        if target not in self._members:
+            raise TransferFailed(f"{target} is not a member of group {self._group_id}")
+        self.release_commits()
+        self.lose_leadership(target)
+
+    async def take_snapshot(self) -> AppliedPoint:
+        self._check_running()
+        point = self._state_machine.make_durable()
+        if self._snapshot_path is not None:
+            point = self._state_machine.write_snapshot(self._snapshot_path)
+        self._entries = [entry for entry in self._entries if entry.index > point.index]
+        self._base = point
+        return point
+
+    async def stop(self) -> None:
+        if self._role is Role.STOPPED:
+            return
+        self._fail_pending("the replica stopped")
+        self._set_role(Role.STOPPED, None)
+        error = Unavailable(f"group {self._group_id}: the replica stopped")
+        self._index_waiters.fail(error)
+        self._position_waiters.fail(error)
+        self._state_machine.close()
+
+    # Inside -----------------------------------------------------------------------------------
+
+    @property
+    def _last_index(self) -> int:
+        return self._base.index + len(self._entries)
+
+    @property
+    def _next_position(self) -> int:
+        return self._entries[-1].next_position if self._entries else self._base.position + 1
+
+    def _check_running(self) -> None:
+        if self._role is Role.STOPPED:
+            raise Unavailable(f"group {self._group_id}: the replica stopped")
+
+    def _set_role(self, role: Role, leader_id: NodeId | None) -> None:
+        self._role = role
+        self._leader_id = leader_id
+        self._role_listeners.tell(RoleChange(self._term, role, leader_id))
+
+    def _fail_pending(self, why: str) -> None:
+        pending, self._queue = self._queue, []
+        self._queue_bytes = 0
+        for _, future in pending:
+            if not future.done():
+                future.set_exception(ProposalLost(f"group {self._group_id}: {why}"))
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        while self._queue and not self._commits_held and self.is_leader:
+            batch = self._queue[:ENTRY_RECORDS_MAX]
+            del self._queue[: len(batch)]
+            self._queue_bytes -= sum(len(record.payload) for record, _ in batch)
+            position = self._next_position
+            entry = self._append(tuple(record for record, _ in batch))
+            for record, future in batch:
+                if not future.done():
+                    future.set_result(Commit(entry.index, entry.term, position))
+                position += record.events
+
+    def _append(self, records: Sequence[Record]) -> Entry:
+        entry = Entry(self._last_index + 1, self._term, self._next_position, tuple(records))
+        self._entries.append(entry)
+        self._commit_listeners.tell((entry,))
+        self._apply()
+        return entry
+
+    def _apply(self) -> None:
+        waiting = self._entries[self._applied.index - self._base.index :]
+        if self._applies_held or not waiting:
+            return
+        self._state_machine.apply(waiting)
+        last = waiting[-1]
+        self._applied = AppliedPoint(last.index, last.term, last.next_position - 1)
+        self._index_waiters.advance(self._applied.index)
+        self._position_waiters.advance(self._applied.position)

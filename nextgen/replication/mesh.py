@@ -1,0 +1,307 @@
+"""The mesh: one listener and one connection per peer pair for all Raft groups of a process.
+
+Of two processes the one with the greater node id dials. A connection that breaks is probed
+at once, by dialing: if the peer's port refuses, every group hears ``on_peer_unreachable``
+within a round trip, which is what makes a failover fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from typing import Protocol
+
+from nextgen.kernel.limits import MESH_CONNECTIONS_MAX
+from nextgen.replication.mesh_connection import HELLO_DEADLINE_S, PeerConnection
+from nextgen.replication.mesh_frames import (
+    MESH_PROTOCOL_VERSION,
+    Hello,
+    Message,
+    RemoteProtocolError,
+)
+from nextgen.replication.ports import NodeId
+
+CONNECT_DEADLINE_S = 1.0
+"""For a connection to a peer that was away for longer."""
+
+PROBE_DEADLINE_S = 0.15
+"""For the probe after a connection broke; a living host on a LAN accepts in well under it."""
+
+REDIAL_DELAY_S_MIN = 0.05
+"""Before the first attempt to dial again."""
+
+REDIAL_DELAY_S_MAX = 1.0
+"""Between attempts to reach a peer that stays away. Each costs one refused connection."""
+
+LOG_INTERVAL_S = 60.0
+"""A peer that is refused is mentioned in the diagnostics at most this often."""
+
+_logger = logging.getLogger(__name__)
+
+
+class MeshChannel(Protocol):
+    """What a group hears from the mesh, all on the loop."""
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        """Take a message in. ``RemoteProtocolError`` closes the sender's connection."""
+        ...
+
+    def on_peer_connected(self, node_id: NodeId) -> None: ...
+
+    def on_peer_disconnected(self, node_id: NodeId) -> None: ...
+
+    def on_peer_unreachable(self, node_id: NodeId) -> None:
+        """The connection broke and the peer's port refuses, or the process has restarted."""
+        ...
+
+
+class Mesh:
+    """All connections of this process. Channels are numbers that both sides agree on."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        cluster_id: str,
+        *,
+        listen_host: str,
+        listen_port: int,
+        incarnation: str | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._listen_host = listen_host
+        self._listen_port = listen_port
+        self._incarnation = incarnation or secrets.token_hex(8)
+        self._server: asyncio.Server | None = None
+        self._addresses: dict[NodeId, tuple[str, int]] = {}
+        self._incarnations: dict[NodeId, str] = {}
+        self._channels: dict[int, MeshChannel] = {}
+        self._connections: dict[NodeId, PeerConnection] = {}
+        self._all_connections: set[PeerConnection] = set()
+        self._dialers: dict[NodeId, asyncio.Task[None]] = {}
+        self._probes: dict[NodeId, asyncio.Task[None]] = {}
+        self._last_logged_at: dict[str, float] = {}
+        self._stopping = False
+
+    def __repr__(self) -> str:
+        return f"<Mesh node={self._node_id} connected={sorted(self._connections)}>"
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        assert self._server is not None, "the mesh has not started"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Listen. ``OSError`` names the port if it is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: PeerConnection(self, None), self._listen_host, self._listen_port
+        )
+
+    async def stop(self) -> None:
+        """Close every connection and the listener."""
+        self._stopping = True
+        tasks = [*self._dialers.values(), *self._probes.values()]
+        for task in tasks:
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+        connections = tuple(self._all_connections)
+        for connection in connections:
+            connection.abort()
+        waits = [*tasks, *(connection.closed for connection in connections)]
+        await asyncio.gather(*waits, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def register(self, channel: int, receiver: MeshChannel) -> None:
+        """Let ``receiver`` have the messages of ``channel``; tells it who is connected."""
+        self._channels[channel] = receiver
+        for node_id in tuple(self._connections):
+            receiver.on_peer_connected(node_id)
+
+    def unregister(self, channel: int) -> None:
+        self._channels.pop(channel, None)
+
+    async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None:
+        """Learn or change where a peer listens; reconnects if the address changed."""
+        if self._addresses.get(node_id) == (host, port) or node_id == self._node_id:
+            return
+        self._addresses[node_id] = (host, port)
+        dialer = self._dialers.pop(node_id, None)
+        if dialer is not None:
+            dialer.cancel()
+            await asyncio.gather(dialer, return_exceptions=True)
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.dialed is not None:
+            connection.abort()
+        if self._node_id > node_id and not self._stopping:
+            self._dialers[node_id] = asyncio.create_task(self._keep_dialing(node_id))
+
+    def is_connected(self, node_id: NodeId) -> bool:
+        return node_id in self._connections
+
+    def send(self, node_id: NodeId, channel: int, message: Message) -> bool:
+        """Queue ``message`` for ``node_id``; False if there is no connection."""
+        connection = self._connections.get(node_id)
+        if connection is None:
+            return False
+        connection.send(channel, message)
+        return True
+
+    # Called by connections --------------------------------------------------------------------
+
+    def hello_to(self, target_id: NodeId) -> Hello:
+        return Hello(
+            MESH_PROTOCOL_VERSION, self._cluster_id, self._node_id, target_id, self._incarnation
+        )
+
+    def connection_opened(self, connection: PeerConnection) -> None:
+        if self._stopping or len(self._all_connections) >= MESH_CONNECTIONS_MAX:
+            connection.abort()
+        self._all_connections.add(connection)
+
+    def accept_hello(self, connection: PeerConnection, hello: Hello) -> None:
+        self._check_hello(connection, hello)
+        restarted = self._incarnations.get(hello.node_id) not in (None, hello.incarnation)
+        self._incarnations[hello.node_id] = hello.incarnation
+        previous = self._connections.get(hello.node_id)
+        self._connections[hello.node_id] = connection
+        if previous is not None:
+            previous.abort()
+            self._tell_disconnected(hello.node_id)
+        for receiver in tuple(self._channels.values()):
+            if restarted:
+                receiver.on_peer_unreachable(hello.node_id)
+            receiver.on_peer_connected(hello.node_id)
+
+    def message_received(self, sender: NodeId, channel: int, message: Message) -> None:
+        receiver = self._channels.get(channel)
+        if receiver is not None:  # A group this process has not opened yet, or has stopped.
+            receiver.on_message(sender, message)
+
+    def protocol_broken(self, connection: PeerConnection, error: RemoteProtocolError) -> None:
+        peer = connection.hello.node_id if connection.hello else connection.dialed or "a stranger"
+        self._log_rarely(
+            f"{peer}: {error}", "mesh: the connection to %s is closed: %s", peer, error
+        )
+
+    def connection_closed(self, connection: PeerConnection) -> None:
+        self._all_connections.discard(connection)
+        if connection.hello is None:
+            return
+        node_id = connection.hello.node_id
+        if self._connections.get(node_id) is not connection:
+            return
+        del self._connections[node_id]
+        self._tell_disconnected(node_id)
+        if not self._stopping and connection.dialed is None and node_id in self._addresses:
+            self._probes[node_id] = asyncio.create_task(self._probe(node_id))
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _check_hello(self, connection: PeerConnection, hello: Hello) -> None:
+        if hello.protocol_version != MESH_PROTOCOL_VERSION:
+            raise RemoteProtocolError(
+                f"it speaks mesh protocol version {hello.protocol_version}, "
+                f"this process speaks {MESH_PROTOCOL_VERSION}"
+            )
+        if hello.cluster_id != self._cluster_id:
+            raise RemoteProtocolError(
+                f"{hello.node_id} belongs to cluster {hello.cluster_id!r}, "
+                f"this process to {self._cluster_id!r}"
+            )
+        if hello.target_id != self._node_id or hello.node_id == self._node_id:
+            raise RemoteProtocolError(
+                f"{hello.node_id} looks for {hello.target_id}, this is {self._node_id}"
+            )
+        if connection.dialed is not None and hello.node_id != connection.dialed:
+            raise RemoteProtocolError(f"{connection.dialed} was dialed, {hello.node_id} answered")
+
+    def _tell_disconnected(self, node_id: NodeId) -> None:
+        for receiver in tuple(self._channels.values()):
+            receiver.on_peer_disconnected(node_id)
+
+    def _tell_unreachable(self, node_id: NodeId) -> None:
+        for receiver in tuple(self._channels.values()):
+            receiver.on_peer_unreachable(node_id)
+
+    async def _keep_dialing(self, node_id: NodeId) -> None:
+        delay_s = REDIAL_DELAY_S_MIN
+        deadline_s = CONNECT_DEADLINE_S
+        while True:
+            connection = await self._dial(node_id, deadline_s)
+            if connection is None:
+                self._tell_unreachable(node_id)
+                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+                delay_s = min(delay_s * 2, REDIAL_DELAY_S_MAX)
+                deadline_s = CONNECT_DEADLINE_S
+                continue
+            await asyncio.shield(connection.closed)
+            # The first attempt after a loss is the probe: short, and at once.
+            delay_s = REDIAL_DELAY_S_MIN
+            deadline_s = PROBE_DEADLINE_S
+
+    async def _dial(self, node_id: NodeId, deadline_s: float) -> PeerConnection | None:
+        host, port = self._addresses[node_id]
+        loop = asyncio.get_running_loop()
+        connection: PeerConnection | None = None
+        try:
+            async with asyncio.timeout(deadline_s):
+                _, connection = await loop.create_connection(
+                    lambda: PeerConnection(self, node_id), host, port
+                )
+            async with asyncio.timeout(HELLO_DEADLINE_S):
+                await asyncio.shield(connection.established)
+        except (OSError, TimeoutError):
+            if connection is not None:
+                connection.abort()
+            return None
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.abort()
+            raise
+        return connection
+
+    async def _probe(self, node_id: NodeId) -> None:
+        """Find out whether a peer that dials us is still there, by touching its port.
+
+        A dying process may still accept, and then close: only a connection that stays open
+        for the whole deadline counts as a sign of life.
+        """
+        host, port = self._addresses[node_id]
+        try:
+            async with asyncio.timeout(PROBE_DEADLINE_S):
+                reader, writer = await asyncio.open_connection(host, port)
+        except (OSError, TimeoutError):
+            alive = False
+        else:
+            alive = await _stays_open(reader, PROBE_DEADLINE_S)
+            writer.transport.abort()
+        self._probes.pop(node_id, None)
+        if not alive and node_id not in self._connections:
+            self._tell_unreachable(node_id)
+
+    def _log_rarely(self, key: str, text: str, *arguments: object) -> None:
+        now = asyncio.get_running_loop().time()
+        last = self._last_logged_at.get(key)
+        if last is not None and now - last < LOG_INTERVAL_S:
+            return
+        if len(self._last_logged_at) >= MESH_CONNECTIONS_MAX:
+            self._last_logged_at.clear()
+        self._last_logged_at[key] = now
+        _logger.warning(text, *arguments)
+
+
+async def _stays_open(reader: asyncio.StreamReader, deadline_s: float) -> bool:
+    try:
+        async with asyncio.timeout(deadline_s):
+            return bool(await reader.read(1))
+    except TimeoutError:
+        return True
+    except OSError:
+        return False

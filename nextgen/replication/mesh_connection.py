@@ -1,0 +1,166 @@
+"""One connection of the mesh, from the hello on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol, cast
+
+from nextgen.kernel.limits import MESH_WRITE_BUFFER_BYTES_MAX
+from nextgen.replication.mesh_frames import (
+    FrameReader,
+    Hello,
+    Message,
+    RemoteProtocolError,
+    decode_frame,
+    encode_frame,
+    encode_hello,
+    parse_hello,
+)
+from nextgen.replication.ports import NodeId
+
+HELLO_DEADLINE_S = 2.0
+"""From the connection to the peer's hello: whoever says nothing is not kept."""
+
+KEEPALIVE_IDLE_S = 5
+"""Silence on a connection before the kernel asks whether the peer's host is still there."""
+
+KEEPALIVE_INTERVAL_S = 1
+"""Between two such questions."""
+
+KEEPALIVE_PROBES = 3
+"""Questions without an answer before the connection counts as broken."""
+
+USER_TIMEOUT_MS = 5_000
+"""Unacknowledged bytes older than this break the connection: a cut cable is noticed."""
+
+
+class ConnectionOwner(Protocol):
+    """What a connection reports to."""
+
+    def hello_to(self, target_id: NodeId) -> Hello: ...
+
+    def connection_opened(self, connection: PeerConnection) -> None: ...
+
+    def accept_hello(self, connection: PeerConnection, hello: Hello) -> None:
+        """Take the connection in. Raises ``RemoteProtocolError`` to refuse it."""
+        ...
+
+    def message_received(self, sender: NodeId, channel: int, message: Message) -> None: ...
+
+    def protocol_broken(self, connection: PeerConnection, error: RemoteProtocolError) -> None: ...
+
+    def connection_closed(self, connection: PeerConnection) -> None: ...
+
+
+class PeerConnection(asyncio.Protocol):
+    """Frames to and from one peer. Messages of one turn of the loop leave in one write.
+
+    ``dialed`` is the peer this side connected to, or None for an accepted connection, whose
+    peer is known after its hello.
+    """
+
+    def __init__(self, owner: ConnectionOwner, dialed: NodeId | None) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader()
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._hello_deadline: asyncio.TimerHandle | None = None
+        self.dialed = dialed
+        self.hello: Hello | None = None
+        self.established: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    def __repr__(self) -> str:
+        peer = self.hello.node_id if self.hello else self.dialed
+        return f"<PeerConnection peer={peer} established={self.hello is not None}>"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast: what uvloop hands over does not derive from asyncio's class.
+        self._transport = cast(asyncio.Transport, transport)
+        _set_socket_options(transport.get_extra_info("socket"))
+        self._hello_deadline = self._loop.call_later(HELLO_DEADLINE_S, self._hello_is_due)
+        self._owner.connection_opened(self)
+        if self.dialed is not None:
+            self._transport.write(encode_hello(self._owner.hello_to(self.dialed)))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._reader.receive_data(data):
+                self._frame_received(body)
+        except RemoteProtocolError as error:
+            self._owner.protocol_broken(self, error)
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._hello_deadline is not None:
+            self._hello_deadline.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        if not self.established.done():
+            self.established.set_exception(ConnectionError("closed before the hello"))
+            self.established.exception()
+        self._owner.connection_closed(self)
+
+    def send(self, channel: int, message: Message) -> None:
+        """Queue ``message``; it leaves at the end of this turn of the loop."""
+        if self._transport is None:
+            return
+        frame = encode_frame(channel, message)
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(frame)
+        self._outgoing_bytes += len(frame)
+
+    def abort(self) -> None:
+        """Close at once; what is queued is dropped."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _frame_received(self, body: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        channel, message = decode_frame(body)
+        if self.hello is not None:
+            self._owner.message_received(self.hello.node_id, channel, message)
+            return
+        hello = parse_hello(channel, message)
+        if self.dialed is None:
+            # The answer goes out even when the hello is refused, so that the other side can
+            # say in its own diagnostics what does not fit.
+            self._transport.write(encode_hello(self._owner.hello_to(hello.node_id)))
+        self._owner.accept_hello(self, hello)
+        self.hello = hello
+        self.established.set_result(None)
+
+    def _hello_is_due(self) -> None:
+        if self.hello is None:
+            self.abort()
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        queued, self._outgoing_bytes = self._outgoing_bytes, 0
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() + queued > MESH_WRITE_BUFFER_BYTES_MAX:
+            self.abort()
+            return
+        self._transport.write(b"".join(outgoing))
+
+
+def _set_socket_options(connection: socket.socket | None) -> None:
+    if connection is None:
+        return
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS),
+    ):
+        if hasattr(socket, name):  # Linux has them all; elsewhere the defaults must do.
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

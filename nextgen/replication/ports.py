@@ -1,0 +1,280 @@
+"""What a Raft group promises to the component above it.
+
+    propose ──▶ [ group commit ] ──▶ journal (fsync, majority) ──▶ committed ──▶ state machine
+                                                   │                               (the view)
+                                                   └──▶ event log, read by position
+
+Three numbers, never swapped: ``index`` counts Raft entries, ``term`` counts elections,
+``position`` counts *events*, densely from 1, and is what every layer above talks about.
+One entry carries many records; one record is what one decided command left behind
+(its events, and its outcome if it had a command id); a record may hold no event at all.
+
+Nothing above this module may know which Raft library is underneath.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NewType, Protocol
+
+from nextgen.kernel.errors import Definite
+
+NodeId = NewType("NodeId", str)
+"""Name of a process in the mesh, for example ``shard-node-1``. Stable across restarts."""
+
+GroupId = NewType("GroupId", int)
+"""Number of a Raft group: the shard id, or ``CLUSTER_MANAGER_GROUP_ID``."""
+
+CLUSTER_MANAGER_GROUP_ID = GroupId(0)
+
+
+class Role(StrEnum):
+    """What a replica is at the moment."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    NON_VOTER = "non_voter"  # Damaged journal: replicates, but neither votes nor campaigns.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one decided command adds to the log.
+
+    ``payload`` is opaque to replication and must not be empty. ``events`` is the number of
+    events inside, 0 for a recorded rejection.
+    """
+
+    payload: bytes
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A committed Raft entry.
+
+    The events of its records take the positions from ``first_position`` on, in order; an
+    entry without events has the position that the next event will get.
+    """
+
+    index: int
+    term: int
+    first_position: int
+    records: tuple[Record, ...]
+
+    @property
+    def next_position(self) -> int:
+        return self.first_position + sum(record.events for record in self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Where a proposed record landed: its entry, and the position of its first event."""
+
+    index: int
+    term: int
+    first_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPoint:
+    """How far a view has folded the log. ``position`` is the last folded event, 0 for none.
+
+    ``term`` is the term of the entry at ``index``: a log that restarts from a snapshot needs
+    it to check what follows.
+    """
+
+    index: int
+    term: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """This replica's place in its group changed.
+
+    ``role`` is LEADER only once this replica may decide: an entry of its own term is
+    committed and its view has applied it. ``leader_id`` is the best known leader or None.
+    """
+
+    term: int
+    role: Role
+    leader_id: NodeId | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """One line about a replica, for status pages and metrics."""
+
+    group_id: GroupId
+    role: Role
+    term: int
+    leader_id: NodeId | None
+    members: tuple[NodeId, ...]
+    last_index: int
+    commit_index: int
+    commit_position: int
+    applied: AppliedPoint
+    first_position: int  # The oldest position that can still be read.
+    view_lag_ms: float  # Age of the oldest committed entry that this view has not applied.
+    journal_bytes: int
+    elections: int  # Elections this replica has won since it started.
+
+
+class PositionCompacted(Definite):
+    """The position asked for is no longer in the log; reading can start at ``oldest``."""
+
+    def __init__(self, asked: int, oldest: int) -> None:
+        super().__init__(f"position {asked} is no longer in the log, the oldest is {oldest}")
+        self.asked = asked
+        self.oldest = oldest
+
+
+class StateMachine(Protocol):
+    """The fold over one group's log. Called by the log; never calls it.
+
+    ``apply`` and ``write_snapshot`` run on worker threads, never two ``apply`` at a time.
+    An exception from ``apply`` other than a full disk stops the replica: a view that cannot
+    follow its log must not be served.
+    """
+
+    def applied(self) -> AppliedPoint:
+        """Return the point that is stored in the same transaction as the view itself."""
+        ...
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Fold ``entries``, in order, and store the new applied point, in one transaction.
+
+        Raises:
+            OSError: The disk is full. Nothing was folded; the log calls again later.
+        """
+        ...
+
+    def make_durable(self) -> AppliedPoint:
+        """Force what is applied to disk and return that point. The log may be cut behind it."""
+        ...
+
+    def write_snapshot(self, path: Path) -> AppliedPoint:
+        """Write a consistent copy to ``path`` (fsynced) while ``apply`` goes on."""
+        ...
+
+    def install_snapshot(self, path: Path) -> AppliedPoint:
+        """Replace the view by the copy at ``path``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ReplicatedLog(Protocol):
+    """One replica of one Raft group. Every method is called on the event loop."""
+
+    @property
+    def status(self) -> LogStatus: ...
+
+    @property
+    def is_leader(self) -> bool:
+        """True while ``propose`` may be called: see ``RoleChange.role``."""
+        ...
+
+    def propose(self, record: Record) -> asyncio.Future[Commit]:
+        """Queue ``record`` for the log and return a future of its commit; never blocks.
+
+        Records get their positions in the order of the calls. The future resolves when the
+        record is fsynced on a majority, whether or not any view has applied it.
+
+        Raises:
+            NotLeader: At once; nothing was queued.
+            Overloaded: At once; the queue is at its limit (views lag, or the disk is slow).
+            ProposalLost: From the future: leadership moved first, the record may or may not
+                survive. Indefinite.
+        """
+        ...
+
+    async def read_index(self) -> int:
+        """Confirm leadership with a majority and return an index to wait for.
+
+        A read of the view after ``wait_applied(index)`` is linearizable. Concurrent calls
+        share a round. No log entry is written.
+
+        Raises:
+            NotLeader: Leadership could not be confirmed.
+        """
+        ...
+
+    async def wait_applied(self, index: int) -> None:
+        """Return once the view has applied entry ``index``."""
+        ...
+
+    async def wait_position(self, position: int) -> None:
+        """Return once the view has applied the event at ``position`` (any replica)."""
+        ...
+
+    def read(self, from_position: int, *, events_max: int, bytes_max: int) -> Sequence[Entry]:
+        """Return committed entries in order, the first one holding ``from_position``.
+
+        Whole entries: the first may begin before ``from_position``. At least one entry if
+        any is committed there; otherwise stops before exceeding a limit. Empty when
+        ``from_position`` is beyond the last committed event.
+
+        Raises:
+            PositionCompacted: The log was cut behind a snapshot.
+        """
+        ...
+
+    def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
+        """Call ``listener`` with each run of newly committed entries, in order, on the loop.
+
+        Returns a function that unsubscribes. An exception in a listener is logged and
+        disturbs nobody else.
+        """
+        ...
+
+    def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
+        """Call ``listener`` with the present role at once, then with each change."""
+        ...
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        """Hand leadership to ``target`` once it has caught up; return when it has stepped down.
+
+        Raises:
+            NotLeader: This replica does not lead.
+            TransferFailed: ``target`` did not take over in time; this replica still leads.
+        """
+        ...
+
+    async def take_snapshot(self) -> AppliedPoint:
+        """Write a snapshot and cut the log behind it."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+class RaftHost(Protocol):
+    """All Raft groups of one process: one listener, one connection per peer pair."""
+
+    async def start(self) -> None: ...
+
+    async def open_group(
+        self,
+        group_id: GroupId,
+        members: Sequence[NodeId],
+        state_machine: StateMachine,
+    ) -> ReplicatedLog:
+        """Open this process's replica of ``group_id``, from disk if it has been here before.
+
+        Raises:
+            JournalCorrupted: The journal has a hole that no leader can mend; the message
+                says how to rebuild the replica. Nothing on disk was touched.
+        """
+        ...
+
+    async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None:
+        """Learn or change where a peer listens; reconnects if the address changed."""
+        ...
+
+    async def stop(self) -> None: ...

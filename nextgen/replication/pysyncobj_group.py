@@ -1,0 +1,250 @@
+"""The replicated-log port on top of the engine: one replica of one Raft group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
+from nextgen.replication.entry_codec import decode_records, limited_run
+from nextgen.replication.journal import JournalEntry
+from nextgen.replication.mesh_frames import Message
+from nextgen.replication.ports import (
+    AppliedPoint,
+    Commit,
+    Entry,
+    LogStatus,
+    NodeId,
+    PositionCompacted,
+    Record,
+    RoleChange,
+    StateMachine,
+)
+from nextgen.replication.raft_replica import RaftReplica
+from nextgen.replication.snapshot_transfer import SnapshotTransfer
+from nextgen.replication.statistics import ReplicaStatistics
+from nextgen.replication.subscriptions import ListenerSet, ProgressWaiters, call_listener
+
+_logger = logging.getLogger(__name__)
+
+
+class PySyncObjGroup:
+    """A ``ReplicatedLog``. Made by ``PySyncObjHost.open_group``; see ``ports`` for the promises."""
+
+    def __init__(
+        self, *, applied: AppliedPoint, on_stopped: Callable[[PySyncObjGroup], None]
+    ) -> None:
+        self._on_stopped = on_stopped
+        self._commit_listeners: ListenerSet[Sequence[Entry]] = ListenerSet()
+        self._role_listeners: ListenerSet[RoleChange] = ListenerSet()
+        self._index_waiters = ProgressWaiters(applied.index)
+        self._position_waiters = ProgressWaiters(applied.position)
+        self._last_role: RoleChange | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._replica: RaftReplica
+        self._snapshots: SnapshotTransfer
+        self._state_machine: StateMachine
+        self._release: Callable[[], None]
+
+    def attach(
+        self,
+        replica: RaftReplica,
+        snapshots: SnapshotTransfer,
+        state_machine: StateMachine,
+        release: Callable[[], None],
+    ) -> None:
+        """Put the engine in and start it. ``release`` lets go of what the host lent."""
+        self._replica = replica
+        self._snapshots = snapshots
+        self._state_machine = state_machine
+        self._release = release
+        replica.start()
+
+    def __repr__(self) -> str:
+        return repr(self._replica).replace("RaftReplica", "PySyncObjGroup")
+
+    @property
+    def engine(self) -> RaftReplica:
+        """For the host, which brings messages and heartbeats."""
+        return self._replica
+
+    @property
+    def statistics(self) -> ReplicaStatistics:
+        """Counters since this replica was opened; read only."""
+        return self._replica.statistics
+
+    @property
+    def status(self) -> LogStatus:
+        replica, journal = self._replica, self._replica.journal
+        change = replica.role_change
+        return LogStatus(
+            group_id=replica.group_id,
+            role=change.role,
+            term=change.term,
+            leader_id=change.leader_id,
+            members=replica.members,
+            last_index=journal.last_index,
+            commit_index=replica.commit_index,
+            commit_position=replica.commit_position,
+            applied=replica.applier.applied,
+            first_position=journal.base_position + 1,
+            view_lag_ms=replica.applier.lag_ms,
+            journal_bytes=journal.bytes_on_disk,
+            elections=replica.statistics.elections,
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        return self._replica.is_ready_leader
+
+    def propose(self, record: Record) -> asyncio.Future[Commit]:
+        return self._replica.propose(record)
+
+    async def read_index(self) -> int:
+        return await self._replica.ask_read_index()
+
+    async def wait_applied(self, index: int) -> None:
+        self._check_running()
+        await self._index_waiters.wait(index)
+
+    async def wait_position(self, position: int) -> None:
+        self._check_running()
+        await self._position_waiters.wait(position)
+
+    def read(self, from_position: int, *, events_max: int, bytes_max: int) -> Sequence[Entry]:
+        replica, journal = self._replica, self._replica.journal
+        oldest = journal.base_position + 1
+        if from_position < oldest:
+            raise PositionCompacted(from_position, oldest)
+        if from_position > replica.commit_position:
+            return ()
+        first = journal.index_of_position(from_position)
+        found = journal.entries(first, replica.commit_index, bytes_max)
+        return limited_run(map(_decoded, found), events_max=events_max, bytes_max=bytes_max)
+
+    def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
+        return self._commit_listeners.add(listener)
+
+    def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
+        unsubscribe = self._role_listeners.add(listener)
+        call_listener(listener, self._replica.role_change)
+        return unsubscribe
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        if not self.is_leader:
+            raise self._replica.not_leader()
+        if target == self._replica.node_id:
+            return
+        await self._transfer(target, self._replica.config.transfer_deadline_ms)
+
+    async def take_snapshot(self) -> AppliedPoint:
+        self._check_running()
+        return await self._snapshots.take()
+
+    async def stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    def abandon(self) -> None:
+        """End at once: see ``PySyncObjHost.abandon``."""
+        self._replica.abandon()
+        self._snapshots.abandon()
+        if self._stopping is not None:
+            self._stopping.cancel()
+
+    # From the engine --------------------------------------------------------------------------
+
+    def committed(self, first: int, last: int, known: Mapping[int, Entry]) -> None:
+        if not len(self._commit_listeners):
+            return
+        entries = [
+            known.get(index) or _decoded(self._replica.journal.entry(index))
+            for index in range(first, last + 1)
+        ]
+        self._commit_listeners.tell(entries)
+
+    def applied(self, point: AppliedPoint) -> None:
+        self._index_waiters.advance(point.index)
+        self._position_waiters.advance(point.position)
+        self._snapshots.take_if_due()
+
+    def role_may_have_changed(self) -> None:
+        change = self._replica.role_change
+        if change != self._last_role:
+            self._last_role = change
+            self._role_listeners.tell(change)
+
+    def snapshot_wanted(self, follower: NodeId) -> None:
+        self._snapshots.send_to(follower)
+
+    def snapshot_message(self, kind: str, sender: NodeId, message: Message) -> None:
+        self._snapshots.on_message(kind, sender, message)
+
+    def broken(self, error: Exception) -> None:
+        """Stop this replica for good: it must not be served."""
+        if self._stopping is not None:
+            return
+        _logger.critical("%r stops: %s", self._replica, error, exc_info=error)
+        self._replica.stopped = True
+        self._replica.step_down("the replica broke")
+        self._stopping = asyncio.create_task(self._stop())
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _check_running(self) -> None:
+        if self._replica.stopped:
+            raise Unavailable(f"group {self._replica.group_id}: the replica stopped")
+
+    async def _transfer(self, target: NodeId, deadline_ms: int) -> None:
+        replica = self._replica
+        leadership = replica.leadership
+        assert leadership is not None, "a leader has a term of leadership"
+        follower = leadership.replicator.followers.get(target)
+        if follower is None or not follower.connected:
+            raise TransferFailed(f"{target} is not connected to group {replica.group_id}")
+        if leadership.hands_over:
+            raise TransferFailed(f"group {replica.group_id} is being handed over already")
+        leadership.hand_over(target)
+        replica.kick()
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                await asyncio.shield(leadership.ended)
+        except TimeoutError:
+            raise TransferFailed(
+                f"{target} did not take over group {replica.group_id} in {deadline_ms} ms"
+            ) from None
+        finally:
+            leadership.keep()
+            replica.kick()
+
+    async def _stop(self) -> None:
+        replica = self._replica
+        await self._hand_over_before_stopping()
+        await replica.stop()
+        self.role_may_have_changed()
+        error = Unavailable(f"group {replica.group_id}: the replica stopped")
+        self._index_waiters.fail(error)
+        self._position_waiters.fail(error)
+        await self._snapshots.stop()
+        replica.journal.close()
+        self._state_machine.close()
+        self._release()
+        self._on_stopped(self)
+
+    async def _hand_over_before_stopping(self) -> None:
+        replica = self._replica
+        if not self.is_leader or replica.leadership is None:
+            return
+        best = replica.leadership.replicator.best_follower()
+        if best is None:
+            return
+        try:
+            await self._transfer(best, replica.config.stop_transfer_deadline_ms)
+        except (TransferFailed, NotLeader) as error:
+            _logger.warning("%r stops without a successor: %s", replica, error)
+
+
+def _decoded(found: JournalEntry) -> Entry:
+    return Entry(found.index, found.term, found.first_position, decode_records(found.payload))

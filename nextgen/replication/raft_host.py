@@ -1,0 +1,275 @@
+"""All Raft groups of one process: one mesh, one heartbeat timer, one place on disk.
+
+<data_directory>/group-<id>/journal/    segments and mark
+<data_directory>/group-<id>/snapshots/  at most one complete snapshot
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from nextgen.kernel.errors import JournalCorrupted
+from nextgen.replication.config import RaftConfig
+from nextgen.replication.journal import Journal, JournalBroken
+from nextgen.replication.journal_worker import Runner, ThreadRunner
+from nextgen.replication.mesh import Mesh, MeshChannel
+from nextgen.replication.mesh_frames import Message
+from nextgen.replication.ports import AppliedPoint, GroupId, NodeId, StateMachine
+from nextgen.replication.pysyncobj_check import check_library
+from nextgen.replication.pysyncobj_group import PySyncObjGroup
+from nextgen.replication.raft_replica import RaftReplica
+from nextgen.replication.snapshot_files import SnapshotFiles
+from nextgen.replication.snapshot_transfer import SnapshotTransfer
+from nextgen.replication.storage import DiskStorage, Storage
+
+T = TypeVar("T")
+
+
+class HostMesh(Protocol):
+    """What a host needs of its mesh; see ``Mesh``."""
+
+    @property
+    def port(self) -> int: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    def register(self, channel: int, receiver: MeshChannel) -> None: ...
+    def unregister(self, channel: int) -> None: ...
+    async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None: ...
+    def send(self, node_id: NodeId, channel: int, message: Message) -> bool: ...
+    def is_connected(self, node_id: NodeId) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Network and threads of a host. The simulation brings its own."""
+
+    mesh: HostMesh
+    make_executor: Callable[[str], Executor]  # One worker, with a name for its thread.
+    make_runner: Callable[[], Runner]  # For one journal.
+
+
+def real_surroundings(
+    node_id: NodeId, cluster_id: str, *, listen_host: str, listen_port: int
+) -> Surroundings:
+    """Return sockets and threads."""
+    return Surroundings(
+        mesh=Mesh(node_id, cluster_id, listen_host=listen_host, listen_port=listen_port),
+        make_executor=lambda name: ThreadPoolExecutor(1, thread_name_prefix=name),
+        make_runner=ThreadRunner,
+    )
+
+
+class PySyncObjHost:
+    """A ``RaftHost``. ``listen_port`` 0 takes any free port: see ``port``."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        cluster_id: str,
+        listen_host: str,
+        listen_port: int,
+        data_directory: Path,
+        config: RaftConfig | None = None,
+        storage: Storage | None = None,
+        random_source: random.Random | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        check_library()
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._data_directory = data_directory
+        self._config = config or RaftConfig()
+        self._storage = storage or DiskStorage()
+        self._random = random_source or random.Random()
+        self._surroundings = surroundings or real_surroundings(
+            node_id, cluster_id, listen_host=listen_host, listen_port=listen_port
+        )
+        self._mesh = self._surroundings.mesh
+        self._groups: dict[GroupId, PySyncObjGroup] = {}
+        self._snapshot_executor = self._surroundings.make_executor("snapshot")
+        self._heartbeat: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<PySyncObjHost node={self._node_id} groups={sorted(self._groups)}>"
+
+    @property
+    def port(self) -> int:
+        """Where peers reach this process, once started."""
+        return self._mesh.port
+
+    @property
+    def groups(self) -> Sequence[PySyncObjGroup]:
+        """The open replicas."""
+        return tuple(self._groups.values())
+
+    async def start(self) -> None:
+        await self._mesh.start()
+        self._schedule_heartbeat()
+
+    async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None:
+        await self._mesh.set_peer_address(node_id, host, port)
+
+    async def open_group(
+        self,
+        group_id: GroupId,
+        members: Sequence[NodeId],
+        state_machine: StateMachine,
+        *,
+        rejoining: bool = False,
+    ) -> PySyncObjGroup:
+        """Open this process's replica of ``group_id``, from disk if it has been here before.
+
+        ``rejoining`` says that this node was a member before and has lost its disk: it then
+        votes only after a leader has given back what it may have promised.
+
+        Raises:
+            JournalCorrupted: The journal has a hole that no leader can mend; the message
+                says how to rebuild the replica. Nothing on disk was touched.
+            WrongCluster: The directory belongs to another cluster, node or group.
+        """
+        assert group_id not in self._groups, f"group {group_id} is open already"
+        assert self._node_id in members, f"{self._node_id} is no member of group {group_id}"
+        directory = self._data_directory / f"group-{group_id}"
+        broken: list[Callable[[Exception], None]] = []
+
+        def journal_broke(error: JournalBroken) -> None:
+            for report in broken:
+                report(error)
+
+        def open_files() -> tuple[Journal, SnapshotFiles, AppliedPoint]:
+            journal = Journal.open(
+                self._storage,
+                directory / "journal",
+                cluster_id=self._cluster_id,
+                group_id=group_id,
+                node_id=self._node_id,
+                rejoining=rejoining,
+                runner=self._surroundings.make_runner(),
+                on_broken=journal_broke,
+                segment_bytes=self._config.journal_segment_bytes,
+            )
+            try:
+                files = SnapshotFiles(self._storage, directory / "snapshots")
+                files.prepare()
+                return journal, files, _join_view(journal, state_machine, files, directory)
+            except BaseException:
+                journal.close()
+                raise
+
+        journal, files, applied = await self._blocking(open_files)
+        group = PySyncObjGroup(applied=applied, on_stopped=self._forget)
+        broken.append(group.broken)
+        self._wire(group, group_id, members, journal, state_machine, files, applied)
+        self._groups[group_id] = group
+        self._mesh.register(group_id, group.engine)
+        return group
+
+    async def stop(self) -> None:
+        """Hand over what this process leads, stop every group, close the mesh."""
+        await asyncio.gather(*(group.stop() for group in self.groups))
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        await self._mesh.stop()
+        self._snapshot_executor.shutdown(wait=True)
+
+    def abandon(self) -> None:
+        """Let go of everything at once, as a killed process would. For simulations.
+
+        Nothing is written, handed over or waited for; the surroundings must be dead already.
+        """
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        for group in self.groups:
+            group.abandon()
+        self._groups.clear()
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _wire(
+        self,
+        group: PySyncObjGroup,
+        group_id: GroupId,
+        members: Sequence[NodeId],
+        journal: Journal,
+        state_machine: StateMachine,
+        files: SnapshotFiles,
+        applied: AppliedPoint,
+    ) -> None:
+        executor = self._surroundings.make_executor(f"view-{group_id}")
+        replica = RaftReplica(
+            group_id=group_id,
+            node_id=self._node_id,
+            members=members,
+            journal=journal,
+            state_machine=state_machine,
+            applied=applied,
+            link=self._mesh,
+            config=self._config,
+            executor=executor,
+            random_source=self._random,
+            owner=group,
+        )
+        snapshots = SnapshotTransfer(
+            replica,
+            state_machine,
+            files,
+            self._snapshot_executor,
+            apply_executor=executor,
+            on_broken=group.broken,
+        )
+
+        def release() -> None:
+            self._mesh.unregister(group_id)
+            executor.shutdown(wait=True)
+
+        group.attach(replica, snapshots, state_machine, release)
+
+    def _forget(self, group: PySyncObjGroup) -> None:
+        self._groups.pop(group.engine.group_id, None)
+
+    def _schedule_heartbeat(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._config.heartbeat_ms / 1000
+        self._heartbeat = loop.call_at(due, self._beat, due)
+
+    def _beat(self, due: float) -> None:
+        # All groups at once, so that what goes to one peer leaves in one write.
+        late_ms = (asyncio.get_running_loop().time() - due) * 1000
+        for group in self.groups:
+            group.engine.heartbeat(late_ms)
+        self._schedule_heartbeat()
+
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._snapshot_executor, work)
+
+
+def _join_view(
+    journal: Journal, state_machine: StateMachine, files: SnapshotFiles, directory: Path
+) -> AppliedPoint:
+    """Make sure that the log goes on where the view ends, and return that point.
+
+    Raises:
+        JournalCorrupted: The view ends before the log begins and no snapshot fills the gap.
+    """
+    applied = state_machine.applied()
+    if applied.index < journal.base_index:
+        newest = files.newest()
+        if newest is None or newest[1].index < journal.base_index:
+            raise JournalCorrupted(
+                f"{directory}: the view ends at entry {applied.index}, the journal begins at "
+                f"{journal.base_index + 1} and there is no snapshot in between: remove this "
+                f"directory and the view, and start the replica as rejoining"
+            )
+        applied = state_machine.install_snapshot(newest[0])
+    if applied.index > journal.last_index:
+        # The journal lost its tail after the view had folded it; what is folded is committed.
+        journal.reset_to(applied.index, applied.term, applied.position)
+        journal.flush()
+    return applied

@@ -1,0 +1,364 @@
+"""Disks that forget what was not synced. They stand in for a power cut.
+
+SimDisk      a whole disk in memory, for what does its I/O through ``Storage``
+ShadowDisk   a real directory plus the copy of it that a power cut would leave, for
+             SQLite, which writes past ``Storage``: only syncs through the port count
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nextgen.replication.storage import DiskStorage, Handle
+
+SECTOR_BYTES = 512
+
+
+class PowerCut(BaseException):
+    """The machine is off. Not an ``Exception``: nothing may handle it and go on."""
+
+
+@dataclass(eq=False)
+class _File:
+    name: str
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One change of a directory that is not synced: a link, an unlink or a rename."""
+
+    name: str
+    node: _File | _Directory | None
+    replaces: str | None = None
+
+    def __str__(self) -> str:
+        if self.replaces is not None:
+            return f"rename {self.replaces} {self.name}"
+        return f"link {self.name}" if self.node is not None else f"unlink {self.name}"
+
+    def carry_out(self, entries: dict[str, _File | _Directory]) -> None:
+        if self.replaces is not None:
+            entries.pop(self.replaces, None)
+        if self.node is None:
+            entries.pop(self.name, None)
+        else:
+            entries[self.name] = self.node
+
+
+@dataclass(eq=False)
+class _Directory:
+    entries: dict[str, _File | _Directory] = field(default_factory=dict)
+    durable: dict[str, _File | _Directory] = field(default_factory=dict)
+    unsynced: list[_Change] = field(default_factory=list)
+
+    def change(self, change: _Change) -> None:
+        change.carry_out(self.entries)
+        self.unsynced.append(change)
+
+
+class SimDisk:
+    """Implements ``Storage`` in memory, by the strict reading of POSIX.
+
+    After ``crash`` only synced bytes and synced names are there. With a ``seed`` each
+    unsynced sector and each unsynced change of a directory survives or not by chance.
+    """
+
+    def __init__(self) -> None:
+        self._root = _Directory()
+        self._open: dict[int, _File] = {}
+        self._next_handle = 1
+        self._lock = threading.RLock()
+        self._ignored: set[str] = set()
+        self._failing: dict[str, list[int]] = {}
+        self._capacity: int | None = None
+        self._operations_left: int | None = None
+        self.syncs: Counter[str] = Counter()
+        self.before_sync: Callable[[str], None] = lambda _label: None
+        """Called before each sync, without any lock: a slow disk is one that waits here."""
+
+    # Faults -----------------------------------------------------------------------------
+
+    def ignore_sync(self, label: str) -> None:
+        """Let every sync at the call site ``label`` do nothing and report success."""
+        self._ignored.add(label)
+
+    def fail_sync(self, label: str, code: int, times: int = 1) -> None:
+        """Let the next ``times`` syncs at ``label`` raise ``OSError(code)``."""
+        self._failing.setdefault(label, []).extend([code] * times)
+
+    def fill_up(self, bytes_left: int = 0) -> None:
+        """Let files grow by ``bytes_left`` more in all, then say ENOSPC."""
+        self._capacity = self.used_bytes + bytes_left
+
+    def free(self) -> None:
+        """There is space again."""
+        self._capacity = None
+
+    def cut_power_after(self, operations: int) -> None:
+        """Raise ``PowerCut`` from the operation after the next ``operations`` changing ones."""
+        self._operations_left = operations
+
+    def crash(self, seed: int | None = None, keep: Callable[[str], bool] | None = None) -> None:
+        """Forget what was not synced, and every open file.
+
+        ``keep`` decides, by a description like ``sector 3 of name`` or ``unlink name``,
+        what survives all the same; ``seed`` decides by chance; without either nothing does.
+        """
+        if keep is None:
+            chance = random.Random(seed)
+            keep = (lambda _: chance.random() < 0.5) if seed is not None else (lambda _: False)
+        with self._lock:
+            self._open.clear()
+            self._operations_left = None
+            self._forget(self._root, keep, set())
+
+    def damage(self, path: Path, offset: int, data: bytes) -> None:
+        """Change bytes behind everybody's back: bit rot, durable at once."""
+        with self._lock:
+            node = self._file(path)
+            node.data[offset : offset + len(data)] = data
+            node.durable = bytes(node.data)
+
+    def read(self, path: Path) -> bytes:
+        return bytes(self._file(path).data)
+
+    def image(self) -> dict[str, bytes]:
+        """Return every file by its path: two equal images are two equal disks."""
+        found: dict[str, bytes] = {}
+
+        def visit(prefix: str, directory: _Directory) -> None:
+            for name, node in directory.entries.items():
+                if isinstance(node, _Directory):
+                    visit(f"{prefix}/{name}", node)
+                else:
+                    found[f"{prefix}/{name}"] = bytes(node.data)
+
+        visit("", self._root)
+        return found
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(data) for data in self.image().values())
+
+    # Storage ----------------------------------------------------------------------------
+
+    def open(self, path: Path, *, create: bool = False) -> Handle:
+        with self._lock:
+            directory = self._directory(path.parent)
+            node = directory.entries.get(path.name)
+            if node is None:
+                if not create:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+                self._operation()
+                node = _File(path.name)
+                directory.change(_Change(path.name, node))
+            assert isinstance(node, _File), f"{path} is a directory"
+            handle = Handle(self._next_handle)
+            self._next_handle += 1
+            self._open[handle] = node
+            return handle
+
+    def close(self, handle: Handle) -> None:
+        with self._lock:
+            del self._open[handle]
+
+    def preallocate(self, handle: Handle, size: int) -> None:
+        with self._lock:
+            self._operation()
+            self._grow(self._open[handle], size)
+
+    def pwrite(self, handle: Handle, data: bytes, offset: int) -> None:
+        with self._lock:
+            self._operation()
+            node = self._open[handle]
+            self._grow(node, offset + len(data))
+            node.data[offset : offset + len(data)] = data
+
+    def pread(self, handle: Handle, length: int, offset: int) -> bytes:
+        with self._lock:
+            return bytes(self._open[handle].data[offset : offset + length])
+
+    def size(self, handle: Handle) -> int:
+        with self._lock:
+            return len(self._open[handle].data)
+
+    def sync(self, handle: Handle, *, label: str) -> None:
+        if self._begin_sync(label):
+            with self._lock:
+                node = self._open[handle]
+                node.durable = bytes(node.data)
+
+    def sync_directory(self, path: Path, *, label: str) -> None:
+        if self._begin_sync(label):
+            with self._lock:
+                directory = self._directory(path)
+                directory.durable = dict(directory.entries)
+                directory.unsynced.clear()
+
+    def rename(self, source: Path, target: Path) -> None:
+        assert source.parent == target.parent, "renames stay in their directory"
+        with self._lock:
+            self._operation()
+            node = self._file(source)
+            self._directory(source.parent).change(_Change(target.name, node, source.name))
+
+    def unlink(self, path: Path) -> None:
+        with self._lock:
+            directory = self._directory(path.parent)
+            if path.name in directory.entries:
+                self._operation()
+                directory.change(_Change(path.name, None))
+
+    def list_names(self, directory: Path) -> list[str]:
+        with self._lock:
+            return (
+                sorted(self._directory(directory).entries) if self.is_directory(directory) else []
+            )
+
+    def make_directory(self, path: Path) -> None:
+        with self._lock:
+            parent = self._directory(path.parent)
+            if path.name not in parent.entries:
+                self._operation()
+                parent.change(_Change(path.name, _Directory()))
+
+    def is_directory(self, path: Path) -> bool:
+        try:
+            self._directory(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    # Inside -----------------------------------------------------------------------------
+
+    def _directory(self, path: Path) -> _Directory:
+        directory = self._root
+        for part in path.parts[1:]:
+            node = directory.entries.get(part)
+            if not isinstance(node, _Directory):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            directory = node
+        return directory
+
+    def _file(self, path: Path) -> _File:
+        node = self._directory(path.parent).entries.get(path.name)
+        if not isinstance(node, _File):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return node
+
+    def _grow(self, node: _File, size: int) -> None:
+        more = size - len(node.data)
+        if more <= 0:
+            return
+        if self._capacity is not None and self.used_bytes + more > self._capacity:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        node.data.extend(bytes(more))
+
+    def _operation(self) -> None:
+        if self._operations_left is not None:
+            if self._operations_left == 0:
+                raise PowerCut
+            self._operations_left -= 1
+
+    def _begin_sync(self, label: str) -> bool:
+        """Count the sync, let it fail if it must; False if it is to be ignored."""
+        self.before_sync(label)
+        with self._lock:
+            self._operation()
+            self.syncs[label] += 1
+            if self._failing.get(label):
+                code = self._failing[label].pop(0)
+                raise OSError(code, os.strerror(code))
+            return label not in self._ignored
+
+    def _forget(self, directory: _Directory, keep: Callable[[str], bool], seen: set[int]) -> None:
+        entries = dict(directory.durable)
+        for change in directory.unsynced:
+            if keep(str(change)):
+                change.carry_out(entries)
+        directory.entries, directory.durable = entries, dict(entries)
+        directory.unsynced.clear()
+        for node in entries.values():
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node, _Directory):
+                self._forget(node, keep, seen)
+            else:
+                _forget_bytes(node, keep)
+
+
+def _forget_bytes(node: _File, keep: Callable[[str], bool]) -> None:
+    kept = bytearray(node.durable)
+    for begin in range(0, len(node.data), SECTOR_BYTES):
+        sector = node.data[begin : begin + SECTOR_BYTES]
+        if sector == kept[begin : begin + SECTOR_BYTES]:
+            continue
+        if keep(f"sector {begin // SECTOR_BYTES} of {node.name}"):
+            if len(kept) < begin + len(sector):
+                kept.extend(bytes(begin + len(sector) - len(kept)))
+            kept[begin : begin + len(sector)] = sector
+    node.data, node.durable = kept, bytes(kept)
+
+
+class ShadowDisk(DiskStorage):
+    """The real ``root`` directory, and what of it was synced through this object.
+
+    What is in ``root`` at the beginning counts as synced. Syncs that SQLite makes by itself
+    do not count, so what survives here survives a real power cut all the more.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._top = root
+        self._ignored: set[str] = set()
+        self._names: dict[Path, dict[str, int]] = {}
+        self._contents: dict[int, bytes] = {}
+        self._held: list[int] = []  # Open files, so that no inode number is used twice.
+        self.syncs: Counter[str] = Counter()
+
+    def ignore_sync(self, label: str) -> None:
+        """Let every sync at the call site ``label`` do nothing and report success."""
+        self._ignored.add(label)
+
+    def sync(self, handle: Handle, *, label: str) -> None:
+        self.syncs[label] += 1
+        if label in self._ignored:
+            return
+        node = os.fstat(handle).st_ino
+        self._held.append(os.dup(handle))
+        self._contents[node] = self.pread(handle, self.size(handle), 0)
+
+    def sync_directory(self, path: Path, *, label: str) -> None:
+        self.syncs[label] += 1
+        if label not in self._ignored:
+            self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
+
+    def crash(self) -> None:
+        """Turn ``root`` into what was synced. Whoever had it open must have closed it."""
+        present = {path: path.is_dir() for path in self._top.rglob("*")}
+        directories = {path.stat().st_ino for path, is_directory in present.items() if is_directory}
+        for entry in list(self._top.iterdir()):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        self._restore(self._top, directories)
+        for held in self._held:
+            os.close(held)
+        self._held.clear()
+        self._ignored.clear()
+
+    def _restore(self, directory: Path, directories: set[int]) -> None:
+        for name, node in self._names.get(directory, {}).items():
+            if node in directories:
+                (directory / name).mkdir()
+                self._restore(directory / name, directories)
+            else:
+                (directory / name).write_bytes(self._contents.get(node, b""))
