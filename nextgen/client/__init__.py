@@ -1,0 +1,46 @@
+"""The client library, and what processes of a cluster use to talk to each other.
+
+Programs use ``Client`` or ``BlockingClient``. Importing this package loads neither gRPC nor
+protobuf: the command line answers ``--help`` faster that way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nextgen.client.blocking import BlockingClient
+    from nextgen.client.client import Client
+    from nextgen.client.model import (
+        ClusterState,
+        CreatedTopic,
+        Namespace,
+        NewTopic,
+        Tenant,
+        Topic,
+        TopicLocation,
+        Written,
+    )
+
+__all__ = [
+    "BlockingClient",
+    "Client",
+    "ClusterState",
+    "CreatedTopic",
+    "Namespace",
+    "NewTopic",
+    "Tenant",
+    "Topic",
+    "TopicLocation",
+    "Written",
+]
+
+_MODULES = {"BlockingClient": "blocking", "Client": "client"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'model')}"), name)

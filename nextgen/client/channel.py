@@ -1,0 +1,64 @@
+"""gRPC channels between our processes: loopback or a private network, one per connection.
+
+A channel of this module belongs to one connection and is thrown away with it, so gRPC's own
+reconnect backoff, made for the open internet, never delays a failover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, GRPC_MESSAGE_BYTES_MAX
+from nextgen.runtime.grpc_server import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
+
+_RECONNECT_BACKOFF_MS_MAX = 200
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),
+    ("grpc.max_reconnect_backoff_ms", _RECONNECT_BACKOFF_MS_MAX),
+    # A machine that lost power sends no RST.
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Otherwise channels to one address share a connection, and its backoff.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A cluster's processes are reached directly, whatever the environment says.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+def open_channel(endpoint: str) -> grpc.aio.Channel:
+    """Return a channel to ``endpoint`` (host:port). It connects with its first call."""
+    return grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+
+
+async def close_channel(channel: grpc.aio.Channel) -> None:
+    """Close ``channel`` at once; calls on it end."""
+    await channel.close(None)
+
+
+async def wait_connected(
+    channel: grpc.aio.Channel, endpoint: str, *, timeout_ms: int = CONNECT_TIMEOUT_MS
+) -> None:
+    """Connect ``channel`` and return once it is connected.
+
+    Raises:
+        Unavailable: Refused, or not connected within ``timeout_ms``. Nothing was sent.
+    """
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000):
+            state = channel.get_state(try_to_connect=True)
+            while state is not grpc.ChannelConnectivity.READY:
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    raise Unavailable(f"{endpoint} refuses connections")
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
+    except TimeoutError as error:
+        raise Unavailable(f"{endpoint} did not accept a connection in {timeout_ms} ms") from error

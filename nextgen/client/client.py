@@ -1,0 +1,364 @@
+"""The client library: what a program uses to manage and look up topics.
+
+    async with Client(["127.0.0.1:7100", "127.0.0.1:7101"]) as client:
+        await client.create_tenant("acme")
+        location, = await client.lookup(["persistent://acme/orders/paid"])
+
+Every call goes to whichever discovery node answers. Writes carry a command id that stays the
+same over all retries, so a write whose answer was lost is carried out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from google.protobuf.message import Message
+
+from nextgen.client.discovery_nodes import DiscoveryNodes, Response
+from nextgen.client.lookup_stream import LookupStream
+from nextgen.client.model import (
+    ClusterState,
+    CreatedTopic,
+    Namespace,
+    NewTopic,
+    Tenant,
+    Topic,
+    TopicLocation,
+    Written,
+    cluster_of,
+    created_topic_of,
+    location_of,
+    namespace_of,
+    tenant_of,
+    topic_of,
+    written_of,
+)
+from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.kernel.limits import (
+    COMMAND_ID_BYTES,
+    NAMES_PER_LOOKUP_MAX,
+    PAGE_ITEMS_MAX,
+    TOPICS_PER_CREATE_MAX,
+)
+from nextgen.kernel.names import InvalidName, parse_namespace, parse_topic
+from nextgen.kernel.slots import SlotTable
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from protos.nextgen.v1.inventory_pb2 import Item
+from protos.nextgen.v1.shard_service_pb2 import TopicMove, TopicSpec
+
+TIMEOUT_DEFAULT_MS = 10_000
+
+_RETRY_PAUSE_MS = 100
+
+
+class Client:
+    """One user's connection to a cluster. Use it on one event loop; close it at the end.
+
+    ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each
+    call, retries included. With ``read_your_writes`` a ``get_…`` may be answered by any replica
+    that has this client's own writes; without, it is linearizable and goes to the leader.
+    Every method raises ``MetadataError`` kinds only; ``Refused`` when the rules say no.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        timeout_ms: int = TIMEOUT_DEFAULT_MS,
+        read_your_writes: bool = False,
+    ) -> None:
+        self._nodes = DiscoveryNodes(endpoints)
+        self._timeout_ms = timeout_ms
+        self._read_your_writes = read_your_writes
+        self._positions: dict[int, int] = {}
+        self._slot_table: SlotTable | None = None
+
+    def __repr__(self) -> str:
+        version = self._slot_table.version if self._slot_table is not None else 0
+        return f"<Client node={self._nodes.endpoint} shard_map={version}>"
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._nodes.close()
+
+    # Tenants ----------------------------------------------------------------------------------
+
+    async def create_tenant(
+        self, name: str, properties: Mapping[str, str] | None = None
+    ) -> Written:
+        """Create a tenant."""
+        request = pb.CreateTenantRequest(
+            command_id=_command_id(), name=name, properties=properties or {}
+        )
+        return await self._write("CreateTenant", request)
+
+    async def set_tenant_properties(
+        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
+    ) -> Written:
+        """Replace all properties. ``expected_version`` 0 means any."""
+        request = _set_properties(name, properties, expected_version)
+        return await self._write("SetTenantProperties", request)
+
+    async def delete_tenant(self, name: str) -> Written:
+        """Delete a tenant that has no namespaces."""
+        return await self._write("DeleteTenant", _delete(name))
+
+    async def get_tenant(self, name: str, *, min_position: int = 0) -> Tenant | None:
+        """Return the tenant, None if there is none. See ``get_topic`` for ``min_position``."""
+        item = await self._get("GetTenant", name, name, min_position)
+        return tenant_of(item.tenant) if item.HasField("tenant") else None
+
+    async def list_tenants(self) -> AsyncIterator[Tenant]:
+        """Yield all tenants by name."""
+        async for item in self._list("ListTenants", pb.ListObjectsRequest()):
+            yield tenant_of(item.tenant)
+
+    # Namespaces -------------------------------------------------------------------------------
+
+    async def create_namespace(
+        self, name: str, properties: Mapping[str, str] | None = None
+    ) -> Written:
+        """Create the namespace ``tenant/namespace``."""
+        request = pb.CreateNamespaceRequest(
+            command_id=_command_id(), name=name, properties=properties or {}
+        )
+        return await self._write("CreateNamespace", request)
+
+    async def set_namespace_properties(
+        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
+    ) -> Written:
+        """Replace all properties. ``expected_version`` 0 means any."""
+        request = _set_properties(name, properties, expected_version)
+        return await self._write("SetNamespaceProperties", request)
+
+    async def delete_namespace(self, name: str) -> Written:
+        """Delete a namespace that has no topics."""
+        return await self._write("DeleteNamespace", _delete(name))
+
+    async def get_namespace(self, name: str, *, min_position: int = 0) -> Namespace | None:
+        """Return the namespace, None if there is none. See ``get_topic`` for ``min_position``."""
+        key = _parsed(lambda: parse_namespace(name).text)
+        item = await self._get("GetNamespace", name, key, min_position)
+        return namespace_of(item.namespace) if item.HasField("namespace") else None
+
+    async def list_namespaces(self, tenant: str) -> AsyncIterator[Namespace]:
+        """Yield the namespaces of a tenant by name."""
+        async for item in self._list("ListNamespaces", pb.ListObjectsRequest(parent=tenant)):
+            yield namespace_of(item.namespace)
+
+    # Topics -----------------------------------------------------------------------------------
+
+    async def create_topics(self, topics: Sequence[NewTopic | str]) -> list[CreatedTopic]:
+        """Create topics of any namespaces; each is accepted or refused by itself.
+
+        More than ``TOPICS_PER_CREATE_MAX`` are sent as several requests, one after the other.
+        """
+        created: list[CreatedTopic] = []
+        for start in range(0, len(topics), TOPICS_PER_CREATE_MAX):
+            batch = [
+                topic if isinstance(topic, NewTopic) else NewTopic(topic)
+                for topic in topics[start : start + TOPICS_PER_CREATE_MAX]
+            ]
+            created += await self._create_batch(batch)
+        return created
+
+    async def set_topic_properties(
+        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
+    ) -> Written:
+        """Replace all properties. ``expected_version`` 0 means any."""
+        request = _set_properties(name, properties, expected_version)
+        return await self._write("SetTopicProperties", request)
+
+    async def delete_topic(self, name: str) -> Written:
+        """Delete a topic with all its partitions."""
+        return await self._write("DeleteTopic", _delete(name))
+
+    async def get_topic(self, name: str, *, min_position: int = 0) -> Topic | None:
+        """Return the topic, None if there is none.
+
+        With ``min_position``, of the topic's shard, any replica at or past it may answer.
+        """
+        key = _parsed(lambda: parse_topic(name).routing_key)
+        item = await self._get("GetTopic", name, key, min_position)
+        return topic_of(item.topic) if item.HasField("topic") else None
+
+    async def list_topics(self, namespace: str, *, domain: str = "") -> AsyncIterator[Topic]:
+        """Yield the topics of ``tenant/namespace`` by name, of one domain or all."""
+        request = pb.ListObjectsRequest(parent=namespace, domain=domain)
+        async for item in self._list("ListTopics", request):
+            yield topic_of(item.topic)
+
+    # Lookup and assignment --------------------------------------------------------------------
+
+    async def lookup(self, topics: Sequence[str]) -> list[TopicLocation]:
+        """Return where each topic is served, in the same order, assigning those that are idle.
+
+        Trouble that passes is waited out until ``timeout_ms``; what is left then is answered as
+        it is (``TopicLocation.retryable``).
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_ms / 1_000
+        locations: dict[int, TopicLocation] = {}
+        unsettled = list(range(len(topics)))
+        while True:
+            try:
+                locations.update(await self._lookup_places(topics, unsettled, deadline))
+            except MetadataError:
+                if len(locations) < len(topics):
+                    raise
+                break  # All have an answer; asking again for some of them did not help.
+            unsettled = [place for place in unsettled if locations[place].retryable]
+            if not unsettled or loop.time() + 2 * _RETRY_PAUSE_MS / 1_000 >= deadline:
+                break
+            await asyncio.sleep(_RETRY_PAUSE_MS / 1_000)
+        return [locations[place] for place in range(len(topics))]
+
+    def lookup_stream(self) -> LookupStream:
+        """Return a stream for many lookups at a time. It connects with its first lookup."""
+        return LookupStream(self._nodes, timeout_ms=self._timeout_ms)
+
+    async def move_topics(self, moves: Mapping[str, str]) -> list[TopicLocation]:
+        """Move assigned topics to other brokers: topic → broker id, "" for any other.
+
+        Returns the new locations in the order of ``moves``, or why a topic stayed.
+        """
+        request = pb.MoveTopicsRequest(
+            moves=[
+                TopicMove(topic=topic, target_broker_id=broker) for topic, broker in moves.items()
+            ]
+        )
+        response = await self._call("MoveTopics", request, pb.MoveTopicsResponse)
+        return [location_of(answer) for answer in response.answers]
+
+    # The cluster ------------------------------------------------------------------------------
+
+    async def cluster(self) -> ClusterState:
+        """Return shard map, leaders, brokers and nodes as a discovery node knows them."""
+        update = await self._call("GetCluster", pb.GetClusterRequest(), ClusterUpdate)
+        slots: Counter[int] = Counter()
+        if update.HasField("shard_map"):
+            self._slot_table = SlotTable.from_bytes(
+                update.shard_map.version, update.shard_map.slot_owners
+            )
+            slots.update(self._slot_table.owners)
+        return cluster_of(update, slots)
+
+    async def counters(self) -> dict[str, int]:
+        """Return the counters of the discovery node that is in use, since its start."""
+        request = pb.GetCountersRequest()
+        response = await self._call("GetCounters", request, pb.GetCountersResponse)
+        return dict(response.counters)
+
+    # ------------------------------------------------------------------------------------------
+
+    async def _create_batch(self, batch: list[NewTopic]) -> list[CreatedTopic]:
+        request = pb.CreateTopicsRequest(
+            command_id=_command_id(),
+            topics=[
+                TopicSpec(name=topic.name, partitions=topic.partitions, properties=topic.properties)
+                for topic in batch
+            ],
+        )
+        response = await self._call("CreateTopics", request, pb.CreateTopicsResponse)
+        for written in response.positions:
+            self._remember(written.shard_id, written.position)
+        self._notice(response.shard_map_version)
+        return [
+            created_topic_of(topic.name, outcome)
+            for topic, outcome in zip(batch, response.topics, strict=True)
+        ]
+
+    async def _lookup_places(
+        self, topics: Sequence[str], places: list[int], deadline: float
+    ) -> dict[int, TopicLocation]:
+        loop = asyncio.get_running_loop()
+        locations: dict[int, TopicLocation] = {}
+        for start in range(0, len(places), NAMES_PER_LOOKUP_MAX):
+            chunk = places[start : start + NAMES_PER_LOOKUP_MAX]
+            request = pb.LookupRequest(topics=[topics[place] for place in chunk])
+            remaining_ms = max(1, int((deadline - loop.time()) * 1_000))
+            response = await self._nodes.call(
+                "Lookup", request, pb.LookupResponse, timeout_ms=remaining_ms
+            )
+            answers = map(location_of, response.answers)
+            locations.update(zip(chunk, answers, strict=True))
+        return locations
+
+    async def _call(self, method: str, request: Message, response_type: type[Response]) -> Response:
+        return await self._nodes.call(method, request, response_type, timeout_ms=self._timeout_ms)
+
+    async def _write(self, method: str, request: Message) -> Written:
+        response = await self._call(method, request, pb.WriteResponse)
+        self._remember(response.shard_id, response.position)
+        self._notice(response.shard_map_version)
+        return written_of(response)
+
+    async def _get(self, method: str, name: str, routing_key: str, min_position: int) -> Item:
+        if not min_position and self._read_your_writes:
+            min_position = await self._own_position(routing_key)
+        request = pb.GetObjectRequest(name=name, min_position=min_position)
+        response = await self._call(method, request, pb.GetObjectResponse)
+        return response.item
+
+    async def _list(self, method: str, request: pb.ListObjectsRequest) -> AsyncIterator[Item]:
+        request.page_size = PAGE_ITEMS_MAX
+        while True:
+            page = await self._call(method, request, pb.ListObjectsResponse)
+            for item in page.items:
+                yield item
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def _own_position(self, routing_key: str) -> int:
+        """Return the position this client has written to in the key's shard, 0 if none."""
+        if not self._positions:
+            return 0
+        if self._slot_table is None:
+            await self.cluster()
+        if self._slot_table is None:
+            return 0
+        return self._positions.get(self._slot_table.shard_for_key(routing_key), 0)
+
+    def _remember(self, shard_id: int, position: int) -> None:
+        self._positions[shard_id] = max(position, self._positions.get(shard_id, 0))
+
+    def _notice(self, shard_map_version: int) -> None:
+        if self._slot_table is not None and shard_map_version > self._slot_table.version:
+            self._slot_table = None
+
+
+def _command_id() -> bytes:
+    return secrets.token_bytes(COMMAND_ID_BYTES)
+
+
+def _set_properties(
+    name: str, properties: Mapping[str, str], expected_version: int
+) -> pb.SetPropertiesRequest:
+    return pb.SetPropertiesRequest(
+        command_id=_command_id(),
+        name=name,
+        properties=properties,
+        expected_version=expected_version,
+    )
+
+
+def _delete(name: str) -> pb.DeleteRequest:
+    return pb.DeleteRequest(command_id=_command_id(), name=name)
+
+
+def _parsed(parse: Callable[[], str]) -> str:
+    try:
+        return parse()
+    except InvalidName as error:
+        raise InvalidRequest(str(error)) from error

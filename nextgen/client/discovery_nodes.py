@@ -1,0 +1,127 @@
+"""Calls to whichever discovery node answers: fail-over and retries of one logical request.
+
+A retry sends the very same message, command id included, so an attempt whose answer was lost
+becomes a no-op the second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.errors_wire import error_of_rpc
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    Definite,
+    Indefinite,
+    MetadataError,
+    NotLeader,
+    Overloaded,
+    StaleShardMap,
+    Unavailable,
+)
+
+SERVICE = "/nextgen.v1.DiscoveryService/"
+
+Response = TypeVar("Response", bound=Message)
+
+_RETRIED = (Indefinite, NotLeader, Overloaded, StaleShardMap, Unavailable)
+_BACKOFF_MS_MIN = 20
+_BACKOFF_MS_MAX = 400
+_ATTEMPT_MS_MIN = 1_000
+
+
+class DiscoveryNodes:
+    """The discovery nodes a client was given. One is in use until it fails, then the next."""
+
+    def __init__(self, endpoints: Sequence[str]) -> None:
+        assert endpoints, "a client needs the address of a discovery node"
+        self._endpoints = tuple(endpoints)
+        # Clients spread by chance, so that no node carries them all.
+        self._turn = random.randrange(len(self._endpoints))
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    @property
+    def endpoint(self) -> str:
+        """host:port of the node in use."""
+        return self._endpoints[self._turn]
+
+    def channel(self) -> grpc.aio.Channel:
+        """Return the channel to the node in use."""
+        endpoint = self.endpoint
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = self._channels[endpoint] = open_channel(endpoint)
+        return channel
+
+    def fail_over(self, failed: str) -> None:
+        """Use the next node from here on, unless another caller has moved on from ``failed``."""
+        if self.endpoint == failed:
+            self._turn = (self._turn + 1) % len(self._endpoints)
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await close_channel(channel)
+
+    async def call(
+        self, method: str, request: Message, response_type: type[Response], *, timeout_ms: int
+    ) -> Response:
+        """Carry out one unary call, over all nodes and with retries until ``timeout_ms``.
+
+        Raises:
+            MetadataError: What the last attempt said; indefinite if any attempt was.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1_000
+        backoff_ms = _BACKOFF_MS_MIN
+        was_indefinite = False
+        while True:
+            remaining_ms = max(1.0, (deadline - loop.time()) * 1_000)
+            endpoint = self.endpoint
+            try:
+                return await self._attempt(method, request, response_type, remaining_ms)
+            except _RETRIED as failure:
+                error: MetadataError = failure
+            was_indefinite = was_indefinite or isinstance(error, Indefinite)
+            if isinstance(error, ConnectionLost | DeadlineExceeded | Unavailable):
+                self.fail_over(endpoint)
+            pause_ms = backoff_ms * random.uniform(0.5, 1.0)
+            if loop.time() + pause_ms / 1_000 >= deadline:
+                raise _settled(error, was_indefinite=was_indefinite)
+            await asyncio.sleep(pause_ms / 1_000)
+            backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
+
+    async def _attempt(
+        self, method: str, request: Message, response_type: type[Response], remaining_ms: float
+    ) -> Response:
+        # A node that hangs must leave time for the next one.
+        share_ms = remaining_ms
+        if len(self._endpoints) > 1:
+            share_ms = min(remaining_ms, max(_ATTEMPT_MS_MIN, remaining_ms / 2))
+        call: Any = self.channel().unary_unary(
+            SERVICE + method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response_type.FromString,
+        )
+        try:
+            response: Response = await call(request, timeout=share_ms / 1_000)
+        except grpc.RpcError as error:
+            raise error_of_rpc(error) from error
+        return response
+
+
+def _settled(error: MetadataError, *, was_indefinite: bool) -> MetadataError:
+    if was_indefinite and isinstance(error, Definite):
+        settled = DeadlineExceeded(f"it may have happened; the last attempt said: {error}")
+        settled.__cause__ = error
+        return settled
+    return error

@@ -1,0 +1,266 @@
+"""What the client library hands out: frozen values, made from the wire's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protos.nextgen.v1 import inventory_pb2
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
+from protos.nextgen.v1.discovery_service_pb2 import WriteResponse
+from protos.nextgen.v1.events_pb2 import BrokerRecorded, ShardPlacement
+from protos.nextgen.v1.shard_service_pb2 import TopicOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant. ``is_deleting``: its deletion has begun and nothing is created below it."""
+
+    name: str
+    tenant_id: str
+    properties: Mapping[str, str]
+    version: int
+    is_deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace; ``name`` is ``tenant/namespace``."""
+
+    name: str
+    namespace_id: str
+    tenant_id: str
+    properties: Mapping[str, str]
+    version: int
+    is_deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic; ``partitions`` is 0 for one that is not partitioned."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    properties: Mapping[str, str]
+    version: int
+    namespace_id: str
+    created_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An accepted write. A read at ``position`` of ``shard_id`` or later sees it."""
+
+    id: str
+    version: int
+    shard_id: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    partitions: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What became of one topic of a batch. ``rejection_code`` is empty if it was created."""
+
+    name: str
+    topic_id: str
+    rejection_code: str
+    message: str
+
+    @property
+    def is_created(self) -> bool:
+        return not self.rejection_code
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLocation:
+    """Where a topic is served, or why nowhere: then ``rejection_code`` is set.
+
+    ``epoch`` grows with each assignment of this topic or partition. With PARTITIONED,
+    ``partitions`` says how many to look up instead. ``retryable``: the trouble passes.
+    """
+
+    topic: str
+    broker_id: str
+    broker_url: str
+    broker_grpc: str
+    epoch: int
+    session_id: str
+    topic_id: str
+    shard_id: int
+    position: int
+    rejection_code: str
+    message: str
+    partitions: int
+    retryable: bool
+
+    @property
+    def is_found(self) -> bool:
+        return not self.rejection_code
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """A shard and its leader; ``leader_node`` is empty while none is known."""
+
+    shard_id: int
+    replicas: tuple[str, ...]
+    leader_node: str
+    leader_grpc: str
+    term: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """The latest session of a broker."""
+
+    broker_id: str
+    session_id: str
+    epoch: int
+    is_live: bool
+    pulsar_url: str
+    grpc: str
+    http: str
+    capacity_units: int
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A process that has joined the cluster."""
+
+    node_id: str
+    kind: str
+    grpc: str
+    http: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster as one discovery node knows it."""
+
+    shard_map_version: int
+    shards: tuple[ShardState, ...]
+    brokers: tuple[BrokerState, ...]
+    nodes: tuple[NodeState, ...]
+    manager_endpoints: tuple[str, ...]
+
+
+def tenant_of(message: inventory_pb2.Tenant) -> Tenant:
+    return Tenant(
+        name=message.name,
+        tenant_id=message.tenant_id,
+        properties=dict(message.properties),
+        version=message.version,
+        is_deleting=message.state == inventory_pb2.LIFE_STATE_DELETING,
+    )
+
+
+def namespace_of(message: inventory_pb2.Namespace) -> Namespace:
+    return Namespace(
+        name=message.name,
+        namespace_id=message.namespace_id,
+        tenant_id=message.tenant_id,
+        properties=dict(message.properties),
+        version=message.version,
+        is_deleting=message.state == inventory_pb2.LIFE_STATE_DELETING,
+    )
+
+
+def topic_of(message: inventory_pb2.Topic) -> Topic:
+    return Topic(
+        name=message.name,
+        topic_id=message.topic_id,
+        partitions=message.partitions,
+        properties=dict(message.properties),
+        version=message.version,
+        namespace_id=message.namespace_id,
+        created_time_ms=message.created_time_ms,
+    )
+
+
+def written_of(message: WriteResponse) -> Written:
+    return Written(message.id, message.version, message.shard_id, message.position)
+
+
+def created_topic_of(name: str, message: TopicOutcome) -> CreatedTopic:
+    return CreatedTopic(name, message.topic_id, message.rejection_code, message.message)
+
+
+def location_of(message: inventory_pb2.LookupAnswer) -> TopicLocation:
+    return TopicLocation(
+        topic=message.topic,
+        broker_id=message.broker_id,
+        broker_url=message.broker_url,
+        broker_grpc=message.broker_grpc,
+        epoch=message.epoch,
+        session_id=message.session_id,
+        topic_id=message.topic_id,
+        shard_id=message.shard_id,
+        position=message.position,
+        rejection_code=message.rejection_code,
+        message=message.message,
+        partitions=message.partitions,
+        retryable=message.retryable,
+    )
+
+
+def cluster_of(update: ClusterUpdate, slots_by_shard: Mapping[int, int]) -> ClusterState:
+    """Return the state in a full update; ``slots_by_shard`` counts the slots of its map."""
+    leaders = {leader.shard_id: leader for leader in update.leaders}
+    placements = sorted(update.shard_map.shards, key=lambda shard: shard.shard_id)
+    return ClusterState(
+        shard_map_version=update.shard_map.version,
+        shards=tuple(
+            _shard_of(
+                placement,
+                leaders.get(placement.shard_id, _NO_LEADER),
+                slots_by_shard.get(placement.shard_id, 0),
+            )
+            for placement in placements
+        ),
+        brokers=tuple(map(_broker_of, sorted(update.brokers, key=lambda broker: broker.broker_id))),
+        nodes=tuple(
+            NodeState(node.node_id, node.kind, node.grpc, node.http)
+            for node in sorted(update.nodes, key=lambda node: node.node_id)
+        ),
+        manager_endpoints=tuple(update.manager_endpoints),
+    )
+
+
+_NO_LEADER = LeaderReport()
+
+
+def _shard_of(placement: ShardPlacement, leader: LeaderReport, slots: int) -> ShardState:
+    return ShardState(
+        shard_id=placement.shard_id,
+        replicas=tuple(placement.replicas),
+        leader_node=leader.node_id,
+        leader_grpc=leader.grpc,
+        term=leader.term,
+        slots=slots,
+    )
+
+
+def _broker_of(broker: BrokerRecorded) -> BrokerState:
+    return BrokerState(
+        broker_id=broker.broker_id,
+        session_id=broker.session_id,
+        epoch=broker.epoch,
+        is_live=broker.is_live,
+        pulsar_url=broker.endpoints.pulsar_url,
+        grpc=broker.endpoints.grpc,
+        http=broker.endpoints.http,
+        capacity_units=broker.capacity_units,
+        zone=broker.zone,
+    )

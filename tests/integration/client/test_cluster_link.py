@@ -1,0 +1,171 @@
+"""The link to the cluster manager against real gRPC servers in this process."""
+
+import asyncio
+
+import pytest
+
+from nextgen.client import cluster_link
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.kernel.errors import NotLeader, Unavailable, WrongCluster
+from protos.nextgen.v1 import cluster_service_pb2 as pb
+from tests.support.fake_cluster import FakeClusterServer, full_update
+
+
+@pytest.fixture
+async def managers():
+    managers = [FakeClusterServer(full_update({1: "a:1"})) for _ in range(3)]
+    for manager in managers:
+        await manager.start()
+    yield managers
+    for manager in managers:
+        await manager.stop()
+
+
+@pytest.fixture
+async def link(managers):
+    hello = pb.Hello(cluster_id="c", node_id="discovery-1", kind="discovery")
+    link = ClusterLink([manager.endpoint for manager in managers], hello)
+    yield link
+    await link.stop()
+
+
+def lead(managers, leader):
+    for manager in managers:
+        manager.error = None if manager is leader else NotLeader(0, leader.endpoint)
+
+
+async def test_it_follows_the_hint_to_the_leader(managers, link):
+    lead(managers, managers[2])
+    connected = []
+    link.on_connected(lambda: connected.append(link.leader_endpoint))
+
+    await link.start()
+    async with asyncio.timeout(3):
+        await link.wait_ready()
+
+    assert connected == [managers[2].endpoint]
+    assert link.view.leader_endpoint(1) == "a:1"
+    assert managers[2].hellos[0].node_id == "discovery-1"
+
+
+async def test_changes_reach_view_listeners_and_those_who_wait(managers, link):
+    lead(managers, managers[0])
+    changes, transfers = [], []
+    link.on_change(lambda view, update: changes.append((view.leader_term(1), update.full)))
+    link.on_transfer(transfers.append)
+    await link.start()
+    await link.wait_ready()
+
+    waiting = asyncio.create_task(link.wait_until(lambda view: view.leader_term(1) == 4, 3_000))
+    managers[0].push(
+        pb.ClusterUpdate(
+            leaders=[pb.LeaderReport(shard_id=1, term=4, grpc="b:1")],
+            transfers=[pb.LeadershipTransfer(shard_id=1, target="node-2")],
+        )
+    )
+
+    assert await waiting
+    assert changes == [(1, True), (4, False)]
+    assert [transfer.target for transfer in transfers] == ["node-2"]
+
+
+async def test_a_listener_that_fails_disturbs_nobody(managers, link):
+    lead(managers, managers[0])
+
+    def fail(_view, _update):
+        raise ValueError("a mistake")
+
+    seen = []
+    link.on_change(fail)
+    link.on_change(lambda view, _update: seen.append(view.shard_map_version))
+    await link.start()
+    await link.wait_ready()
+
+    assert seen == [1]
+    assert link.is_connected
+
+
+async def test_a_new_leader_is_found_when_the_old_one_dies(managers, link):
+    lead(managers, managers[0])
+    await link.start()
+    await link.wait_ready()
+    link.send(pb.NodeMessage(leader=pb.LeaderReport(shard_id=1, term=1)))
+    reconnected = asyncio.Event()
+    link.on_connected(reconnected.set)
+
+    lead(managers, managers[1])
+    await managers[0].stop()
+
+    async with asyncio.timeout(3):
+        await reconnected.wait()
+    assert link.leader_endpoint == managers[1].endpoint
+    assert managers[1].hellos[-1].shard_map_version == 1
+
+
+async def test_without_a_cluster_manager_the_view_stays_and_messages_are_dropped(managers, link):
+    lead(managers, managers[0])
+    await link.start()
+    await link.wait_ready()
+
+    for manager in managers:
+        await manager.stop()
+    async with asyncio.timeout(3):
+        while link.is_connected:  # noqa: ASYNC110  # The link has no event for its loss.
+            await asyncio.sleep(0.01)
+
+    assert link.view.leader_endpoint(1) == "a:1"
+    assert not link.send(pb.NodeMessage())
+    with pytest.raises(Unavailable):
+        await link.lease_capacity(pb.LeaseCapacityRequest(), 500)
+
+
+async def test_capacity_is_leased_from_the_leader(managers, link):
+    lead(managers, managers[1])
+    await link.start()
+    await link.wait_ready()
+
+    response = await link.lease_capacity(pb.LeaseCapacityRequest(shard_id=1, units_wanted=9), 2_000)
+
+    assert response.leases[0].units == 9
+
+
+async def test_silence_means_reconnect(managers, link, monkeypatch):
+    monkeypatch.setattr(cluster_link, "MANAGER_HEARTBEAT_MS", 50)
+    monkeypatch.setattr(cluster_link, "MANAGER_SILENCE_MS_MAX", 200)
+    lead(managers, managers[0])
+    managers[0].echoes = False
+    await link.start()
+    await link.wait_ready()
+
+    async with asyncio.timeout(3):
+        while len(managers[0].hellos) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    assert managers[0].received[0].heartbeat.sequence == 1
+
+
+async def test_echoes_keep_the_connection_and_wake_no_listener(managers, link, monkeypatch):
+    monkeypatch.setattr(cluster_link, "MANAGER_HEARTBEAT_MS", 20)
+    monkeypatch.setattr(cluster_link, "MANAGER_SILENCE_MS_MAX", 100)
+    lead(managers, managers[0])
+    changes = []
+    link.on_change(lambda _view, update: changes.append(update))
+    await link.start()
+    await link.wait_ready()
+
+    async with asyncio.timeout(5):
+        while len(managers[0].received) < 15:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    assert len(managers[0].hellos) == 1
+    assert len(changes) == 1
+
+
+async def test_a_node_of_another_cluster_gives_up_and_says_why(managers, link):
+    for manager in managers:
+        manager.error = WrongCluster("this is cluster a, not c")
+    await link.start()
+
+    async with asyncio.timeout(3):
+        with pytest.raises(WrongCluster, match="cluster a"):
+            await link.wait_ready()

@@ -1,0 +1,169 @@
+"""The exchange against a real gRPC server in this process."""
+
+import asyncio
+
+import pytest
+
+from nextgen.client.exchange import ExchangePool, NotConnected
+from nextgen.kernel import limits
+from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, NotLeader, Overloaded
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from tests.support.fake_shard_server import FakeShardServer
+
+
+@pytest.fixture
+async def server():
+    server = FakeShardServer(1)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def pool():
+    pool = ExchangePool(lambda: 7)
+    yield pool
+    await pool.stop()
+
+
+def lookup(*topics: str, shard_id: int = 1) -> pb.ShardRequest:
+    return pb.ShardRequest(shard_id=shard_id, lookup=pb.ShardLookupRequest(topics=topics))
+
+
+async def test_many_requests_share_one_stream_and_get_their_own_answers(server, pool):
+    names = [f"persistent://t/n/x{number}" for number in range(500)]
+    for name in names:
+        server.shards[1].assign(name, "broker-1", "session-1")
+
+    responses = await asyncio.gather(
+        *(pool.request(server.endpoint, lookup(name), timeout_ms=5_000) for name in names)
+    )
+
+    assert [response.lookup.answers[0].topic for response in responses] == names
+    assert {request.shard_map_version for request in server.requests} == {7}
+    assert repr(pool) == "<ExchangePool connections=1 in_flight=0>"
+
+
+async def test_an_answer_with_more_goes_to_on_progress(server, pool):
+    progress = []
+
+    response = await pool.request(
+        server.endpoint,
+        pb.ShardRequest(shard_id=1, assign=pb.AssignRequest(broker_id="broker-1")),
+        timeout_ms=5_000,
+        on_progress=progress.append,
+    )
+
+    assert [update.more for update in progress] == [True]
+    assert response.assign.synced
+
+
+async def test_an_error_in_the_answer_is_raised(server, pool):
+    server.leader_hint = "127.0.0.1:1"
+
+    with pytest.raises(NotLeader) as caught:
+        await pool.request(server.endpoint, lookup("x", shard_id=2), timeout_ms=5_000)
+
+    assert caught.value.leader_hint == "127.0.0.1:1"
+
+
+async def test_nobody_at_the_endpoint_is_definite_and_fast(server, pool):
+    await server.stop()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    with pytest.raises(NotConnected):
+        await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+    with pytest.raises(NotConnected):
+        await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+
+    assert loop.time() - started < 0.5
+
+
+async def test_a_peer_that_dies_fails_what_waits_at_once_and_indefinitely(server, pool):
+    async def never(_request):
+        await asyncio.Event().wait()
+
+    server.hook = never
+    loop = asyncio.get_running_loop()
+    waiting = [
+        asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=30_000))
+        for _ in range(10)
+    ]
+    await server.wait_requests(10)
+
+    started = loop.time()
+    await server.stop()
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert {type(outcome) for outcome in outcomes} == {ConnectionLost}
+    assert loop.time() - started < 0.5
+
+
+async def test_a_peer_that_comes_back_is_reached_again(server, pool):
+    await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+    port = server.port
+    await server.stop()
+    with pytest.raises((NotConnected, ConnectionLost)):
+        await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+
+    await server.start(port)
+    async with asyncio.timeout(2):
+        while True:
+            try:
+                response = await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+                break
+            except (NotConnected, ConnectionLost):
+                await asyncio.sleep(0.02)
+
+    assert response.lookup.answers[0].rejection_code == "NOT_FOUND"
+
+
+async def test_no_answer_in_time_is_indefinite_and_leaves_nothing_behind(server, pool):
+    async def never(_request):
+        await asyncio.Event().wait()
+
+    server.hook = never
+
+    with pytest.raises(DeadlineExceeded):
+        await pool.request(server.endpoint, lookup("x"), timeout_ms=50)
+
+    assert "in_flight=0" in repr(pool)
+
+
+async def test_one_more_than_may_be_in_flight_is_refused(server, pool, monkeypatch):
+    release = asyncio.Event()
+
+    async def wait(_request):
+        await release.wait()
+
+    server.hook = wait
+    first = asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=10_000))
+    await server.wait_requests(1)
+    others = [
+        asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=10_000))
+        for _ in range(limits.EXCHANGE_IN_FLIGHT_MAX - 1)
+    ]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    with pytest.raises(Overloaded):
+        await pool.request(server.endpoint, lookup("x"), timeout_ms=10_000)
+
+    release.set()
+    assert len(await asyncio.gather(first, *others)) == limits.EXCHANGE_IN_FLIGHT_MAX
+
+
+async def test_a_deposed_leader_that_froze_is_given_up(server, pool):
+    async def never(_request):
+        await asyncio.Event().wait()
+
+    server.hook = never
+    waiting = asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=30_000))
+    await server.wait_requests(1)
+
+    pool.abandon(1, leader="127.0.0.1:1")
+
+    async with asyncio.timeout(2):
+        with pytest.raises(ConnectionLost):
+            await waiting

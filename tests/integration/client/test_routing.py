@@ -1,0 +1,249 @@
+"""Routing against fake shard servers: leaders that change, hang, die and come back."""
+
+import asyncio
+
+import pytest
+
+from nextgen.client.exchange import ExchangePool
+from nextgen.client.routing import ShardRouter
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    Indefinite,
+    InvalidRequest,
+    NotLeader,
+    Overloaded,
+    StaleShardMap,
+    Unavailable,
+)
+from nextgen.kernel.limits import ROUTER_RETRIES_MAX
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from protos.nextgen.v1.events_pb2 import NodeRegistered
+from tests.support.fake_cluster import StaticLink, full_update, shard_map
+from tests.support.fake_shard_server import FakeShardServer
+
+
+@pytest.fixture
+async def servers():
+    """Two nodes with replicas of shard 1; the first leads."""
+    servers = [FakeShardServer(1), FakeShardServer(1)]
+    for server in servers:
+        await server.start()
+    servers[1].leads = set()
+    yield servers
+    for server in servers:
+        await server.stop()
+
+
+@pytest.fixture
+async def link(servers):
+    link = StaticLink(full_update({1: servers[0].endpoint}))
+    link.push(
+        ClusterUpdate(
+            shard_map=shard_map({1: ["a", "b"]}, version=2),
+            nodes=[
+                NodeRegistered(node_id="a", grpc=servers[0].endpoint),
+                NodeRegistered(node_id="b", grpc=servers[1].endpoint),
+            ],
+        )
+    )
+    return link
+
+
+@pytest.fixture
+async def router(link):
+    pool = ExchangePool(lambda: link.view.shard_map_version)
+    yield ShardRouter(link, pool)
+    await pool.stop()
+
+
+def lookup(*topics: str) -> pb.ShardRequest:
+    return pb.ShardRequest(lookup=pb.ShardLookupRequest(topics=topics))
+
+
+def take_over(servers, leader: int) -> None:
+    for number, server in enumerate(servers):
+        server.leads = {1} if number == leader else set()
+
+
+async def test_a_request_goes_to_the_leader_without_retries(servers, router):
+    response = await router.call_key("t/n/x", lookup("x"), timeout_ms=2_000)
+
+    assert response.position == 10
+    assert len(servers[0].requests) == 1
+    assert router.statistics.retries[0] == 1
+    assert router.statistics.retries_quantile(0.99) == 0
+
+
+async def test_a_hint_is_followed_at_once(servers, router):
+    take_over(servers, 1)
+    servers[0].leader_hint = servers[1].endpoint
+
+    await router.call(1, lookup("x"), timeout_ms=2_000)
+
+    assert router.statistics.retries[1] == 1
+
+
+async def test_the_directory_may_be_wrong_and_nobody_corrects_it(servers, router):
+    """The cluster manager is down and the leader died: a replica knows who leads."""
+    take_over(servers, 1)
+    await servers[0].stop()
+
+    response = await router.call(1, lookup("x"), timeout_ms=5_000)
+
+    assert response.position == 10
+    assert router.statistics.retries_total <= 2
+
+
+async def test_it_waits_for_the_new_leader_to_be_pushed(servers, link, router):
+    """1. The leader dies. 2. An election takes a while. 3. The new leader is pushed."""
+    servers[1].leader_hint = servers[0].endpoint
+    await servers[0].stop()
+    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=5_000))
+    await servers[1].wait_requests(1)
+
+    take_over(servers, 1)
+    link.push_leader(1, 2, servers[1].endpoint)
+    loop = asyncio.get_running_loop()
+    pushed_at = loop.time()
+    await calling
+
+    assert loop.time() - pushed_at < 0.3
+
+
+async def test_no_leader_at_all_waits_until_the_deadline(router, link):
+    empty = StaticLink(ClusterUpdate(shard_map=shard_map({1: ["a"]})))
+    lonely = ShardRouter(empty, router._pool)
+
+    with pytest.raises(Unavailable, match="no leader"):
+        await lonely.call(1, lookup("x"), timeout_ms=100)
+
+
+async def test_a_leader_that_froze_is_left_when_another_is_pushed(servers, link, router):
+    async def never(_request):
+        await asyncio.Event().wait()
+
+    servers[0].hook = never
+    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=20_000))
+    await servers[0].wait_requests(1)
+
+    take_over(servers, 1)
+    link.push_leader(1, 2, servers[1].endpoint)
+
+    async with asyncio.timeout(2):
+        await calling
+    assert router.statistics.retries[1] == 1
+
+
+async def test_a_command_that_may_have_happened_is_not_repeated_unless_idempotent(servers, router):
+    async def never(_request):
+        await asyncio.Event().wait()
+
+    servers[0].hook = never
+    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=9_000, idempotent=False))
+    await servers[0].wait_requests(1)
+
+    await servers[0].stop()
+
+    with pytest.raises(ConnectionLost):
+        await calling
+    assert servers[1].requests == []
+
+
+async def test_definite_trouble_behind_an_indefinite_attempt_stays_indefinite(servers, router):
+    async def lose_connection_then_refuse(_request):
+        await asyncio.Event().wait()
+
+    servers[0].hook = lose_connection_then_refuse
+    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=1_500))
+    await servers[0].wait_requests(1)
+    await servers[0].stop()
+    await servers[1].stop()
+
+    with pytest.raises(Indefinite) as caught:
+        await calling
+    assert type(caught.value) in {DeadlineExceeded, ConnectionLost}
+
+
+async def test_retries_stop_at_the_hard_cap(servers, router):
+    async def overloaded(_request):
+        raise Overloaded("the queue is full")
+
+    servers[0].hook = overloaded
+
+    with pytest.raises(Overloaded):
+        await router.call(1, lookup("x"), timeout_ms=10_000)
+
+    assert len(servers[0].requests) == ROUTER_RETRIES_MAX + 1
+    assert router.statistics.retries[ROUTER_RETRIES_MAX] == 1
+    assert router.statistics.failures == 1
+
+
+async def test_a_malformed_request_is_not_retried(servers, router):
+    async def refuse(_request):
+        raise InvalidRequest("no body")
+
+    servers[0].hook = refuse
+
+    with pytest.raises(InvalidRequest):
+        await router.call(1, lookup("x"), timeout_ms=5_000)
+    assert len(servers[0].requests) == 1
+
+
+async def test_a_stale_map_waits_for_the_next_one_and_routes_again(servers, link, router):
+    async def stale_until_version_3(request):
+        if request.shard_map_version < 3:
+            raise StaleShardMap("slot moved", 3)
+
+    servers[0].hook = stale_until_version_3
+    calling = asyncio.create_task(router.call_key("t/n/x", lookup("x"), timeout_ms=5_000))
+    await servers[0].wait_requests(1)
+
+    link.push(ClusterUpdate(shard_map=shard_map({1: ["a", "b"]}, version=3)))
+
+    async with asyncio.timeout(2):
+        await calling
+    assert [request.shard_map_version for request in servers[0].requests] == [2, 3]
+
+
+async def test_any_replica_answers_when_one_is_dead(servers, router):
+    async def answer(_request):
+        return pb.ShardResponse(position=44)
+
+    servers[1].hook = answer
+    await servers[0].stop()
+
+    for _ in range(4):
+        response = await router.call_any(1, lookup("x"), timeout_ms=2_000)
+        assert response.position == 44
+
+
+async def test_a_shard_led_here_takes_the_shortcut(servers, link):
+    async def local(request, on_progress):
+        assert on_progress is None
+        return pb.ShardResponse(position=request.shard_id)
+
+    pool = ExchangePool(lambda: 1)
+    router = ShardRouter(link, pool, lambda shard_id: local if shard_id == 1 else None)
+
+    response = await router.call(1, lookup("x"), timeout_ms=2_000)
+
+    assert response.position == 1
+    assert servers[0].requests == []
+
+
+async def test_a_local_leader_that_steps_down_is_left(servers, link):
+    led = {1}
+
+    async def local(_request, _on_progress):
+        led.clear()
+        raise NotLeader(1, servers[0].endpoint)
+
+    pool = ExchangePool(lambda: 1)
+    router = ShardRouter(link, pool, lambda shard_id: local if shard_id in led else None)
+
+    response = await router.call(1, lookup("x"), timeout_ms=2_000)
+
+    assert response.position == 10
+    await pool.stop()

@@ -1,0 +1,288 @@
+"""A shard node made of dictionaries: ``Exchange`` and ``WatchAssignments`` over real gRPC.
+
+One server may lead several shards. Tests change the dictionaries, publish deltas, put a hook
+before the answers, or stop the server to play its death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc.aio
+
+from nextgen.client.errors_wire import to_detail
+from nextgen.kernel.errors import MetadataError, NotLeader
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1 import shard_service_pb2_grpc
+from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Topic
+
+Hook = Callable[[pb.ShardRequest], Awaitable[pb.ShardResponse | None]]
+
+TTL_MS = 2_000
+
+
+class FakeShard:
+    """State of one shard: what its leader would know."""
+
+    def __init__(self, shard_id: int) -> None:
+        self.shard_id = shard_id
+        self.position = 10
+        self.assignments: dict[str, LookupAnswer] = {}
+        self.items: dict[str, Item] = {}
+        self.outcomes: dict[bytes, pb.CommandResult] = {}
+        self.executed: list[pb.Command] = []
+        self.looked_up: list[str] = []
+        self.deltas: list[pb.AssignmentDelta] = []
+        self.watchers: dict[str, asyncio.Queue[pb.AssignmentUpdate | None]] = {}
+        self.acked: dict[str, int] = {}
+        self.log_start = 0
+        """Watchers that resume before it are reset."""
+
+    def assign(self, topic: str, broker_id: str, session_id: str, *, epoch: int = 0) -> None:
+        """Assign ``topic`` and tell the watchers."""
+        before = self.assignments.get(topic)
+        self.position += 1
+        answer = LookupAnswer(
+            topic=topic,
+            broker_id=broker_id,
+            broker_url=f"pulsar://{broker_id}.example:6650",
+            broker_grpc=f"{broker_id}.example:7000",
+            epoch=epoch or (before.epoch + 1 if before is not None else 1),
+            session_id=session_id,
+            topic_id=f"{self.shard_id:04x}00000000000000000000",
+            shard_id=self.shard_id,
+            position=self.position,
+        )
+        self.assignments[topic] = answer
+        self.publish(
+            pb.AssignmentDelta(
+                position=self.position,
+                topic=topic,
+                epoch=answer.epoch,
+                broker_id=broker_id,
+                session_id=session_id,
+                topic_id=answer.topic_id,
+            )
+        )
+
+    def publish(self, *deltas: pb.AssignmentDelta) -> None:
+        self.deltas += deltas
+        update = pb.AssignmentUpdate(position=self.position, deltas=deltas)
+        for queue in self.watchers.values():
+            queue.put_nowait(update)
+
+
+class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
+    """Serves the shards it was given on a loopback port."""
+
+    def __init__(self, *shard_ids: int, update_ms: int = 100) -> None:
+        self.shards = {shard_id: FakeShard(shard_id) for shard_id in shard_ids}
+        self.leads = set(shard_ids)
+        self.leader_hint: str | None = None
+        self.hook: Hook | None = None
+        self.requests: list[pb.ShardRequest] = []
+        self.keeps_requests = True
+        self.is_silent = False
+        self.port = 0
+        self._update_ms = update_ms
+        self._server: grpc.aio.Server | None = None
+        self._arrived = asyncio.Event()
+
+    async def wait_requests(self, count: int) -> None:
+        """Return once ``count`` requests have arrived in all."""
+        async with asyncio.timeout(10):
+            while len(self.requests) < count:
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self, port: int = 0) -> str:
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        shard_service_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        await self._server.start()
+        return self.endpoint
+
+    async def stop(self) -> None:
+        """Die: every stream breaks at once."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
+
+    async def Exchange(
+        self, request_iterator: AsyncIterator[pb.ShardRequest], context: Any
+    ) -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        lock = asyncio.Lock()
+
+        async def answer(request: pb.ShardRequest) -> None:
+            response = await self._answer(request)
+            async with lock:
+                if request.HasField("assign") and not response.HasField("error"):
+                    more = pb.ShardResponse(request_id=request.request_id, more=True)
+                    await context.write(more)
+                await context.write(response)
+
+        try:
+            async for request in request_iterator:
+                if self.keeps_requests:
+                    self.requests.append(request)
+                    self._arrived.set()
+                task = asyncio.create_task(answer(request))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def WatchAssignments(
+        self, request_iterator: AsyncIterator[pb.WatchAssignmentsRequest], context: Any
+    ) -> None:
+        first = await anext(request_iterator)
+        if first.shard_id not in self.leads:
+            detail = to_detail(NotLeader(first.shard_id, self.leader_hint))
+            await context.write(pb.AssignmentUpdate(error=detail))
+            return
+        shard = self.shards[first.shard_id]
+        queue: asyncio.Queue[pb.AssignmentUpdate | None] = asyncio.Queue()
+        shard.watchers[first.subscriber_id] = queue
+        reading = asyncio.create_task(self._read_acks(shard, first.subscriber_id, request_iterator))
+        try:
+            await context.write(self._first_update(shard, first.from_position))
+            while True:
+                try:
+                    async with asyncio.timeout(self._update_ms / 1_000):
+                        update = await queue.get()
+                except TimeoutError:
+                    update = pb.AssignmentUpdate(position=shard.position)
+                if update is None:
+                    return
+                if not self.is_silent:
+                    await context.write(update)
+        finally:
+            reading.cancel()
+            if shard.watchers.get(first.subscriber_id) is queue:
+                del shard.watchers[first.subscriber_id]
+
+    @staticmethod
+    def _first_update(shard: FakeShard, from_position: int) -> pb.AssignmentUpdate:
+        if from_position and from_position < shard.log_start:
+            return pb.AssignmentUpdate(position=shard.position, reset=True, ttl_ms=TTL_MS)
+        missed = [delta for delta in shard.deltas if 0 < from_position < delta.position]
+        return pb.AssignmentUpdate(position=shard.position, deltas=missed, ttl_ms=TTL_MS)
+
+    @staticmethod
+    async def _read_acks(
+        shard: FakeShard, subscriber_id: str, requests: AsyncIterator[pb.WatchAssignmentsRequest]
+    ) -> None:
+        async for request in requests:
+            shard.acked[subscriber_id] = request.acked_position
+
+    async def _answer(self, request: pb.ShardRequest) -> pb.ShardResponse:
+        try:
+            response = await self.hook(request) if self.hook is not None else None
+            if response is None:
+                response = self._answer_from_dictionaries(request)
+        except MetadataError as error:
+            response = pb.ShardResponse(error=to_detail(error))
+        response.request_id = request.request_id
+        return response
+
+    def _answer_from_dictionaries(self, request: pb.ShardRequest) -> pb.ShardResponse:
+        if request.shard_id not in self.leads:
+            raise NotLeader(request.shard_id, self.leader_hint)
+        shard = self.shards[request.shard_id]
+        response = pb.ShardResponse(position=shard.position)
+        if request.HasField("lookup"):
+            shard.looked_up += request.lookup.topics
+            response.lookup.answers.extend(
+                _looked_up(shard, name) for name in request.lookup.topics
+            )
+        elif request.HasField("execute"):
+            response.execute.results.extend(
+                _executed(shard, command) for command in request.execute.commands
+            )
+            response.position = shard.position
+        elif request.HasField("get"):
+            response.get.items.extend(
+                shard.items.get(name.name, Item(kind=name.kind, name=name.name))
+                for name in request.get.names
+            )
+        elif request.HasField("list"):
+            _list(shard, request.list, response.list)
+        elif request.HasField("move"):
+            response.move.answers.extend(_moved(shard, move) for move in request.move.moves)
+        elif request.HasField("assign"):
+            response.assign.synced = True
+        else:
+            raise NotLeader(request.shard_id)
+        return response
+
+
+def _looked_up(shard: FakeShard, name: str) -> LookupAnswer:
+    answer = shard.assignments.get(name)
+    if answer is None:
+        return LookupAnswer(
+            topic=name,
+            rejection_code="NOT_FOUND",
+            message="there is no such topic",
+            shard_id=shard.shard_id,
+            position=shard.position,
+        )
+    current = LookupAnswer()
+    current.CopyFrom(answer)
+    current.position = shard.position
+    return current
+
+
+def _moved(shard: FakeShard, move: pb.TopicMove) -> LookupAnswer:
+    if move.topic not in shard.assignments:
+        return LookupAnswer(topic=move.topic, rejection_code="NOT_FOUND", message="not assigned")
+    shard.assign(move.topic, move.target_broker_id, f"session-of-{move.target_broker_id}")
+    return shard.assignments[move.topic]
+
+
+def _executed(shard: FakeShard, command: pb.Command) -> pb.CommandResult:
+    known = shard.outcomes.get(command.command_id)
+    if known is not None:
+        return known
+    shard.executed.append(command)
+    shard.position += 1
+    result = pb.CommandResult(position=shard.position, id="id-1", version=1)
+    body = command.WhichOneof("body")
+    if body == "create_topics":
+        for spec in command.create_topics.topics:
+            topic = Topic(topic_id=f"id-of-{spec.name}", name=spec.name, partitions=spec.partitions)
+            shard.items[spec.name] = Item(kind=3, name=spec.name, topic=topic)  # type: ignore[arg-type]
+            result.topics.add(topic_id=topic.topic_id)
+    elif body == "create_tenant":
+        name = command.create_tenant.name
+        if name in shard.items:
+            result = pb.CommandResult(
+                rejection_code="ALREADY_EXISTS", message=f"tenant {name} exists", position=1
+            )
+        else:
+            item = Item(kind=1, name=name)  # type: ignore[arg-type]
+            item.tenant.name = name
+            item.tenant.properties.update(command.create_tenant.properties)
+            item.tenant.version = 1
+            shard.items[name] = item
+    shard.outcomes[command.command_id] = result
+    return result
+
+
+def _list(shard: FakeShard, request: pb.ListRequest, response: pb.ListResponse) -> None:
+    names = sorted(
+        name
+        for name, item in shard.items.items()
+        if item.kind == request.kind and name > request.after
+    )
+    limit = request.limit or 100
+    response.items.extend(shard.items[name] for name in names[:limit])
+    response.more_items = len(names) > limit
