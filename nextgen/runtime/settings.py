@@ -1,0 +1,176 @@
+"""How a process is told what to do: flags, and behind them the environment.
+
+Each flag ``--some-name`` may be given as ``NEXTGEN_SOME_NAME`` instead; the flag wins. Every
+mistake is collected and told at once, one sentence each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nextgen.kernel.errors import RefusesToStart
+
+PORT_MAX = 65_535
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_WILDCARDS = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen or connect."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_NOWHERE = Address("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One setting. Without a default it must be given."""
+
+    name: str
+    description: str
+    default: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return "NEXTGEN_" + self.name.removeprefix("--").replace("-", "_").upper()
+
+
+NODE_FLAGS = (
+    Flag("--node-id", "name of this process, unique in the cluster and for ever the same"),
+    Flag("--cluster-id", "name of the cluster; whatever belongs to another is refused"),
+    Flag("--listen", "host:port of gRPC"),
+    Flag("--advertise", "host:port where others reach gRPC; default: the value of --listen", ""),
+    Flag("--http-listen", "host:port of metrics and probes"),
+)
+"""What every process has."""
+
+RAFT_FLAGS = (
+    Flag("--raft-listen", "host:port of the Raft mesh"),
+    Flag("--raft-advertise", "host:port where peers reach it; default: as --raft-listen", ""),
+    Flag("--data-dir", "directory that only this process uses"),
+)
+"""What every process with Raft groups has."""
+
+MANAGERS_FLAG = Flag("--cluster-managers", "host:port,... of the cluster manager's replicas")
+
+
+class Given:
+    """The values that were given. Read what is wanted, then call ``check``.
+
+    A value that is wrong reads as an empty one and is remembered as a mistake.
+    """
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self.mistakes: list[str] = []
+
+    def text(self, name: str) -> str:
+        return self._values[name]
+
+    def identifier(self, name: str) -> str:
+        """Return a name that can stand in a path and in a log line."""
+        value = self._values[name]
+        if not _IDENTIFIER.fullmatch(value):
+            self.mistakes.append(
+                f"{name} {value!r} is not a name of letters, digits, '.', '_' and '-'"
+            )
+        return value
+
+    def address(self, name: str) -> Address:
+        return self.parse_address(name, self._values[name])
+
+    def addresses(self, name: str) -> tuple[Address, ...]:
+        """Return the addresses of a list with commas; at least one."""
+        parts = [part.strip() for part in self._values[name].split(",")]
+        found = tuple(self.parse_address(name, part) for part in parts if part)
+        if not found:
+            self.mistakes.append(f"{name} has no address")
+        return found
+
+    def advertised(self, name: str, listen_name: str) -> Address:
+        """Return where others connect; if it is not given, where this process listens."""
+        if self._values[name]:
+            return self.address(name)
+        listen = self.parse_address(listen_name, self._values[listen_name], note_mistakes=False)
+        if listen.host in _WILDCARDS:
+            self.mistakes.append(
+                f"{listen_name} is {listen}, which nobody can connect to: "
+                f"say with {name} where others reach it"
+            )
+        return listen
+
+    def number(self, name: str, *, least: int, most: int) -> int:
+        value = self._values[name]
+        if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+            self.mistakes.append(f"{name} is {value!r}, it must be {least} to {most}")
+            return least
+        return int(value)
+
+    def path(self, name: str) -> Path:
+        return Path(self._values[name])
+
+    def parse_address(self, name: str, text: str, *, note_mistakes: bool = True) -> Address:
+        """Return the address in ``host:port``, a part of the value of ``name``."""
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        is_port = port.isascii() and port.isdigit() and 1 <= int(port) <= PORT_MAX
+        if not colon or not host or not is_port:
+            if note_mistakes:
+                self.mistakes.append(
+                    f"{name} has {text!r}, it must be host:port, port 1 to {PORT_MAX}"
+                )
+            return _NOWHERE
+        return Address(host, int(port))
+
+    def check(self) -> None:
+        """Return if there was no mistake.
+
+        Raises:
+            RefusesToStart: One sentence per mistake.
+        """
+        if self.mistakes:
+            raise RefusesToStart("; ".join(self.mistakes))
+
+
+def read_settings(
+    program: str,
+    description: str,
+    flags: Sequence[Flag],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+) -> Given:
+    """Return what flags and environment give.
+
+    Raises:
+        RefusesToStart: Something is missing; one sentence per setting.
+        SystemExit: An unknown flag, or ``--help``.
+    """
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog="Every flag may come from the environment: --node-id is NEXTGEN_NODE_ID.",
+        allow_abbrev=False,
+    )
+    for flag in flags:
+        default = environment.get(flag.variable) or flag.default
+        parser.add_argument(flag.name, dest=flag.name, default=default, help=flag.description)
+    values: dict[str, str | None] = vars(parser.parse_args(list(arguments)))
+    missing = [flag for flag in flags if values[flag.name] in (None, "") and flag.default is None]
+    if missing:
+        raise RefusesToStart(
+            "; ".join(f"{flag.name} (or {flag.variable}) is missing" for flag in missing)
+        )
+    return Given({name: value or "" for name, value in values.items()})
