@@ -1,0 +1,31 @@
+"""``python -m cluster_manager``: one replica of the cluster manager."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cluster_manager.bootstrap import COMPONENT, serve
+from cluster_manager.config import ManagerConfig, parse_config
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.logs import configure_logging
+from nextgen.runtime.process import EXIT_REFUSED, Shutdown, run
+
+
+def main() -> None:
+    """Run until asked to stop; see ``nextgen.runtime.process`` for the exit codes."""
+    try:
+        config: ManagerConfig = parse_config(sys.argv[1:], os.environ)
+        configure_logging(component=COMPONENT, node=config.node_id)
+    except RefusesToStart as refusal:
+        sys.stderr.write(f"refuses to start: {refusal}\n")
+        sys.exit(EXIT_REFUSED)
+
+    async def serve_configured(shutdown: Shutdown) -> None:
+        await serve(config, shutdown)
+
+    run(serve_configured)
+
+
+if __name__ == "__main__":
+    main()

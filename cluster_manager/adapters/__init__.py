@@ -1,0 +1,1 @@
+"""The cluster manager's connections to the world outside."""

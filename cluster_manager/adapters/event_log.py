@@ -1,0 +1,104 @@
+"""``ShardService.ReadEvents`` for shard 0: group 0's log, for the same tools as every shard's.
+
+The other methods of ``ShardService`` answer UNIMPLEMENTED here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc.aio
+
+from cluster_manager import wire
+from nextgen.client.errors_wire import to_detail
+from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.replication.ports import Entry, ReplicatedLog
+from protos.nextgen.v1 import events_pb2 as events_pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
+
+BATCH_EVENTS_MAX = 500
+"""Events in one answer."""
+
+BATCH_BYTES_MAX = 1024 * 1024
+"""Bytes of entries read at once: with their places in the log below one gRPC message."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+PAYLOAD_NAMES = frozenset(
+    field.name for field in events_pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields
+)
+
+
+class EventLogServicer(shard_grpc.ShardServiceServicer):
+    """Reads committed events from this replica, leader or not."""
+
+    def __init__(self, log: ReplicatedLog) -> None:
+        self._log = log
+
+    async def ReadEvents(
+        self, request: shard_pb.ReadEventsRequest, context: Context
+    ) -> AsyncIterator[shard_pb.EventBatch]:
+        """Send events from ``from_position`` on; with ``follow`` until the caller goes."""
+        try:
+            _check(request)
+            async for batch in self._batches(request):
+                yield batch
+        except MetadataError as error:
+            yield shard_pb.EventBatch(error=to_detail(error))
+
+    async def _batches(
+        self, request: shard_pb.ReadEventsRequest
+    ) -> AsyncIterator[shard_pb.EventBatch]:
+        committed = asyncio.Event()
+
+        def on_commit(_entries: Sequence[Entry]) -> None:
+            committed.set()
+
+        unsubscribe = self._log.on_commit(on_commit)
+        try:
+            position, left = max(1, request.from_position), request.events_max or None
+            while left is None or left > 0:
+                committed.clear()
+                entries = self._log.read(
+                    position, events_max=BATCH_EVENTS_MAX, bytes_max=BATCH_BYTES_MAX
+                )
+                events, position = _selected(entries, position, request.types, left)
+                if left is not None:
+                    left -= len(events)
+                if events or entries:
+                    yield shard_pb.EventBatch(events=events, next_position=position)
+                elif request.follow:
+                    await committed.wait()
+                else:
+                    yield shard_pb.EventBatch(next_position=position)
+                    return
+        finally:
+            unsubscribe()
+
+
+def _check(request: shard_pb.ReadEventsRequest) -> None:
+    if request.shard_id != 0:
+        raise InvalidRequest(f"the cluster manager has the log of shard 0, not {request.shard_id}")
+    unknown = sorted(set(request.types) - PAYLOAD_NAMES)
+    if unknown:
+        raise InvalidRequest(f"there is no event type {unknown[0]!r}")
+
+
+def _selected(
+    entries: Sequence[Entry], position: int, types: Sequence[str], left: int | None
+) -> tuple[list[events_pb.Event], int]:
+    """Return the wanted events from ``position`` on, at most ``left``, and where to go on."""
+    selected: list[events_pb.Event] = []
+    for entry in entries:
+        for event in wire.stored_events_of_entry(entry, shard_id=0):
+            if event.position < position:
+                continue
+            if left is not None and len(selected) >= left:
+                return selected, position
+            position = event.position + 1
+            if not types or event.WhichOneof("payload") in types:
+                selected.append(event)
+    return selected, position

@@ -1,0 +1,151 @@
+"""``ClusterService`` over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from cluster_manager import wire
+from cluster_manager.connection import NodeConnection
+from cluster_manager.service import ClusterManager
+from nextgen.client.errors_wire import abort, to_detail
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
+from nextgen.kernel.limits import JOIN_SILENCE_MS, JOIN_WRITE_MS_MAX
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
+
+LEASE_MS_MAX = 5_000
+"""One ``LeaseCapacity`` call: grants at broker managers, then a commit."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_logger = structlog.get_logger(__name__)
+
+
+class ClusterServicer(cluster_grpc.ClusterServiceServicer):
+    """Carries calls to the ``ClusterManager`` and its answers back."""
+
+    def __init__(self, manager: ClusterManager) -> None:
+        self._manager = manager
+
+    async def Join(self, request_iterator: Any, context: Context) -> None:
+        """Serve one node's stream until either side ends it."""
+        try:
+            hello = await _first_message(context)
+            connection = await self._manager.join(hello)
+        except MetadataError as error:
+            await _write(context, self._error_update(error))
+            return
+        try:
+            await self._converse(connection, context)
+        finally:
+            self._manager.leave(connection)
+
+    async def LeaseCapacity(
+        self, request: cluster_pb.LeaseCapacityRequest, context: Context
+    ) -> cluster_pb.LeaseCapacityResponse:
+        try:
+            async with asyncio.timeout(LEASE_MS_MAX / 1_000):
+                return await self._manager.lease_capacity(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            await abort(context, DeadlineExceeded(f"no commit within {LEASE_MS_MAX} ms"))
+
+    async def GetClusterState(
+        self, request: cluster_pb.GetClusterStateRequest, context: Context
+    ) -> cluster_pb.ClusterUpdate:
+        try:
+            return await self._manager.cluster_state()
+        except MetadataError as error:
+            await abort(context, error)
+
+    async def GetManagerStatus(
+        self, request: cluster_pb.GetManagerStatusRequest, context: Context
+    ) -> cluster_pb.ReplicaStatus:
+        return wire.status_to_proto(self._manager.status(), self._manager.node_id)
+
+    async def _converse(self, connection: NodeConnection, context: Context) -> None:
+        reading = asyncio.ensure_future(self._read_messages(connection, context))
+        writing = asyncio.ensure_future(_write_updates(connection, context))
+        ending = asyncio.ensure_future(connection.wait_ended())
+        tasks = (reading, writing, ending)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                # Broken, not failed: a mistake of ours must not look like a node that left.
+                raise outcome
+        if connection.error is not None:
+            await _write(context, self._error_update(connection.error))
+        elif connection.has_ended:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "silent, slow or replaced")
+
+    async def _read_messages(self, connection: NodeConnection, context: Context) -> None:
+        """Take the node's messages until it ends the stream or says what it may not."""
+        while True:
+            try:
+                message = await _read(context)
+                if message is None:
+                    return
+                self._manager.receive(connection, message)
+            except MetadataError as error:
+                _logger.info("node refused", node=connection.node_id, why=str(error))
+                connection.end(error)
+                return
+
+    def _error_update(self, error: MetadataError) -> cluster_pb.ClusterUpdate:
+        return cluster_pb.ClusterUpdate(error=to_detail(error))
+
+
+async def _first_message(context: Context) -> cluster_pb.Hello:
+    try:
+        async with asyncio.timeout(JOIN_SILENCE_MS / 1_000):
+            message = await _read(context)
+    except TimeoutError:
+        raise InvalidRequest(f"no hello within {JOIN_SILENCE_MS} ms") from None
+    if message is None or not message.HasField("hello"):
+        raise InvalidRequest("the first message on a Join stream is a hello")
+    return message.hello
+
+
+async def _read(context: Context) -> cluster_pb.NodeMessage | None:
+    """Return the node's next message, None once it says no more.
+
+    Raises:
+        InvalidRequest: What came is no message.
+    """
+    try:
+        message = await context.read()
+    except DecodeError as error:
+        raise InvalidRequest("a message that cannot be decoded") from error
+    except grpc.aio.BaseError:
+        return None
+    return message if isinstance(message, cluster_pb.NodeMessage) else None
+
+
+async def _write_updates(connection: NodeConnection, context: Context) -> None:
+    """Send updates until the stream ends or the node takes none any more."""
+    while True:
+        update = await connection.next_update()
+        if update is None or not await _write(context, update):
+            return
+
+
+async def _write(context: Context, update: cluster_pb.ClusterUpdate) -> bool:
+    """Send one update; return whether it went out before ``JOIN_WRITE_MS_MAX``."""
+    try:
+        async with asyncio.timeout(JOIN_WRITE_MS_MAX / 1_000):
+            await context.write(update)
+    except (TimeoutError, grpc.aio.BaseError):
+        return False
+    return True

@@ -1,0 +1,47 @@
+"""The cluster manager's numbers for Prometheus, read when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cluster_manager.service import ClusterManager
+
+
+class ManagerCollector(Collector):
+    """Nodes, brokers and capacity are shown by the replica that leads; the others show none."""
+
+    def __init__(self, manager: ClusterManager) -> None:
+        self._manager = manager
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._manager.status()
+        leader_term = self._manager.leader_term
+        yield _gauge("is_leader", "1 while this replica leads.", float(leader_term is not None))
+        yield _gauge("term", "Raft term of group 0.", status.term)
+        yield _gauge("commit_position", "Last committed event.", status.commit_position)
+        yield _gauge("applied_position", "Last event in the view.", status.applied.position)
+        yield _gauge("view_lag_ms", "Age of the oldest entry not applied.", status.view_lag_ms)
+        yield _gauge("journal_bytes", "Size of the journal.", status.journal_bytes)
+        yield _gauge("elections", "Elections won since the start.", status.elections)
+        if leader_term is None:
+            return
+        state = leader_term.committed
+        accounts = [account for account in state.ledger.accounts.values() if account.is_live]
+        shard_map_version = state.shard_map.version if state.shard_map else 0
+        yield _gauge("connected_nodes", "Open Join streams.", len(leader_term.connections))
+        yield _gauge("known_leaders", "Shards with a known leader.", len(leader_term.endpoints))
+        yield _gauge("shard_map_version", "Version of the shard map.", shard_map_version)
+        yield _gauge("live_brokers", "Brokers with a live session.", len(state.directory.live()))
+        yield _gauge(
+            "granted_units", "Capacity granted.", sum(account.granted_units for account in accounts)
+        )
+        yield _gauge(
+            "leased_units", "Capacity leased.", sum(account.leased_units for account in accounts)
+        )
+
+
+def _gauge(name: str, documentation: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"nextgen_cluster_manager_{name}", documentation, value=value)

@@ -1,0 +1,191 @@
+"""Wires the cluster manager together; the only place that knows every adapter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import structlog
+from prometheus_client import REGISTRY
+
+from cluster_manager.adapters.event_log import EventLogServicer
+from cluster_manager.adapters.grpc_service import ClusterServicer
+from cluster_manager.adapters.loop_clock import LoopClock
+from cluster_manager.adapters.metrics import ManagerCollector
+from cluster_manager.adapters.shard_grantor import OwnClusterSource, ShardGrantor
+from cluster_manager.adapters.stored_view import StoredView, open_view_store
+from cluster_manager.config import ManagerConfig
+from cluster_manager.domain.cluster import FirstMapPlan
+from cluster_manager.service import ClusterManager
+from nextgen.kernel.limits import JOIN_STREAMS_MAX
+from nextgen.replication.ports import (
+    CLUSTER_MANAGER_GROUP_ID,
+    NodeId,
+    ReplicatedLog,
+    Role,
+    RoleChange,
+)
+from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.runtime.data_directory import DataDirectory
+from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.probes import Probes
+from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from protos.nextgen.v1 import (
+    cluster_service_pb2,
+    cluster_service_pb2_grpc,
+    shard_service_pb2,
+    shard_service_pb2_grpc,
+)
+
+COMPONENT = "cluster_manager"
+
+STOP_GRACE_MS = 500
+"""For calls in progress when the process stops: streams are told to go elsewhere before."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class ReplicaStopped(Exception):
+    """Group 0's replica stopped by itself: its disk or its view cannot be trusted."""
+
+
+async def serve(config: ManagerConfig, shutdown: Shutdown) -> None:
+    """Run one replica of the cluster manager until it is asked to stop.
+
+    Raises:
+        RefusesToStart: See the sentence.
+        ReplicaStopped: The process must end; a restart recovers or says what is wrong.
+    """
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(
+            DataDirectory.open(
+                config.data_directory,
+                cluster_id=config.cluster_id,
+                node_id=config.node_id,
+                component=COMPONENT,
+            )
+        )
+        host = PySyncObjHost(
+            node_id=NodeId(config.node_id),
+            cluster_id=config.cluster_id,
+            listen_host=config.raft_listen.host,
+            listen_port=config.raft_listen.port,
+            data_directory=directory.path,
+        )
+        await host.start()
+        stack.push_async_callback(host.stop)
+        for peer in config.peers:
+            if peer.node_id != config.node_id:
+                await host.set_peer_address(NodeId(peer.node_id), peer.raft.host, peer.raft.port)
+        store = open_view_store(directory.path / f"group-{CLUSTER_MANAGER_GROUP_ID}" / "view")
+        members = [NodeId(peer.node_id) for peer in config.peers]
+        log = await host.open_group(CLUSTER_MANAGER_GROUP_ID, members, store)
+
+        source = OwnClusterSource()
+        grantor = ShardGrantor(source)
+        stack.push_async_callback(grantor.stop)
+        manager = ClusterManager(
+            node_id=config.node_id,
+            cluster_id=config.cluster_id,
+            endpoints={
+                peer.node_id: str(config.advertise if peer.node_id == config.node_id else peer.grpc)
+                for peer in config.peers
+            },
+            plan=FirstMapPlan(config.initial_shard_nodes, config.shards, config.replication_factor),
+            log=log,
+            view=StoredView(store),
+            grantor=grantor,
+            clock=LoopClock(),
+            on_update=source.apply,
+        )
+        manager.start()
+        stack.callback(manager.stop)
+        await _serve_until_asked(config, shutdown, manager, log, stack)
+
+
+async def _serve_until_asked(
+    config: ManagerConfig,
+    shutdown: Shutdown,
+    manager: ClusterManager,
+    log: ReplicatedLog,
+    stack: AsyncExitStack,
+) -> None:
+    probes = Probes(lambda: _readiness(manager))
+    collector = ManagerCollector(manager)
+    REGISTRY.register(collector)
+    stack.callback(REGISTRY.unregister, collector)
+    await probes.start(config.http_listen.host, config.http_listen.port)
+    stack.push_async_callback(probes.stop)
+    server = _new_grpc_server(manager, log)
+    await server.start(config.listen.host, config.listen.port, "gRPC of the cluster manager")
+    stack.push_async_callback(server.stop, 0)
+    _logger.info(
+        "serving",
+        grpc=f"{config.listen.host}:{server.port}",
+        http=f"{config.http_listen.host}:{probes.port}",
+    )
+    tune_garbage_collector()
+    following = asyncio.ensure_future(_follow_role(log, manager, server, shutdown))
+    try:
+        await shutdown.wait()
+        # While the streams still stand, so that nodes see the next leader without a gap.
+        await manager.hand_over()
+        manager.stop()
+        await server.stop(STOP_GRACE_MS)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    if not following.cancelled() and (error := following.exception()):
+        raise error
+
+
+def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog) -> GrpcServer:
+    names = [
+        module.DESCRIPTOR.services_by_name[name].full_name
+        for module, name in (
+            (cluster_service_pb2, "ClusterService"),
+            (shard_service_pb2, "ShardService"),
+        )
+    ]
+    server = new_server(names, concurrent_calls_max=2 * JOIN_STREAMS_MAX)
+    cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(
+        ClusterServicer(manager), server.server
+    )
+    shard_service_pb2_grpc.add_ShardServiceServicer_to_server(EventLogServicer(log), server.server)
+    return server
+
+
+async def _follow_role(
+    log: ReplicatedLog, manager: ClusterManager, server: GrpcServer, shutdown: Shutdown
+) -> None:
+    """Keep the health service true, and end the process when the replica has stopped.
+
+    Raises:
+        ReplicaStopped: It stopped by itself.
+    """
+    changed = asyncio.Event()
+    roles: list[Role] = []
+
+    def on_role_change(change: RoleChange) -> None:
+        roles.append(change.role)
+        changed.set()
+
+    unsubscribe: Callable[[], None] = log.on_role_change(on_role_change)
+    try:
+        while True:
+            await changed.wait()
+            changed.clear()
+            if Role.STOPPED in roles and not shutdown.is_requested:
+                shutdown.request("the replica stopped")
+                raise ReplicaStopped("group 0's replica stopped: see the lines before")
+            roles.clear()
+            await server.set_serving(manager.has_leader)
+    finally:
+        unsubscribe()
+
+
+def _readiness(manager: ClusterManager) -> tuple[bool, list[str]]:
+    if manager.has_leader:
+        return True, []
+    return False, ["no replica of the cluster manager is known to lead"]

@@ -1,0 +1,71 @@
+"""How many units of each broker a shard is offered. A policy, not a rule: the ledger's rules hold
+whatever comes out here.
+
+Blocks start at capacity / (2 x shards), so that every shard's first block leaves half of the broker
+over. A block grows by half of what is left, so that nobody can take everything at once: when more
+than half of it is used, or while the shard says that it wants more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cluster_manager.domain.broker_directory import Broker
+from cluster_manager.domain.capacity_ledger import Ledger
+
+FIRST_BLOCK_PARTS = 2
+"""A first block is the capacity over so many times the number of shards."""
+
+
+def units_to_offer(
+    ledger: Ledger,
+    *,
+    brokers: Sequence[Broker],
+    shard_id: int,
+    shards: int,
+    used: Mapping[str, int],
+    units_wanted: int,
+) -> dict[str, int]:
+    """Return, by broker id, the total that the shard's lease should have.
+
+    Args:
+        brokers: Brokers whose session is live and that were granted something.
+        used: Units in use by broker id; only for sessions that are live.
+        units_wanted: Units that the shard needs beyond what it holds; 0 for a plain renewal.
+
+    A broker without a unit left for a shard that has none of it is not in the answer.
+    """
+    offers: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for broker in brokers:
+        account = ledger.live_account(broker.broker_id, broker.session_id)
+        if account is None:
+            continue
+        lease = account.leases.get(shard_id)
+        units, free = (lease.units if lease else 0), account.free_units
+        if lease is None:
+            first = max(1, account.capacity_units // (FIRST_BLOCK_PARTS * max(1, shards)))
+            growth = min(first, free)
+        elif 2 * used.get(broker.broker_id, 0) > units:
+            growth = _half(free)
+        else:
+            growth = 0
+        offers[broker.broker_id], left[broker.broker_id] = units + growth, free - growth
+        units_wanted -= growth
+    _grow_for_wish(offers, left, units_wanted)
+    return {broker_id: units for broker_id, units in offers.items() if units > 0}
+
+
+def _grow_for_wish(offers: dict[str, int], left: dict[str, int], units_wanted: int) -> None:
+    """Let blocks grow, the broker with most left first, until the wish is met."""
+    for broker_id in sorted(left, key=lambda key: (-left[key], key)):
+        if units_wanted <= 0:
+            return
+        growth = _half(left[broker_id])
+        offers[broker_id] += growth
+        units_wanted -= growth
+
+
+def _half(units: int) -> int:
+    """Return half of ``units``, rounded up so that the last unit is not out of reach."""
+    return (max(0, units) + 1) // 2

@@ -1,0 +1,102 @@
+"""The broker directory: every broker's present session, as its broker manager reported it.
+
+The epoch of a session grows with each session of a broker id. Reports may arrive late, twice and
+from two leaders of one shard; the higher epoch wins, and once a session is recorded as ended it
+stays so: a session that ended never returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits import BROKERS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker's latest known session."""
+
+    broker_id: str
+    session_id: str
+    epoch: int
+    is_live: bool
+    pulsar_url: str = ""
+    grpc: str = ""
+    http: str = ""
+    capacity_units: int = 0
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBroker:
+    """A broker manager reported this session."""
+
+    broker: Broker
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecorded:
+    """This is the broker's session from here on."""
+
+    broker: Broker
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDirectory:
+    """All brokers by id. The mapping is never changed in place."""
+
+    brokers: Mapping[str, Broker] = field(default_factory=dict)
+
+    def live(self) -> tuple[Broker, ...]:
+        """Return the brokers whose session is live, by id."""
+        return tuple(self.brokers[key] for key in sorted(self.brokers) if self.brokers[key].is_live)
+
+
+INITIAL = BrokerDirectory()
+
+
+def decide(state: BrokerDirectory, command: RecordBroker) -> Accepted[BrokerRecorded] | Rejected:
+    """Accept what is newer than what is known; what is known already changes nothing."""
+    broker = command.broker
+    if not broker.broker_id or not broker.session_id or broker.epoch < 1:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"session {broker.session_id!r} of broker {broker.broker_id!r} at epoch "
+            f"{broker.epoch} names no session",
+        )
+    known = state.brokers.get(broker.broker_id)
+    if known is None:
+        if len(state.brokers) >= BROKERS_MAX:
+            return Rejected(
+                RejectionCode.LIMIT_EXCEEDED,
+                f"the directory has {len(state.brokers)} brokers, {BROKERS_MAX} are allowed",
+            )
+        return Accepted((BrokerRecorded(broker),))
+    if known == broker:
+        return Accepted(())
+    stale = _stale_reason(known, broker)
+    if stale:
+        return Rejected(RejectionCode.STALE_EPOCH, stale)
+    return Accepted((BrokerRecorded(broker),))
+
+
+def evolve(state: BrokerDirectory, event: BrokerRecorded) -> BrokerDirectory:
+    """Return the directory after ``event``."""
+    return BrokerDirectory({**state.brokers, event.broker.broker_id: event.broker})
+
+
+def _stale_reason(known: Broker, reported: Broker) -> str:
+    if reported.epoch < known.epoch:
+        return f"broker {known.broker_id} is at epoch {known.epoch}, the report at {reported.epoch}"
+    if reported.epoch > known.epoch:
+        return ""
+    if reported.session_id != known.session_id:
+        return (
+            f"epoch {known.epoch} of broker {known.broker_id} is session {known.session_id}, "
+            f"not {reported.session_id}"
+        )
+    if not known.is_live:
+        return f"session {known.session_id} of broker {known.broker_id} has ended"
+    return ""

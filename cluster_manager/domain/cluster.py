@@ -1,0 +1,108 @@
+"""The cluster manager's whole hard state, and the decisions that touch more than one part of it.
+
+Such a decision leaves one record: its parts take effect together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from cluster_manager.domain import broker_directory, capacity_ledger, membership, shard_map
+from cluster_manager.domain.broker_directory import (
+    Broker,
+    BrokerDirectory,
+    BrokerRecorded,
+    RecordBroker,
+)
+from cluster_manager.domain.capacity_ledger import Ledger, LedgerEvent, ReleaseLeases
+from cluster_manager.domain.membership import (
+    SHARD_KIND,
+    Membership,
+    Node,
+    NodeRegistered,
+    RegisterNode,
+)
+from cluster_manager.domain.shard_map import CreateShardMap, ShardMap, ShardMapChanged
+from nextgen.kernel.decider import Accepted, Rejected
+
+ClusterEvent = NodeRegistered | ShardMapChanged | BrokerRecorded | LedgerEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Everything that the log of group 0 says."""
+
+    membership: Membership = field(default_factory=Membership)
+    shard_map: ShardMap | None = None
+    directory: BrokerDirectory = field(default_factory=BrokerDirectory)
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstMapPlan:
+    """When and how the cluster gets its first shard map: a matter of configuration."""
+
+    initial_shard_nodes: int
+    shards: int
+    replication_factor: int
+
+
+INITIAL = ClusterState()
+
+
+def decide_register(
+    state: ClusterState, node: Node, plan: FirstMapPlan
+) -> Accepted[ClusterEvent] | Rejected:
+    """Register ``node``; the one that completes the initial shard nodes brings the first map."""
+    registration = membership.decide(state.membership, RegisterNode(node))
+    if isinstance(registration, Rejected):
+        return registration
+    events: tuple[ClusterEvent, ...] = registration.events
+    after = fold_events(state, events)
+    node_ids = after.membership.of_kind(SHARD_KIND)
+    if after.shard_map is None and len(node_ids) >= plan.initial_shard_nodes:
+        command = CreateShardMap(node_ids, plan.shards, plan.replication_factor)
+        creation = shard_map.decide(after.shard_map, command)
+        if isinstance(creation, Accepted):
+            events += creation.events
+    return Accepted(events)
+
+
+def decide_broker_report(state: ClusterState, broker: Broker) -> Accepted[ClusterEvent] | Rejected:
+    """Record a broker's session. Leases of the session that ended by it are freed with it."""
+    recorded = broker_directory.decide(state.directory, RecordBroker(broker))
+    if isinstance(recorded, Rejected):
+        return recorded
+    if not recorded.events:
+        return Accepted(())
+    known = state.directory.brokers.get(broker.broker_id)
+    released: tuple[LedgerEvent, ...] = ()
+    if known is not None and (known.session_id != broker.session_id or not broker.is_live):
+        release = capacity_ledger.decide(
+            state.ledger, ReleaseLeases(known.broker_id, known.session_id)
+        )
+        released = release.events if isinstance(release, Accepted) else ()
+    # The leases go first: the record that ends the session closes its account.
+    return Accepted((*released, *recorded.events))
+
+
+def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
+    """Return the state after ``event``."""
+    match event:
+        case NodeRegistered():
+            return replace(state, membership=membership.evolve(state.membership, event))
+        case ShardMapChanged():
+            return replace(state, shard_map=shard_map.evolve(state.shard_map, event))
+        case BrokerRecorded():
+            directory = broker_directory.evolve(state.directory, event)
+            ledger = capacity_ledger.evolve(state.ledger, event)
+            return replace(state, directory=directory, ledger=ledger)
+        case _:
+            return replace(state, ledger=capacity_ledger.evolve(state.ledger, event))
+
+
+def fold_events(state: ClusterState, events: Iterable[ClusterEvent]) -> ClusterState:
+    """Return the state after ``events``, applied in order."""
+    return reduce(evolve, events, state)

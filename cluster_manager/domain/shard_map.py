@@ -1,0 +1,117 @@
+"""The shard map: which shard has which slot, and which nodes hold each shard's replicas.
+
+The first replica in a placement should lead the shard. Placements follow the ring's preference
+order as far as evenness allows: first replicas per node differ by at most one, replicas per
+node by at most two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits import SHARDS_MAX
+from nextgen.kernel.slots import SlotTable, initial_table, preference_order
+
+REPLICATION_FACTOR_MAX = 7
+"""Replicas of one shard. Each more one slows the fsync of a majority and buys little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The replicas of one shard as node ids in preference order: the first should lead."""
+
+    shard_id: int
+    replicas: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMap:
+    """Slots and placements at one version; ``table.version`` is the map's version."""
+
+    table: SlotTable
+    placements: tuple[Placement, ...]
+
+    @property
+    def version(self) -> int:
+        return self.table.version
+
+    @property
+    def shard_ids(self) -> tuple[int, ...]:
+        return tuple(placement.shard_id for placement in self.placements)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateShardMap:
+    """Make the cluster's first map over exactly these nodes."""
+
+    node_ids: tuple[str, ...]
+    shards: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMapChanged:
+    """This map holds from here on."""
+
+    shard_map: ShardMap
+
+
+State = ShardMap | None
+INITIAL: State = None
+
+
+def decide(state: State, command: CreateShardMap) -> Accepted[ShardMapChanged] | Rejected:
+    """Make the first map. A cluster that has a map keeps it, whatever is asked for."""
+    if state is not None:
+        return Accepted(())
+    if not 1 <= command.shards <= SHARDS_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED, f"{command.shards} shards, allowed are 1 to {SHARDS_MAX}"
+        )
+    if not 1 <= command.replication_factor <= REPLICATION_FACTOR_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"replication factor {command.replication_factor}, "
+            f"allowed are 1 to {REPLICATION_FACTOR_MAX}",
+        )
+    node_ids = sorted(set(command.node_ids))
+    if len(node_ids) < command.replication_factor:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"{len(node_ids)} shard nodes cannot hold {command.replication_factor} replicas",
+        )
+    shard_ids = range(1, command.shards + 1)
+    placements = place_replicas(shard_ids, node_ids, command.replication_factor)
+    return Accepted((ShardMapChanged(ShardMap(initial_table(shard_ids), placements)),))
+
+
+def evolve(state: State, event: ShardMapChanged) -> State:
+    """Return the map after ``event``."""
+    return event.shard_map
+
+
+def place_replicas(
+    shard_ids: Sequence[int], node_ids: Sequence[str], replication_factor: int
+) -> tuple[Placement, ...]:
+    """Return a placement per shard, in the order of ``shard_ids``.
+
+    Each choice is the node with fewest (first replicas, then replicas) so far; among equals the
+    one that the ring prefers. Same arguments, same placements, everywhere.
+    """
+    assert len(set(node_ids)) >= replication_factor > 0, "not enough nodes for the replicas"
+    first_replicas: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    placements = []
+    for shard_id in shard_ids:
+        order = preference_order(f"shard-{shard_id}", node_ids)
+        # min() returns the first of equals, which is the one the ring prefers.
+        leader = min(order, key=lambda node: (first_replicas[node], held[node]))
+        others = sorted((node for node in order if node != leader), key=held.__getitem__)
+        replicas = (leader, *others[: replication_factor - 1])
+        first_replicas[leader] += 1
+        held.update(replicas)
+        placements.append(Placement(shard_id, replicas))
+    return tuple(placements)

@@ -1,0 +1,1 @@
+"""The stored fold of group 0's log."""

@@ -1,0 +1,189 @@
+"""Tables of the cluster manager's view, and the way between rows and state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from cluster_manager.domain.broker_directory import Broker, BrokerDirectory
+from cluster_manager.domain.capacity_ledger import Account, Lease, Ledger
+from cluster_manager.domain.cluster import ClusterState
+from cluster_manager.domain.membership import Membership, Node
+from cluster_manager.domain.shard_map import Placement, ShardMap
+from nextgen.kernel.slots import SlotTable
+
+METADATA = sql.MetaData()
+
+NODES = sql.Table(
+    "nodes",
+    METADATA,
+    sql.Column("node_id", sql.Text, primary_key=True),
+    sql.Column("kind", sql.Text, nullable=False),
+    sql.Column("grpc", sql.Text, nullable=False),
+    sql.Column("raft_host", sql.Text, nullable=False),
+    sql.Column("raft_port", sql.Integer, nullable=False),
+    sql.Column("http", sql.Text, nullable=False),
+)
+
+SHARD_MAP = sql.Table(
+    "shard_map",
+    METADATA,
+    sql.Column("version", sql.Integer, primary_key=True),
+    sql.Column("slot_owners", sql.LargeBinary, nullable=False),
+)
+"""One row: the map that holds."""
+
+REPLICAS = sql.Table(
+    "replicas",
+    METADATA,
+    sql.Column("shard_id", sql.Integer, primary_key=True),
+    sql.Column("preference", sql.Integer, primary_key=True),
+    sql.Column("node_id", sql.Text, nullable=False),
+)
+"""Where each shard's replicas are; preference 0 should lead."""
+
+BROKERS = sql.Table(
+    "brokers",
+    METADATA,
+    sql.Column("broker_id", sql.Text, primary_key=True),
+    sql.Column("session_id", sql.Text, nullable=False),
+    sql.Column("epoch", sql.Integer, nullable=False),
+    sql.Column("is_live", sql.Boolean, nullable=False),
+    sql.Column("pulsar_url", sql.Text, nullable=False),
+    sql.Column("grpc", sql.Text, nullable=False),
+    sql.Column("http", sql.Text, nullable=False),
+    sql.Column("capacity_units", sql.Integer, nullable=False),
+    sql.Column("zone", sql.Text, nullable=False),
+)
+
+ACCOUNTS = sql.Table(
+    "accounts",
+    METADATA,
+    sql.Column("broker_id", sql.Text, primary_key=True),
+    sql.Column("session_id", sql.Text, nullable=False),
+    sql.Column("is_live", sql.Boolean, nullable=False),
+    sql.Column("capacity_units", sql.Integer, nullable=False),
+    sql.Column("granted_units", sql.Integer, nullable=False),
+)
+
+LEASES = sql.Table(
+    "leases",
+    METADATA,
+    sql.Column("broker_id", sql.Text, primary_key=True),
+    sql.Column("shard_id", sql.Integer, primary_key=True),
+    sql.Column("units", sql.Integer, nullable=False),
+    sql.Column("expires_at_ms", sql.Integer, nullable=False),
+)
+
+Row = Mapping[str, Any]
+
+
+def node_row(node: Node) -> dict[str, Any]:
+    return {
+        "node_id": node.node_id,
+        "kind": node.kind,
+        "grpc": node.grpc,
+        "raft_host": node.raft_host,
+        "raft_port": node.raft_port,
+        "http": node.http,
+    }
+
+
+def broker_row(broker: Broker) -> dict[str, Any]:
+    return {
+        "broker_id": broker.broker_id,
+        "session_id": broker.session_id,
+        "epoch": broker.epoch,
+        "is_live": broker.is_live,
+        "pulsar_url": broker.pulsar_url,
+        "grpc": broker.grpc,
+        "http": broker.http,
+        "capacity_units": broker.capacity_units,
+        "zone": broker.zone,
+    }
+
+
+def account_row(broker_id: str, account: Account) -> dict[str, Any]:
+    return {
+        "broker_id": broker_id,
+        "session_id": account.session_id,
+        "is_live": account.is_live,
+        "capacity_units": account.capacity_units,
+        "granted_units": account.granted_units,
+    }
+
+
+def lease_rows(broker_id: str, account: Account) -> list[dict[str, Any]]:
+    return [
+        {
+            "broker_id": broker_id,
+            "shard_id": shard_id,
+            "units": lease.units,
+            "expires_at_ms": lease.expires_at_ms,
+        }
+        for shard_id, lease in account.leases.items()
+    ]
+
+
+def replica_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
+    return [
+        {"shard_id": placement.shard_id, "preference": preference, "node_id": node_id}
+        for placement in shard_map.placements
+        for preference, node_id in enumerate(placement.replicas)
+    ]
+
+
+def load_state(connection: Connection) -> ClusterState:
+    """Return the whole state as the rows say it."""
+    nodes = {row["node_id"]: Node(**row) for row in _rows(connection, NODES)}
+    brokers = {row["broker_id"]: Broker(**row) for row in _rows(connection, BROKERS)}
+    return ClusterState(
+        membership=Membership(nodes),
+        shard_map=_load_shard_map(connection),
+        directory=BrokerDirectory(brokers),
+        ledger=load_ledger(connection),
+    )
+
+
+def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
+    """Return the accounts of all brokers, or of one."""
+    leases: dict[str, dict[int, Lease]] = {}
+    for row in _rows(connection, LEASES, broker_id):
+        lease = Lease(row["units"], row["expires_at_ms"])
+        leases.setdefault(row["broker_id"], {})[row["shard_id"]] = lease
+    return Ledger(
+        {
+            row["broker_id"]: Account(
+                session_id=row["session_id"],
+                is_live=row["is_live"],
+                capacity_units=row["capacity_units"],
+                granted_units=row["granted_units"],
+                leases=leases.get(row["broker_id"], {}),
+            )
+            for row in _rows(connection, ACCOUNTS, broker_id)
+        }
+    )
+
+
+def _load_shard_map(connection: Connection) -> ShardMap | None:
+    stored = connection.execute(sql.select(SHARD_MAP)).mappings().one_or_none()
+    if stored is None:
+        return None
+    ordered = sql.select(REPLICAS).order_by(REPLICAS.c.shard_id, REPLICAS.c.preference)
+    replicas: dict[int, list[str]] = {}
+    for row in connection.execute(ordered).mappings():
+        replicas.setdefault(row["shard_id"], []).append(row["node_id"])
+    return ShardMap(
+        SlotTable.from_bytes(stored["version"], stored["slot_owners"]),
+        tuple(Placement(shard_id, tuple(held)) for shard_id, held in replicas.items()),
+    )
+
+
+def _rows(connection: Connection, table: sql.Table, broker_id: str | None = None) -> list[Row]:
+    query = sql.select(table)
+    if broker_id is not None:
+        query = query.where(table.c.broker_id == broker_id)
+    return [dict(row) for row in connection.execute(query).mappings()]

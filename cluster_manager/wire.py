@@ -1,0 +1,252 @@
+"""Protobuf to domain and back: the events of group 0's log, and what travels to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
+from cluster_manager.domain.capacity_ledger import (
+    CapacityGranted,
+    CapacityLeased,
+    CapacityLeaseReleased,
+)
+from cluster_manager.domain.cluster import ClusterEvent, ClusterState
+from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from nextgen.kernel.slots import SlotTable
+from nextgen.replication.ports import Entry, LogStatus, Record
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1 import events_pb2 as events_pb
+
+SCHEMA_VERSION = 1
+
+
+def node_to_proto(node: Node) -> events_pb.NodeRegistered:
+    return events_pb.NodeRegistered(
+        node_id=node.node_id,
+        kind=node.kind,
+        grpc=node.grpc,
+        raft_host=node.raft_host,
+        raft_port=node.raft_port,
+        http=node.http,
+    )
+
+
+def node_from_hello(hello: cluster_pb.Hello) -> Node:
+    return Node(
+        node_id=hello.node_id,
+        kind=hello.kind,
+        grpc=hello.grpc,
+        raft_host=hello.raft_host,
+        raft_port=hello.raft_port,
+        http=hello.http,
+    )
+
+
+def shard_map_to_proto(shard_map: ShardMap) -> events_pb.ShardMapChanged:
+    return events_pb.ShardMapChanged(
+        version=shard_map.version,
+        slot_owners=shard_map.table.to_bytes(),
+        shards=[
+            events_pb.ShardPlacement(shard_id=placement.shard_id, replicas=placement.replicas)
+            for placement in shard_map.placements
+        ],
+    )
+
+
+def broker_to_proto(broker: Broker) -> events_pb.BrokerRecorded:
+    return events_pb.BrokerRecorded(
+        broker_id=broker.broker_id,
+        session_id=broker.session_id,
+        epoch=broker.epoch,
+        is_live=broker.is_live,
+        endpoints=events_pb.BrokerEndpoints(
+            pulsar_url=broker.pulsar_url, grpc=broker.grpc, http=broker.http
+        ),
+        capacity_units=broker.capacity_units,
+        zone=broker.zone,
+    )
+
+
+def broker_from_proto(recorded: events_pb.BrokerRecorded) -> Broker:
+    return Broker(
+        broker_id=recorded.broker_id,
+        session_id=recorded.session_id,
+        epoch=recorded.epoch,
+        is_live=recorded.is_live,
+        pulsar_url=recorded.endpoints.pulsar_url,
+        grpc=recorded.endpoints.grpc,
+        http=recorded.endpoints.http,
+        capacity_units=recorded.capacity_units,
+        zone=recorded.zone,
+    )
+
+
+def event_to_proto(event: ClusterEvent) -> events_pb.Event:
+    """Return ``event`` as it is stored."""
+    match event:
+        case NodeRegistered(node):
+            return _event(node_registered=node_to_proto(node))
+        case ShardMapChanged(shard_map):
+            return _event(shard_map_changed=shard_map_to_proto(shard_map))
+        case BrokerRecorded(broker):
+            return _event(broker_recorded=broker_to_proto(broker))
+        case CapacityGranted(broker_id, session_id, units):
+            return _event(
+                capacity_granted=events_pb.CapacityGranted(
+                    broker_id=broker_id, session_id=session_id, units=units
+                )
+            )
+        case CapacityLeased(broker_id, session_id, shard_id, units, expires_at_ms):
+            return _event(
+                capacity_leased=events_pb.CapacityLeased(
+                    broker_id=broker_id,
+                    session_id=session_id,
+                    shard_id=shard_id,
+                    units=units,
+                    expires_at_ms=expires_at_ms,
+                )
+            )
+        case CapacityLeaseReleased(broker_id, session_id, shard_id, reason):
+            return _event(
+                capacity_lease_released=events_pb.CapacityLeaseReleased(
+                    broker_id=broker_id, session_id=session_id, shard_id=shard_id, reason=reason
+                )
+            )
+
+
+def event_from_proto(event: events_pb.Event) -> ClusterEvent:
+    """Return a stored event. One that is not the cluster manager's is a broken log."""
+    payload = event.WhichOneof("payload")
+    assert payload in _FROM_PROTO, f"event {payload} does not belong into group 0's log"
+    return _FROM_PROTO[payload](getattr(event, payload))
+
+
+def record_of(events: Iterable[ClusterEvent], time_ms: int) -> Record:
+    """Return the record of one decision. It has no command id: nobody asked for it by one."""
+    stored = [event_to_proto(event) for event in events]
+    assert stored, "a decision without events leaves no record"
+    decided = events_pb.DecidedCommand(time_ms=time_ms, events=stored)
+    return Record(decided.SerializeToString(), len(stored))
+
+
+def events_of_entry(entry: Entry) -> Iterator[ClusterEvent]:
+    """Yield the events of an entry, in order."""
+    for record in entry.records:
+        for event in events_pb.DecidedCommand.FromString(record.payload).events:
+            yield event_from_proto(event)
+
+
+def stored_events_of_entry(entry: Entry, shard_id: int) -> Iterator[events_pb.Event]:
+    """Yield the events of an entry as readers of the log get them: with their place in it."""
+    position = entry.first_position
+    for record in entry.records:
+        decided = events_pb.DecidedCommand.FromString(record.payload)
+        for event in decided.events:
+            event.position = position
+            event.term = entry.term
+            event.shard_id = shard_id
+            event.time_ms = decided.time_ms
+            event.causation_id = decided.command_id
+            position += 1
+            yield event
+
+
+def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | None:
+    """Return what nodes have to know of ``events``; None if nothing."""
+    update = cluster_pb.ClusterUpdate()
+    for event in events:
+        match event:
+            case NodeRegistered(node):
+                update.nodes.append(node_to_proto(node))
+            case ShardMapChanged(shard_map):
+                update.shard_map.CopyFrom(shard_map_to_proto(shard_map))
+            case BrokerRecorded(broker):
+                update.brokers.append(broker_to_proto(broker))
+            case _:
+                # The capacity ledger concerns the shard that asked, and it has its answer.
+                pass
+    return update if update.ByteSize() else None
+
+
+def full_update(
+    state: ClusterState,
+    leaders: Iterable[cluster_pb.LeaderReport],
+    manager_endpoints: Iterable[str],
+) -> cluster_pb.ClusterUpdate:
+    """Return everything that a node has to know."""
+    update = cluster_pb.ClusterUpdate(
+        full=True,
+        leaders=leaders,
+        brokers=[broker_to_proto(broker) for broker in state.directory.brokers.values()],
+        nodes=[node_to_proto(node) for node in state.membership.nodes.values()],
+        manager_endpoints=manager_endpoints,
+    )
+    if state.shard_map is not None:
+        update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
+    return update
+
+
+def status_to_proto(status: LogStatus, node_id: str) -> cluster_pb.ReplicaStatus:
+    return cluster_pb.ReplicaStatus(
+        group_id=status.group_id,
+        node_id=node_id,
+        role=status.role.value,
+        term=status.term,
+        leader_id=status.leader_id or "",
+        last_index=status.last_index,
+        commit_index=status.commit_index,
+        commit_position=status.commit_position,
+        applied_index=status.applied.index,
+        applied_position=status.applied.position,
+        first_position=status.first_position,
+        view_lag_ms=status.view_lag_ms,
+        journal_bytes=status.journal_bytes,
+        elections=status.elections,
+    )
+
+
+def _event(**payload: Any) -> events_pb.Event:
+    return events_pb.Event(schema_version=SCHEMA_VERSION, **payload)
+
+
+def _shard_map_changed(stored: events_pb.ShardMapChanged) -> ShardMapChanged:
+    table = SlotTable.from_bytes(stored.version, stored.slot_owners)
+    placements = tuple(
+        Placement(placement.shard_id, tuple(placement.replicas)) for placement in stored.shards
+    )
+    return ShardMapChanged(ShardMap(table, placements))
+
+
+def _node_registered(stored: events_pb.NodeRegistered) -> NodeRegistered:
+    return NodeRegistered(
+        Node(
+            node_id=stored.node_id,
+            kind=stored.kind,
+            grpc=stored.grpc,
+            raft_host=stored.raft_host,
+            raft_port=stored.raft_port,
+            http=stored.http,
+        )
+    )
+
+
+_FROM_PROTO: dict[str | None, Callable[[Any], ClusterEvent]] = {
+    "node_registered": _node_registered,
+    "shard_map_changed": _shard_map_changed,
+    "broker_recorded": lambda stored: BrokerRecorded(broker_from_proto(stored)),
+    "capacity_granted": lambda stored: CapacityGranted(
+        stored.broker_id, stored.session_id, stored.units
+    ),
+    "capacity_leased": lambda stored: CapacityLeased(
+        stored.broker_id,
+        stored.session_id,
+        stored.shard_id,
+        stored.units,
+        stored.expires_at_ms,
+    ),
+    "capacity_lease_released": lambda stored: CapacityLeaseReleased(
+        stored.broker_id, stored.session_id, stored.shard_id, stored.reason
+    ),
+}

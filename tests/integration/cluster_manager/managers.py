@@ -1,0 +1,165 @@
+"""Cluster manager replicas as real processes on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import grpc.aio
+
+from nextgen.client.cluster_link import ClusterLink
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
+
+ROOT = Path(__file__).parents[3]
+READY_S_MAX = 20.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Managers:
+    """Some replicas of one cluster manager. Every process ends with the ``with`` block."""
+
+    def __init__(self, directory: Path, count: int = 3, **flags: str) -> None:
+        self._directory = directory
+        self._flags = flags
+        ports = free_ports(3 * count)
+        self.node_ids = [f"cluster-manager-{number + 1}" for number in range(count)]
+        self.raft = dict(zip(self.node_ids, ports[:count], strict=True))
+        self.grpc = dict(zip(self.node_ids, ports[count : 2 * count], strict=True))
+        self.http = dict(zip(self.node_ids, ports[2 * count :], strict=True))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    async def __aenter__(self) -> Managers:
+        for node_id in self.node_ids:
+            self.start(node_id)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self.processes.values():
+            process.kill()
+        for process in self.processes.values():
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        if error is not None:
+            for log in sorted(self._directory.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text()[-4_000:]}")  # noqa: T201
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [f"127.0.0.1:{self.grpc[node_id]}" for node_id in self.node_ids]
+
+    def arguments(self, node_id: str) -> list[str]:
+        peers = ",".join(
+            f"{peer}=127.0.0.1:{self.raft[peer]}=127.0.0.1:{self.grpc[peer]}"
+            for peer in self.node_ids
+        )
+        flags = {
+            "--node-id": node_id,
+            "--cluster-id": "test",
+            "--listen": f"127.0.0.1:{self.grpc[node_id]}",
+            "--raft-listen": f"127.0.0.1:{self.raft[node_id]}",
+            "--http-listen": f"127.0.0.1:{self.http[node_id]}",
+            "--data-dir": str(self._directory / node_id),
+            "--peers": peers,
+            "--initial-shard-nodes": "1",
+            "--shards": "2",
+            "--replication-factor": "1",
+            **{f"--{name.replace('_', '-')}": value for name, value in self._flags.items()},
+        }
+        return [part for pair in flags.items() for part in pair]
+
+    def start(self, node_id: str) -> None:
+        """Start a replica, again if it has ended."""
+        # The child has a copy of its own.
+        with (self._directory / f"{node_id}.log").open("ab") as log:
+            self.processes[node_id] = subprocess.Popen(
+                [sys.executable, "-m", "cluster_manager", *self.arguments(node_id)],
+                cwd=ROOT,
+                env={**os.environ, "NEXTGEN_LIFELINE": "stdin"},
+                stdin=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def kill(self, node_id: str) -> None:
+        """SIGKILL."""
+        process = self.processes.pop(node_id)
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+    def terminate(self, node_id: str) -> int:
+        """SIGTERM; return the exit code."""
+        process = self.processes.pop(node_id)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(timeout=10)
+        if process.stdin is not None:
+            process.stdin.close()
+        return code
+
+    def node_at(self, endpoint: str | None) -> str:
+        """Return which replica has a gRPC address."""
+        return next(node for node in self.node_ids if endpoint == f"127.0.0.1:{self.grpc[node]}")
+
+    async def status(self, node_id: str) -> cluster_pb.ReplicaStatus:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.grpc[node_id]}") as channel:
+            stub = cluster_grpc.ClusterServiceStub(channel)
+            return await stub.GetManagerStatus(
+                cluster_pb.GetManagerStatusRequest(), timeout=5, wait_for_ready=True
+            )
+
+    async def wait_applied(self, node_id: str, position: int) -> None:
+        """Return once a replica's view has an event."""
+        for _ in range(round(READY_S_MAX / 0.05)):
+            if (await self.status(node_id)).applied_position >= position:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{node_id} did not apply event {position}")
+
+
+def link_of(
+    managers: Managers,
+    node_id: str,
+    kind: str = "shard",
+    *,
+    cluster_id: str = "test",
+    endpoint: str = "127.0.0.1:1",
+) -> ClusterLink:
+    """Return a link as a node of that kind has it; start and stop it."""
+    hello = cluster_pb.Hello(
+        cluster_id=cluster_id,
+        node_id=node_id,
+        kind=kind,
+        grpc=endpoint,
+        raft_host="127.0.0.1",
+        raft_port=1,
+    )
+    return ClusterLink(managers.endpoints, hello)
+
+
+async def ready(link: ClusterLink) -> None:
+    async with asyncio.timeout(READY_S_MAX):
+        await link.wait_ready()

@@ -1,0 +1,178 @@
+"""Three replicas as processes: joining, pushing, killing and stopping the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import grpc.aio
+
+from nextgen.client.cluster_link import ClusterLink
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1 import events_pb2 as events_pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
+from tests.integration.cluster_manager.managers import Managers, link_of, ready
+
+PUSH_MS_MAX = 200.0
+REJOIN_MS_MAX = 20_000
+
+
+def _report_leader(link: ClusterLink, shard_id: int, term: int) -> None:
+    report = cluster_pb.LeaderReport(
+        shard_id=shard_id, term=term, node_id="shard-node-1", grpc="127.0.0.1:1"
+    )
+    assert link.send(cluster_pb.NodeMessage(leader=report))
+
+
+def _report_broker(link: ClusterLink) -> None:
+    broker = events_pb.BrokerRecorded(
+        broker_id="broker-1", session_id="s-1", epoch=1, is_live=True, capacity_units=10
+    )
+    assert link.send(cluster_pb.NodeMessage(broker=cluster_pb.BrokerReport(broker=broker)))
+
+
+async def _rejoined(managers: Managers, link: ClusterLink, gone: str) -> str:
+    """Wait until the link stands at another replica and return that one."""
+    elsewhere = {None, f"127.0.0.1:{managers.grpc[gone]}"}
+    assert await link.wait_until(lambda _: link.leader_endpoint not in elsewhere, REJOIN_MS_MAX)
+    return managers.node_at(link.leader_endpoint)
+
+
+async def _events(managers: Managers, node_id: str) -> list[str]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{managers.grpc[node_id]}") as channel:
+        stub = shard_grpc.ShardServiceStub(channel)
+        batches = stub.ReadEvents(shard_pb.ReadEventsRequest(shard_id=0), timeout=5)
+        return [
+            str(event.WhichOneof("payload")) async for batch in batches for event in batch.events
+        ]
+
+
+async def test_a_killed_leader_is_replaced_by_one_that_knows_the_same(tmp_path: Path) -> None:
+    async with Managers(tmp_path) as managers:
+        link = link_of(managers, "shard-node-1")
+        watcher = link_of(managers, "discovery-1", "discovery")
+        await link.start()
+        await watcher.start()
+        try:
+            await ready(link)
+            await ready(watcher)
+            shard_map = link.view.to_update().shard_map
+            _report_broker(link)
+            assert await watcher.wait_until(lambda view: "broker-1" in view.brokers, 5_000)
+            leader = managers.node_at(link.leader_endpoint)
+
+            managers.kill(leader)
+            killed_at = time.monotonic()
+            successor = await _rejoined(managers, link, leader)
+            took_ms = (time.monotonic() - killed_at) * 1_000
+
+            # A view that knows nothing yet shows what the successor itself pushes.
+            fresh = link_of(managers, "discovery-2", "discovery")
+            await fresh.start()
+            await ready(fresh)
+            pushed = fresh.view.to_update()
+            await fresh.stop()
+            assert pushed.shard_map == shard_map
+            assert [broker.session_id for broker in pushed.brokers] == ["s-1"]
+            print(f"{leader} -> {successor}: rejoined after {took_ms:.0f} ms")  # noqa: T201
+
+            managers.start(leader)
+            status = await managers.status(leader)
+            assert status.group_id == 0
+            assert (await managers.status(successor)).role == "leader"
+        finally:
+            await link.stop()
+            await watcher.stop()
+
+
+async def test_a_shard_leader_is_known_everywhere_within_200_ms(tmp_path: Path) -> None:
+    async with Managers(tmp_path) as managers:
+        link = link_of(managers, "shard-node-1")
+        watchers = [link_of(managers, f"discovery-{n}", "discovery") for n in range(5)]
+        try:
+            for each in (link, *watchers):
+                await each.start()
+            for each in (link, *watchers):
+                await ready(each)
+
+            delays_ms = []
+            for term in range(1, 21):
+                sent_at = time.monotonic()
+                _report_leader(link, 1, term)
+                await asyncio.gather(
+                    *(
+                        watcher.wait_until(lambda view, term=term: view.leader_term(1) >= term)
+                        for watcher in watchers
+                    )
+                )
+                delays_ms.append((time.monotonic() - sent_at) * 1_000)
+
+            print(f"pushed within {sorted(delays_ms)[10]:.1f} / {max(delays_ms):.1f} ms")  # noqa: T201
+            assert max(delays_ms) < PUSH_MS_MAX
+        finally:
+            for each in (link, *watchers):
+                await each.stop()
+
+
+async def test_a_leader_that_is_stopped_hands_over_first_and_exits_clean(tmp_path: Path) -> None:
+    async with Managers(tmp_path) as managers:
+        link = link_of(managers, "shard-node-1")
+        await link.start()
+        try:
+            await ready(link)
+            leader = managers.node_at(link.leader_endpoint)
+            term = (await managers.status(leader)).term
+
+            stopping = asyncio.to_thread(managers.terminate, leader)
+            stopped_at = time.monotonic()
+            code, successor = await asyncio.gather(stopping, _rejoined(managers, link, leader))
+            took_ms = (time.monotonic() - stopped_at) * 1_000
+
+            print(f"{leader} -> {successor}: stopped and rejoined in {took_ms:.0f} ms")  # noqa: T201
+            assert code == 0
+            assert (await managers.status(successor)).term == term + 1
+        finally:
+            await link.stop()
+
+
+async def test_every_replica_reads_out_the_log_of_group_0(tmp_path: Path) -> None:
+    async with Managers(tmp_path) as managers:
+        link = link_of(managers, "shard-node-1")
+        await link.start()
+        try:
+            await ready(link)
+            leader = managers.node_at(link.leader_endpoint)
+            position = (await managers.status(leader)).commit_position
+            for node_id in managers.node_ids:
+                await managers.wait_applied(node_id, position)
+                assert await _events(managers, node_id) == ["node_registered", "shard_map_changed"]
+        finally:
+            await link.stop()
+
+
+async def test_state_survives_the_restart_of_every_replica(tmp_path: Path) -> None:
+    async with Managers(tmp_path) as managers:
+        link = link_of(managers, "shard-node-1")
+        await link.start()
+        await ready(link)
+        _report_broker(link)
+        assert await link.wait_until(lambda view: "broker-1" in view.brokers, 5_000)
+        before = link.view.to_update()
+        await link.stop()
+
+        for node_id in managers.node_ids:
+            managers.kill(node_id)
+        for node_id in managers.node_ids:
+            managers.start(node_id)
+
+        again = link_of(managers, "discovery-1", "discovery")
+        await again.start()
+        try:
+            await ready(again)
+            after = again.view.to_update()
+            assert after.shard_map == before.shard_map
+            assert list(after.brokers) == list(before.brokers)
+        finally:
+            await again.stop()

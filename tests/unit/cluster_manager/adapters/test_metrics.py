@@ -1,0 +1,41 @@
+"""What the cluster manager shows to Prometheus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from cluster_manager.adapters.metrics import ManagerCollector
+from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest
+from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, settle
+
+
+def _page(one: ManagerUnderTest) -> dict[str, float]:
+    registry = CollectorRegistry()
+    registry.register(ManagerCollector(one.manager))
+    lines = generate_latest(registry).decode().splitlines()
+    pairs = (line.split() for line in lines if not line.startswith("#"))
+    return {name.removeprefix("nextgen_cluster_manager_"): float(value) for name, value in pairs}
+
+
+async def test_a_leader_shows_the_cluster_and_a_follower_only_itself(tmp_path: Path) -> None:
+    one = ManagerUnderTest(tmp_path)
+    first, _ = await one.join_shard_nodes()
+    one.manager.receive(first, broker())
+    await settle()
+    await one.manager.lease_capacity(LeaseCapacityRequest(shard_id=1))
+
+    page = _page(one)
+    assert page["is_leader"] == 1
+    assert page["connected_nodes"] == 2
+    assert page["live_brokers"] == 1
+    assert page["shard_map_version"] == 1
+    assert (page["granted_units"], page["leased_units"]) == (80, 20)
+
+    one.log.lose_leadership()
+    page = _page(one)
+    assert page["is_leader"] == 0
+    assert "connected_nodes" not in page
+    one.manager.stop()
+    await one.log.stop()

@@ -1,0 +1,122 @@
+"""Block sizes: half of a broker goes out in first blocks, the rest as it is needed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster_manager.domain.block_policy import units_to_offer
+from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
+from cluster_manager.domain.capacity_ledger import (
+    INITIAL,
+    CapacityGranted,
+    CapacityLeased,
+    LeaseCapacity,
+    Ledger,
+    decide,
+    evolve,
+)
+from nextgen.kernel.decider import Accepted, fold
+
+ONE = Broker("broker-1", "s-1", 1, True, capacity_units=80)
+TWO = Broker("broker-2", "s-2", 1, True, capacity_units=40)
+
+
+def _granted(*brokers: Broker) -> Ledger:
+    state = INITIAL
+    for broker in brokers:
+        state = evolve(state, BrokerRecorded(broker))
+        grant = CapacityGranted(broker.broker_id, broker.session_id, broker.capacity_units)
+        state = evolve(state, grant)
+    return state
+
+
+def _leased(state: Ledger, shard_id: int, units: int, broker: Broker = ONE) -> Ledger:
+    lease = CapacityLeased(broker.broker_id, broker.session_id, shard_id, units, 1)
+    return evolve(state, lease)
+
+
+def _offer(
+    state: Ledger,
+    *brokers: Broker,
+    used: dict[str, int] | None = None,
+    units_wanted: int = 0,
+) -> dict[str, int]:
+    return units_to_offer(
+        state, brokers=brokers, shard_id=1, shards=4, used=used or {}, units_wanted=units_wanted
+    )
+
+
+def test_a_first_block_is_the_capacity_over_twice_the_shards() -> None:
+    assert _offer(_granted(ONE, TWO), ONE, TWO) == {"broker-1": 10, "broker-2": 5}
+
+
+def test_a_tiny_broker_still_gives_a_unit() -> None:
+    tiny = Broker("broker-1", "s-1", 1, True, capacity_units=3)
+
+    assert _offer(_granted(tiny), tiny) == {"broker-1": 1}
+
+
+def test_a_block_of_which_half_is_used_stays_as_it_is() -> None:
+    state = _leased(_granted(ONE), 1, 10)
+
+    assert _offer(state, ONE, used={"broker-1": 5}) == {"broker-1": 10}
+
+
+def test_a_block_of_which_more_than_half_is_used_grows_by_half_of_what_is_left() -> None:
+    state = _leased(_granted(ONE), 1, 10)
+
+    assert _offer(state, ONE, used={"broker-1": 6}) == {"broker-1": 10 + 35}
+
+
+def test_a_wish_lets_the_broker_with_most_left_grow_first_and_no_more_than_needed() -> None:
+    state = _leased(_leased(_granted(ONE, TWO), 1, 10), 1, 5, TWO)
+
+    assert _offer(state, ONE, TWO, units_wanted=20) == {"broker-1": 45, "broker-2": 5}
+    assert _offer(state, ONE, TWO, units_wanted=50) == {"broker-1": 45, "broker-2": 23}
+
+
+def test_a_broker_without_units_left_offers_nothing_to_a_newcomer() -> None:
+    state = _leased(_granted(ONE), 2, 80)
+
+    assert _offer(state, ONE) == {}
+    assert _offer(state, ONE, units_wanted=5) == {}
+
+
+def test_a_session_that_is_not_live_offers_nothing() -> None:
+    assert _offer(INITIAL, ONE) == {}
+
+
+def test_a_single_shard_that_keeps_asking_gets_the_last_unit() -> None:
+    state = _granted(ONE)
+    for _ in range(20):
+        (units,) = _offer(state, ONE, units_wanted=1_000).values()
+        state = _leased(state, 1, units)
+
+    assert state.accounts["broker-1"].free_units == 0
+
+
+@given(
+    requests=st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 90), st.integers(0, 90)), max_size=15
+    )
+)
+def test_whatever_is_offered_the_ledger_accepts(requests: list[tuple[int, int, int]]) -> None:
+    state = _granted(ONE, TWO)
+    for shard_id, used, units_wanted in requests:
+        offers = units_to_offer(
+            state,
+            brokers=(ONE, TWO),
+            shard_id=shard_id,
+            shards=3,
+            used={"broker-1": used},
+            units_wanted=units_wanted,
+        )
+        for broker in (ONE, TWO):
+            if broker.broker_id in offers:
+                command = LeaseCapacity(
+                    broker.broker_id, broker.session_id, shard_id, offers[broker.broker_id], 1
+                )
+                decision = decide(state, command)
+                assert isinstance(decision, Accepted)
+                state = fold(evolve, state, decision.events)

@@ -1,0 +1,145 @@
+"""Membership: who may be a member, and the four properties of an aggregate."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sql
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster_manager.domain.membership import (
+    INITIAL,
+    Membership,
+    Node,
+    NodeRegistered,
+    RegisterNode,
+    decide,
+    evolve,
+)
+from cluster_manager.projections import tables
+from cluster_manager.projections.fold import fold_event
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits import CLUSTER_NODES_MAX
+
+SHARD_NODE = Node("shard-node-1", "shard", "127.0.0.1:5001", "127.0.0.1", 5002, "127.0.0.1:5003")
+DISCOVERY = Node("discovery-1", "discovery", "127.0.0.1:6001")
+
+nodes = st.builds(
+    Node,
+    node_id=st.sampled_from(["", "a", "b", "c"]),
+    kind=st.sampled_from(["shard", "discovery", "broker", "nonsense"]),
+    grpc=st.sampled_from(["h:1", "h:2"]),
+    raft_host=st.sampled_from(["", "h"]),
+    raft_port=st.sampled_from([0, 1, 70_000]),
+)
+commands = st.builds(RegisterNode, nodes)
+
+
+def _apply(state: Membership, command: RegisterNode) -> Membership:
+    decision = decide(state, command)
+    return fold(evolve, state, decision.events) if isinstance(decision, Accepted) else state
+
+
+def test_a_node_that_says_hello_for_the_first_time_is_registered() -> None:
+    assert decide(INITIAL, RegisterNode(SHARD_NODE)) == Accepted((NodeRegistered(SHARD_NODE),))
+
+
+def test_a_node_that_comes_back_with_another_address_is_registered_anew() -> None:
+    moved = Node("discovery-1", "discovery", "127.0.0.1:6002")
+
+    state = fold(evolve, INITIAL, [NodeRegistered(DISCOVERY), NodeRegistered(moved)])
+
+    assert state == Membership({"discovery-1": moved})
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node("", "shard", "h:1", "h", 1),
+        Node("x", "broker", "h:1"),
+        Node("x", "", "h:1"),
+        Node("x", "shard", "h:1"),
+        Node("x", "shard", "h:1", "h", 0),
+        Node("x", "shard", "h:1", "", 1),
+        Node("x", "shard", "h:1", "h", 65_536),
+    ],
+)
+def test_what_is_no_member_is_refused(node: Node) -> None:
+    decision = decide(INITIAL, RegisterNode(node))
+
+    assert isinstance(decision, Rejected)
+    assert decision.code is RejectionCode.NOT_ALLOWED
+
+
+def test_a_node_keeps_its_kind_for_ever() -> None:
+    state = fold(evolve, INITIAL, [NodeRegistered(SHARD_NODE)])
+
+    decision = decide(state, RegisterNode(Node("shard-node-1", "discovery", "h:1")))
+
+    assert isinstance(decision, Rejected)
+    assert decision.code is RejectionCode.NOT_ALLOWED
+
+
+def test_the_number_of_nodes_has_a_limit_that_known_nodes_do_not_meet() -> None:
+    full = Membership(
+        {f"d-{n}": Node(f"d-{n}", "discovery", "h:1") for n in range(CLUSTER_NODES_MAX - 1)}
+    )
+    last = Node("last", "discovery", "h:1")
+    assert decide(full, RegisterNode(last)) == Accepted((NodeRegistered(last),))
+
+    over = evolve(full, NodeRegistered(last))
+
+    beyond = decide(over, RegisterNode(Node("one-more", "discovery", "h:1")))
+    assert isinstance(beyond, Rejected)
+    assert beyond.code is RejectionCode.LIMIT_EXCEEDED
+    moved = Node("last", "discovery", "h:2")
+    assert decide(over, RegisterNode(moved)) == Accepted((NodeRegistered(moved),))
+
+
+@given(history=st.lists(commands, max_size=12), command=commands)
+def test_retry(history: list[RegisterNode], command: RegisterNode) -> None:
+    state = INITIAL
+    for earlier in history:
+        state = _apply(state, earlier)
+
+    if isinstance(decide(state, command), Accepted):
+        assert decide(_apply(state, command), command) == Accepted(())
+
+
+@given(history=st.lists(commands, max_size=12), cut=st.integers(0, 12))
+def test_replay(history: list[RegisterNode], cut: int) -> None:
+    state, events = INITIAL, []
+    for command in history:
+        decision = decide(state, command)
+        if isinstance(decision, Accepted):
+            events.extend(decision.events)
+        state = _apply(state, command)
+
+    assert fold(evolve, fold(evolve, INITIAL, events[:cut]), events[cut:]) == state
+
+
+@given(history=st.lists(commands, max_size=12))
+@settings(max_examples=40)
+def test_snapshot(history: list[RegisterNode]) -> None:
+    state, engine = INITIAL, sql.create_engine("sqlite://")
+    with engine.begin() as connection:
+        tables.METADATA.create_all(connection)
+        for command in history:
+            decision = decide(state, command)
+            for event in decision.events if isinstance(decision, Accepted) else ():
+                fold_event(connection, event)
+            state = _apply(state, command)
+        restored = tables.load_state(connection).membership
+    engine.dispose()
+
+    assert restored == state
+
+
+@given(history=st.lists(commands, max_size=12), event=st.builds(NodeRegistered, nodes))
+def test_total(history: list[RegisterNode], event: NodeRegistered) -> None:
+    state = INITIAL
+    for command in history:
+        assert isinstance(decide(state, command), Accepted | Rejected)
+        state = _apply(state, command)
+
+    assert isinstance(evolve(state, event), Membership)

@@ -1,0 +1,272 @@
+"""Leasing capacity: grants first, one record per decision, quiet renewals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster_manager.capacity import RENEWED_LEFT_MS
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    NotLeader,
+    Refused,
+    SessionExpired,
+    Unavailable,
+)
+from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS
+from nextgen.replication.ports import NodeId
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, leader, settle
+
+
+@pytest.fixture
+async def one(tmp_path: Path) -> Iterator[ManagerUnderTest]:
+    """Two shards, one live broker of 80 units."""
+    manager = ManagerUnderTest(tmp_path)
+    first, _ = await manager.join_shard_nodes()
+    manager.manager.receive(first, broker())
+    await settle()
+    yield manager
+    manager.manager.stop()
+    await manager.log.stop()
+
+
+def _request(
+    shard_id: int = 1, used: int = 0, wanted: int = 0, session_id: str = "s-1", term: int = 1
+) -> cluster_pb.LeaseCapacityRequest:
+    use = cluster_pb.LeaseUse(broker_id="broker-1", session_id=session_id, units_used=used)
+    return cluster_pb.LeaseCapacityRequest(
+        shard_id=shard_id, term=term, uses=[use], units_wanted=wanted
+    )
+
+
+def _lease(units: int, ttl_ms: int = CAPACITY_LEASE_TTL_MS) -> cluster_pb.CapacityLease:
+    return cluster_pb.CapacityLease(
+        broker_id="broker-1", session_id="s-1", units=units, ttl_ms=ttl_ms
+    )
+
+
+async def test_a_shard_gets_its_first_block_of_what_the_broker_manager_granted(
+    one: ManagerUnderTest,
+) -> None:
+    response = await one.manager.lease_capacity(_request())
+
+    assert list(response.leases) == [_lease(20)]
+    assert one.grantor.asked == [("broker-1", "s-1", 80)]
+
+
+async def test_a_granted_session_is_not_asked_for_again(one: ManagerUnderTest) -> None:
+    await one.manager.lease_capacity(_request(shard_id=1))
+    await one.manager.lease_capacity(_request(shard_id=2))
+
+    assert len(one.grantor.asked) == 1
+
+
+async def test_requests_at_the_same_time_share_one_grant(one: ManagerUnderTest) -> None:
+    one.grantor.gate.clear()
+    asking = [
+        asyncio.create_task(one.manager.lease_capacity(_request(shard_id=shard_id)))
+        for shard_id in (1, 2, 1)
+    ]
+    await settle()
+
+    one.grantor.gate.set()
+    responses = await asyncio.gather(*asking)
+
+    assert one.grantor.asked == [("broker-1", "s-1", 80)]
+    assert [response.leases[0].units for response in responses] == [20, 20, 20]
+
+
+async def test_the_answer_waits_for_the_commit(one: ManagerUnderTest) -> None:
+    one.log.hold_commits()
+    asking = asyncio.create_task(one.manager.lease_capacity(_request()))
+    await settle()
+    assert not asking.done()
+
+    one.log.release_commits()
+
+    assert [lease.units for lease in (await asking).leases] == [20]
+
+
+async def test_a_renewal_that_changes_nothing_writes_nothing_for_a_third_of_the_life(
+    one: ManagerUnderTest,
+) -> None:
+    await one.manager.lease_capacity(_request())
+    position = one.log.status.commit_position
+    one.clock.advance(CAPACITY_LEASE_TTL_MS - RENEWED_LEFT_MS - 1)
+
+    early = await one.manager.lease_capacity(_request())
+    assert one.log.status.commit_position == position
+    assert list(early.leases) == [_lease(20, RENEWED_LEFT_MS + 1)]
+
+    one.clock.advance(1)
+    due = await one.manager.lease_capacity(_request())
+    assert one.log.status.commit_position == position + 1
+    assert list(due.leases) == [_lease(20)]
+
+
+async def test_a_block_grows_when_more_than_half_is_used(one: ManagerUnderTest) -> None:
+    await one.manager.lease_capacity(_request())
+
+    response = await one.manager.lease_capacity(_request(used=11))
+
+    assert list(response.leases) == [_lease(50)]
+
+
+async def test_use_of_a_session_that_is_gone_counts_nothing(one: ManagerUnderTest) -> None:
+    await one.manager.lease_capacity(_request())
+
+    response = await one.manager.lease_capacity(_request(used=11, session_id="s-0"))
+
+    assert list(response.leases) == [_lease(20)]
+
+
+async def test_an_expired_lease_stays_counted_until_the_shard_asks_again(
+    one: ManagerUnderTest,
+) -> None:
+    for _ in range(10):
+        await one.manager.lease_capacity(_request(shard_id=1, wanted=80))
+    one.clock.advance(10 * CAPACITY_LEASE_TTL_MS)
+    for node_id in ("a", "b"):
+        await one.manager.join(hello(node_id))
+
+    newcomer = await one.manager.lease_capacity(_request(shard_id=2, wanted=10))
+    holder = await one.manager.lease_capacity(_request(shard_id=1))
+
+    assert list(newcomer.leases) == []
+    assert list(holder.leases) == [_lease(80)]
+
+
+async def test_the_end_of_the_session_frees_everything_and_the_next_starts_anew(
+    one: ManagerUnderTest,
+) -> None:
+    await one.manager.lease_capacity(_request(wanted=80))
+    assert one.manager.leader_term is not None
+    node = one.manager.leader_term.connections["a"]
+
+    one.manager.receive(node, broker(is_live=False))
+    assert list((await one.manager.lease_capacity(_request())).leases) == []
+
+    one.manager.receive(node, broker(session_id="s-2", epoch=2))
+    (lease,) = (await one.manager.lease_capacity(_request())).leases
+    assert (lease.session_id, lease.units) == ("s-2", 20)
+    assert one.grantor.asked[-1] == ("broker-1", "s-2", 80)
+
+
+async def test_a_broker_whose_manager_cannot_be_asked_does_not_hold_up_the_others(
+    one: ManagerUnderTest,
+) -> None:
+    assert one.manager.leader_term is not None
+    node = one.manager.leader_term.connections["a"]
+    one.manager.receive(node, broker("broker-2", "s-9"))
+    one.grantor.failing["broker-1"] = Unavailable("no leader")
+
+    response = await one.manager.lease_capacity(_request())
+
+    assert [lease.broker_id for lease in response.leases] == ["broker-2"]
+
+
+async def test_a_session_that_ends_while_its_grant_is_asked_for_gets_no_lease(
+    one: ManagerUnderTest,
+) -> None:
+    one.grantor.gate.clear()
+    asking = asyncio.create_task(one.manager.lease_capacity(_request()))
+    await settle()
+    assert one.manager.leader_term is not None
+    one.manager.receive(one.manager.leader_term.connections["a"], broker(is_live=False))
+
+    one.grantor.gate.set()
+
+    assert list((await asking).leases) == []
+
+
+async def test_a_shard_that_does_not_exist_is_an_invalid_request(one: ManagerUnderTest) -> None:
+    with pytest.raises(InvalidRequest):
+        await one.manager.lease_capacity(_request(shard_id=9))
+
+
+async def test_a_deposed_shard_leader_gets_nothing(one: ManagerUnderTest) -> None:
+    assert one.manager.leader_term is not None
+    one.manager.receive(one.manager.leader_term.connections["a"], leader(1, 7, "a"))
+
+    with pytest.raises(Refused, match="term 7"):
+        await one.manager.lease_capacity(_request(term=6))
+    assert (await one.manager.lease_capacity(_request(term=7))).leases
+
+
+async def test_leadership_lost_while_asking_is_not_leader_with_a_hint(
+    one: ManagerUnderTest,
+) -> None:
+    one.grantor.gate.clear()
+    asking = asyncio.create_task(one.manager.lease_capacity(_request()))
+    await settle()
+
+    one.log.lose_leadership(NodeId("cm-2"))
+
+    with pytest.raises(NotLeader) as refusal:
+        await asking
+    assert refusal.value.leader_hint == "127.0.0.1:7002"
+
+
+async def test_a_leader_without_majority_does_not_answer_from_what_it_has(
+    one: ManagerUnderTest,
+) -> None:
+    await one.manager.lease_capacity(_request())
+    one.log.lose_quorum()
+
+    with pytest.raises(NotLeader):
+        await one.manager.lease_capacity(_request())
+
+
+async def test_a_session_whose_end_was_never_reported_is_found_when_its_shards_leader_reports(
+    one: ManagerUnderTest,
+) -> None:
+    """1. A session ends. 2. The report is lost with its connection. 3. The shard's leader, old
+    or new, reports itself after it reconnected, and is asked about the sessions of its shard."""
+    assert one.manager.leader_term is not None
+    shard_map = one.manager.leader_term.committed.shard_map
+    assert shard_map is not None
+    home = shard_map.table.shard_for_key("broker-1")
+    await one.manager.lease_capacity(_request())
+    one.grantor.failing["broker-1"] = SessionExpired("it ended")
+    reconnected = await one.manager.join(hello("a"))
+
+    one.manager.receive(reconnected, leader(3 - home, 1, "a"))
+    await settle()
+    assert one.manager.leader_term.committed.directory.live()
+
+    one.manager.receive(reconnected, leader(home, 1, "a"))
+    await settle()
+    assert one.manager.leader_term.committed.directory.live() == ()
+    assert one.manager.leader_term.committed.ledger.accounts["broker-1"].leased_units == 0
+
+
+async def test_a_living_session_is_not_disturbed_by_being_asked_again(
+    one: ManagerUnderTest,
+) -> None:
+    assert one.manager.leader_term is not None
+    await one.manager.lease_capacity(_request())
+    position = one.log.status.commit_position
+    node = one.manager.leader_term.connections["a"]
+
+    for shard_id in (1, 2):
+        one.manager.receive(node, leader(shard_id, 1, "a"))
+    await settle()
+
+    assert len(one.grantor.asked) == 2
+    assert one.log.status.commit_position == position
+
+
+async def test_a_session_found_ended_while_leasing_is_recorded_as_ended(
+    one: ManagerUnderTest,
+) -> None:
+    one.grantor.failing["broker-1"] = SessionExpired("it ended")
+
+    response = await one.manager.lease_capacity(_request())
+
+    assert list(response.leases) == []
+    (recorded,) = (await one.manager.cluster_state()).brokers
+    assert not recorded.is_live

@@ -1,0 +1,69 @@
+"""Events survive the way through the log, and nodes are told what concerns them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster_manager import wire
+from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
+from cluster_manager.domain.capacity_ledger import (
+    CapacityGranted,
+    CapacityLeased,
+    CapacityLeaseReleased,
+)
+from cluster_manager.domain.cluster import ClusterEvent
+from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from nextgen.kernel.slots import initial_table
+from nextgen.replication.ports import Entry
+from protos.nextgen.v1 import events_pb2 as events_pb
+
+EVENTS: list[ClusterEvent] = [
+    NodeRegistered(Node("a", "shard", "a:1", "a", 2, "a:3")),
+    ShardMapChanged(ShardMap(initial_table([1, 2]), (Placement(1, ("a", "b")), Placement(2, ())))),
+    BrokerRecorded(Broker("b-1", "s-1", 3, True, "pulsar://b:1", "b:2", "b:3", 7, "zone")),
+    CapacityGranted("b-1", "s-1", 7),
+    CapacityLeased("b-1", "s-1", 2, 5, 123_456_789_000),
+    CapacityLeaseReleased("b-1", "s-1", 2, "session_ended"),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_survives_storage(event: ClusterEvent) -> None:
+    stored = wire.event_to_proto(event).SerializeToString()
+
+    assert wire.event_from_proto(events_pb.Event.FromString(stored)) == event
+
+
+def test_an_event_of_another_component_is_a_broken_log() -> None:
+    stranger = events_pb.Event(topic_deleted=events_pb.TopicDeleted(name="x"))
+
+    with pytest.raises(AssertionError, match="topic_deleted"):
+        wire.event_from_proto(stranger)
+
+
+def test_readers_get_events_with_their_place_in_the_log() -> None:
+    records = (wire.record_of(EVENTS[:2], 11), wire.record_of(EVENTS[2:3], 12))
+    entry = Entry(index=9, term=4, first_position=100, records=records)
+
+    read = list(wire.stored_events_of_entry(entry, shard_id=0))
+
+    assert [event.position for event in read] == [100, 101, 102]
+    assert [event.time_ms for event in read] == [11, 11, 12]
+    assert {event.term for event in read} == {4}
+    assert [wire.event_from_proto(event) for event in read] == EVENTS[:3]
+    assert list(wire.events_of_entry(entry)) == EVENTS[:3]
+
+
+def test_nodes_are_not_told_of_the_ledger() -> None:
+    assert wire.delta_update(EVENTS[3:]) is None
+
+
+def test_nodes_are_told_of_nodes_brokers_and_the_map() -> None:
+    update = wire.delta_update(EVENTS)
+
+    assert update is not None
+    assert not update.full
+    assert [node.node_id for node in update.nodes] == ["a"]
+    assert [broker.broker_id for broker in update.brokers] == ["b-1"]
+    assert update.shard_map.version == 1
