@@ -1,0 +1,21 @@
+"""``python -m shards``: one shard node."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from nextgen.runtime.logs import configure_logging
+from nextgen.runtime.process import Shutdown, run
+from shards.bootstrap import serve
+from shards.config import parse_config
+
+
+async def _main(shutdown: Shutdown) -> None:
+    config = parse_config(sys.argv[1:], os.environ)
+    configure_logging(component="shard", node=config.node_id)
+    await serve(config, shutdown)
+
+
+if __name__ == "__main__":
+    run(_main)

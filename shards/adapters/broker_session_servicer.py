@@ -1,0 +1,118 @@
+"""``BrokerSessionService`` over gRPC: brokers meet the manager of their shard here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from nextgen.client.cluster_view import ClusterView
+from nextgen.client.errors_wire import to_detail
+from nextgen.kernel.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    MetadataError,
+    Unavailable,
+    WrongCluster,
+)
+from nextgen.kernel.limits import SESSION_TTL_MS
+from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage
+from shards.broker_sessions import BrokerSessions
+from shards.request_desk import RequestDesk
+from shards.session_soft_state import BrokerConnection
+
+SERVICE_NAME = "nextgen.v1.BrokerSessionService"
+
+
+class BrokerSessionServicer:
+    """Serves the broker managers of the shards that this node leads."""
+
+    def __init__(self, cluster_id: str, desk: RequestDesk, view: ClusterView) -> None:
+        self._cluster_id = cluster_id
+        self._desk = desk
+        self._view = view
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        connect = grpc.stream_stream_rpc_method_handler(
+            self._connect,
+            request_deserializer=BrokerMessage.FromString,
+            response_serializer=ManagerMessage.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE_NAME, {"Connect": connect}),)
+        )
+
+    async def _connect(self, messages: AsyncIterator[BrokerMessage], context: Any) -> None:
+        try:
+            hello = await _first(messages)
+            if hello is None:
+                return
+            sessions = self._sessions_of(hello)
+            async with asyncio.timeout(SESSION_TTL_MS / 1000):
+                connection = await sessions.connect(hello)
+            try:
+                await _converse(sessions, connection, messages, context)
+            finally:
+                sessions.disconnect(connection)
+        except TimeoutError:
+            late = DeadlineExceeded("the session was not recorded in time")
+            await context.write(ManagerMessage(error=to_detail(late)))
+        except MetadataError as error:
+            version = self._view.shard_map_version
+            detail = to_detail(error, shard_map_version=version)
+            await context.write(ManagerMessage(error=detail))
+
+    def _sessions_of(self, hello: BrokerHello) -> BrokerSessions:
+        if hello.cluster_id != self._cluster_id:
+            raise WrongCluster(
+                f"broker {hello.broker_id} belongs to cluster {hello.cluster_id!r}, "
+                f"this is {self._cluster_id!r}: give it the addresses of its own cluster"
+            )
+        shard_id = self._view.shard_for_key(hello.broker_id)
+        if shard_id is None:
+            raise Unavailable("no shard map is known here yet")
+        return self._desk.replica(shard_id).leading().brokers.sessions
+
+
+async def _first(messages: AsyncIterator[BrokerMessage]) -> BrokerHello | None:
+    async for message in messages:
+        if message.WhichOneof("body") != "hello":
+            raise InvalidRequest("a broker says hello first")
+        return message.hello
+    return None
+
+
+async def _converse(
+    sessions: BrokerSessions,
+    connection: BrokerConnection,
+    messages: AsyncIterator[BrokerMessage],
+    context: Any,
+) -> None:
+    """Carry messages both ways until the broker goes or the connection fails.
+
+    Raises:
+        MetadataError: Why the manager ends it.
+    """
+
+    async def listen() -> None:
+        try:
+            async for message in messages:
+                sessions.receive(connection, message)
+            connection.fail(Unavailable("the broker ended the stream"))
+        except MetadataError as error:
+            connection.fail(error)
+
+    listener = asyncio.create_task(listen())
+    try:
+        while True:
+            for message in connection.take_messages():
+                await context.write(message)
+            if connection.error is not None:
+                raise connection.error
+            await connection.changed.wait()
+    finally:
+        listener.cancel()
+        await asyncio.gather(listener, return_exceptions=True)

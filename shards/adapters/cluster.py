@@ -1,0 +1,101 @@
+"""What a shard sees of the cluster manager: the broker directory, the ledger, its reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster_view import ClusterView
+from protos.nextgen.v1.cluster_service_pb2 import (
+    BrokerReport,
+    ClusterUpdate,
+    LeaseCapacityRequest,
+    LeaseCapacityResponse,
+    NodeMessage,
+)
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+
+_LEASE_TIMEOUT_MS = 3_000
+"""The cluster manager may have to ask a broker manager first, and commits."""
+
+
+class _Listeners:
+    def __init__(self) -> None:
+        self._listeners: dict[int, Callable[[], None]] = {}
+        self._next_key = 0
+
+    def add(self, listener: Callable[[], None]) -> Callable[[], None]:
+        key = self._next_key
+        self._next_key += 1
+        self._listeners[key] = listener
+
+        def unsubscribe() -> None:
+            self._listeners.pop(key, None)
+
+        return unsubscribe
+
+    def tell(self) -> None:
+        for listener in tuple(self._listeners.values()):
+            listener()
+
+
+class LinkDirectory:
+    """``BrokerDirectory`` over what the cluster manager pushed."""
+
+    def __init__(self, link: ClusterLink) -> None:
+        self._view = link.view
+        self._live: dict[str, BrokerRecorded] = {}
+        self._listeners = _Listeners()
+        self._refresh()
+        link.on_change(self._on_change)
+
+    def live(self) -> Sequence[BrokerRecorded]:
+        return tuple(self._live.values())
+
+    def session(self, session_id: str) -> BrokerRecorded | None:
+        return self._live.get(session_id)
+
+    def broker(self, broker_id: str) -> BrokerRecorded | None:
+        found = self._view.brokers.get(broker_id)
+        return found if found is not None and found.is_live else None
+
+    def has_ended(self, broker_id: str, session_id: str) -> bool:
+        return self._view.has_session_ended(broker_id, session_id)
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self._listeners.add(listener)
+
+    def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
+        if update.brokers or update.full:
+            self._refresh()
+            self._listeners.tell()
+
+    def _refresh(self) -> None:
+        self._live = {
+            broker.session_id: broker for broker in self._view.brokers.values() if broker.is_live
+        }
+
+
+class LinkCapacity:
+    """``CapacitySource`` over the link's leader."""
+
+    def __init__(self, link: ClusterLink) -> None:
+        self._link = link
+
+    async def lease_capacity(self, request: LeaseCapacityRequest) -> LeaseCapacityResponse:
+        return await self._link.lease_capacity(request, _LEASE_TIMEOUT_MS)
+
+
+class LinkReports:
+    """``SessionReports`` over the link; what is sent while there is none is sent again later."""
+
+    def __init__(self, link: ClusterLink) -> None:
+        self._link = link
+        self._listeners = _Listeners()
+        link.on_connected(self._listeners.tell)
+
+    def report(self, session: BrokerRecorded) -> None:
+        self._link.send(NodeMessage(broker=BrokerReport(broker=session)))
+
+    def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self._listeners.add(listener)

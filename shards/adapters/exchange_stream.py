@@ -1,0 +1,97 @@
+"""One ``Exchange`` stream at the server: many requests in flight, answered out of order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from nextgen.client.errors_wire import to_detail
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded
+from nextgen.kernel.limits import EXCHANGE_IN_FLIGHT_MAX, GRPC_MESSAGE_BYTES_MAX
+from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
+from shards.metrics import NodeMetrics
+from shards.request_desk import RequestDesk
+
+
+class ExchangeStream:
+    """Reads requests until the client ends the stream; lives as long as the call."""
+
+    def __init__(self, desk: RequestDesk, context: Any, metrics: NodeMetrics) -> None:
+        self._desk = desk
+        self._context = context
+        self._in_flight_gauge = metrics.exchange_in_flight
+        self._outbox: deque[ShardResponse] = deque()
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_ending = False
+
+    async def serve(self, requests: Any) -> None:
+        """Answer what comes until the stream ends; what is in flight then is given up."""
+        writer = asyncio.create_task(self._write())
+        try:
+            async for data in requests:
+                self._take(data)
+            # The client said all it had to say, and still waits for its answers.
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._drained(writer)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            writer.cancel()
+            await asyncio.gather(writer, *self._tasks, return_exceptions=True)
+
+    async def _drained(self, writer: asyncio.Task[None]) -> None:
+        """Return once every answer was handed to gRPC, or cannot be."""
+        self._is_ending = True
+        self._wake.set()
+        await asyncio.wait((writer,))
+
+    def _take(self, data: bytes) -> None:
+        try:
+            request = ShardRequest.FromString(data)
+        except DecodeError:
+            # Its id is somewhere in what cannot be read, so nobody can be told more than this.
+            self._refuse(0, InvalidRequest(f"a request of {len(data)} bytes is malformed"))
+            return
+        # Answers that a slow client has not read yet count too: they are what grows.
+        if len(self._tasks) + len(self._outbox) >= EXCHANGE_IN_FLIGHT_MAX:
+            busy = Overloaded(f"{EXCHANGE_IN_FLIGHT_MAX} requests are in flight on this stream")
+            self._refuse(request.request_id, busy)
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: ShardRequest) -> None:
+        self._in_flight_gauge.inc()
+        try:
+            self._send(await self._desk.answer(request, self._send))
+        finally:
+            self._in_flight_gauge.dec()
+
+    def _refuse(self, request_id: int, error: MetadataError) -> None:
+        self._send(ShardResponse(request_id=request_id, error=to_detail(error)))
+
+    def _send(self, response: ShardResponse) -> None:
+        self._outbox.append(response)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._outbox:
+                response = self._outbox[0]
+                data = response.SerializeToString()
+                if len(data) > GRPC_MESSAGE_BYTES_MAX:
+                    large = InvalidRequest(f"the answer has {len(data)} bytes, ask for less")
+                    response = ShardResponse(request_id=response.request_id, error=to_detail(large))
+                    data = response.SerializeToString()
+                await self._context.write(data)
+                self._outbox.popleft()
+            if self._is_ending:
+                return

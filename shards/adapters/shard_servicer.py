@@ -1,0 +1,142 @@
+"""``ShardService`` over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from nextgen.client.errors_wire import abort, to_detail
+from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.kernel.limits import ASSIGNMENT_UPDATE_MS
+from nextgen.replication.ports import NodeId
+from protos.nextgen.v1.shard_service_pb2 import (
+    AssignmentUpdate,
+    EventBatch,
+    GetNodeStatusRequest,
+    NodeStatus,
+    ReadEventsRequest,
+    TransferLeadershipRequest,
+    TransferLeadershipResponse,
+    WatchAssignmentsRequest,
+)
+from shards.adapters.exchange_stream import ExchangeStream
+from shards.assignment_feed import Subscription
+from shards.event_stream import stream_events
+from shards.metrics import NodeMetrics
+from shards.request_desk import RequestDesk
+
+SERVICE_NAME = "nextgen.v1.ShardService"
+
+_Context = grpc.aio.ServicerContext
+
+
+class ShardServicer:
+    """Serves the replicas behind ``desk``; ``status`` describes the node."""
+
+    def __init__(
+        self, desk: RequestDesk, status: Callable[[], NodeStatus], metrics: NodeMetrics
+    ) -> None:
+        self._desk = desk
+        self._status = status
+        self._metrics = metrics
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register with ``server``. Exchange takes bytes: one malformed request must not end
+        the stream, as gRPC's own decoding would."""
+        handlers = {
+            "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
+            "WatchAssignments": grpc.stream_stream_rpc_method_handler(
+                self._watch_assignments,
+                request_deserializer=WatchAssignmentsRequest.FromString,
+                response_serializer=AssignmentUpdate.SerializeToString,
+            ),
+            "ReadEvents": grpc.unary_stream_rpc_method_handler(
+                self._read_events,
+                request_deserializer=ReadEventsRequest.FromString,
+                response_serializer=EventBatch.SerializeToString,
+            ),
+            "GetNodeStatus": grpc.unary_unary_rpc_method_handler(
+                self._get_node_status,
+                request_deserializer=GetNodeStatusRequest.FromString,
+                response_serializer=NodeStatus.SerializeToString,
+            ),
+            "TransferLeadership": grpc.unary_unary_rpc_method_handler(
+                self._transfer_leadership,
+                request_deserializer=TransferLeadershipRequest.FromString,
+                response_serializer=TransferLeadershipResponse.SerializeToString,
+            ),
+        }
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),)
+        )
+
+    async def _exchange(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        await ExchangeStream(self._desk, context, self._metrics).serve(requests)
+
+    async def _watch_assignments(
+        self, requests: AsyncIterator[WatchAssignmentsRequest], context: Any
+    ) -> None:
+        subscription: Subscription | None = None
+        reader: asyncio.Task[None] | None = None
+        try:
+            first = await anext(requests, None)
+            if first is None:
+                return
+            subscription = self._subscribe(first)
+            reader = asyncio.create_task(_take_acks(requests, subscription))
+            while not reader.done():
+                await context.write(subscription.take_update())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ASSIGNMENT_UPDATE_MS / 1000):
+                        await subscription.changed.wait()
+        except MetadataError as error:
+            await context.write(AssignmentUpdate(error=to_detail(error)))
+        finally:
+            if reader is not None:
+                reader.cancel()
+                await asyncio.gather(reader, return_exceptions=True)
+            if subscription is not None:
+                subscription.close()
+
+    def _subscribe(self, first: WatchAssignmentsRequest) -> Subscription:
+        if not first.subscriber_id:
+            raise InvalidRequest("a subscriber must say who it is")
+        leader = self._desk.replica(first.shard_id).leading()
+        return leader.feed.subscribe(first.subscriber_id, first.from_position)
+
+    async def _read_events(
+        self, request: ReadEventsRequest, _context: Any
+    ) -> AsyncIterator[EventBatch]:
+        try:
+            async for batch in stream_events(self._desk.replica(request.shard_id), request):
+                yield batch
+        except MetadataError as error:
+            yield EventBatch(error=to_detail(error))
+
+    async def _get_node_status(self, _request: GetNodeStatusRequest, _context: Any) -> NodeStatus:
+        return self._status()
+
+    async def _transfer_leadership(
+        self, request: TransferLeadershipRequest, context: Any
+    ) -> TransferLeadershipResponse:
+        try:
+            replica = self._desk.replica(request.shard_id)
+            replica.leading()
+            await replica.log.transfer_leadership(NodeId(request.target))
+        except MetadataError as error:
+            await abort(context, error)
+        return TransferLeadershipResponse()
+
+
+async def _take_acks(
+    requests: AsyncIterator[WatchAssignmentsRequest], subscription: Subscription
+) -> None:
+    async for request in requests:
+        subscription.acknowledge(request.acked_position)
+    # The subscriber is gone: the writer is not to wait for the next update to see it.
+    subscription.changed.set()

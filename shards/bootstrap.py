@@ -1,0 +1,184 @@
+"""Puts a shard node together: the only place that joins ports and adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from contextlib import AsyncExitStack
+
+import structlog
+from prometheus_client import REGISTRY
+
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster_view import ClusterView
+from nextgen.client.exchange import ExchangePool
+from nextgen.client.routing import ShardRouter
+from nextgen.replication.ports import NodeId
+from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.runtime.data_directory import DataDirectory
+from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.ports_check import assert_port_free
+from nextgen.runtime.probes import Probes
+from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.settings import Address
+from protos.nextgen.v1.cluster_service_pb2 import Hello
+from shards.adapters import broker_session_servicer, shard_servicer
+from shards.adapters.broker_session_servicer import BrokerSessionServicer
+from shards.adapters.cluster import LinkCapacity, LinkDirectory, LinkReports
+from shards.adapters.loop_clock import LoopClock
+from shards.adapters.node_collector import NodeCollector
+from shards.adapters.raft_groups import RaftGroups
+from shards.adapters.routed import RoutedBrokerManagers, RoutedMetadata, RoutedParents
+from shards.adapters.shard_servicer import ShardServicer
+from shards.config import ShardNodeConfig
+from shards.metrics import NodeMetrics
+from shards.node import SHARD_NODE, ShardNode
+from shards.replica import Replica
+from shards.request_desk import RequestDesk
+from shards.shard_leader import Surroundings
+
+GRPC_GRACE_MS = 200
+"""For calls in flight at a stop: leadership has moved by then, so what is left is answers."""
+
+HAND_OVER_MS_MAX = 3_000
+"""For handing over every shard that is led here; then it is left to an election."""
+
+_logger = structlog.get_logger(__name__)
+
+
+async def serve(config: ShardNodeConfig, shutdown: Shutdown) -> None:
+    """Run the shard node until it is asked to stop.
+
+    Raises:
+        RefusesToStart: A port is taken, the data directory is somebody else's, a journal is
+            damaged, or the cluster manager belongs to another cluster.
+    """
+    async with AsyncExitStack() as stack:
+        stack.enter_context(
+            DataDirectory.open(
+                config.data_directory,
+                cluster_id=config.cluster_id,
+                node_id=config.node_id,
+                component="shard",
+            )
+        )
+        assert_port_free(config.raft_listen.host, config.raft_listen.port, "the Raft mesh")
+        host = PySyncObjHost(
+            node_id=NodeId(config.node_id),
+            cluster_id=config.cluster_id,
+            listen_host=config.raft_listen.host,
+            listen_port=config.raft_listen.port,
+            data_directory=config.data_directory,
+        )
+        groups = RaftGroups(host, config.data_directory)
+        link = ClusterLink(
+            [str(address) for address in config.cluster_managers],
+            _hello(config),
+            view=_remembered(groups),
+        )
+        metrics = NodeMetrics()
+        replicas: dict[int, Replica] = {}
+        desk = RequestDesk(replicas, link.view)
+        pool = ExchangePool(lambda: link.view.shard_map_version)
+        stack.push_async_callback(pool.stop)
+        around = _surroundings(config, link, ShardRouter(link, pool, desk.local))
+        node = ShardNode(
+            config.node_id, str(config.advertise), link, groups, around, metrics, replicas
+        )
+        server = await _start_server(config, desk, link.view, node, metrics)
+        stack.push_async_callback(server.stop, GRPC_GRACE_MS)
+        REGISTRY.register(NodeCollector(replicas))
+        probes = Probes(node.readiness)
+        await probes.start(config.http_listen.host, config.http_listen.port)
+        stack.push_async_callback(probes.stop)
+        await host.start()
+        stack.push_async_callback(host.stop)
+        stack.push_async_callback(_hand_over, node)
+        await node.open_known()
+        await link.start()
+        stack.push_async_callback(link.stop)
+        await server.set_serving(True)
+        tune_garbage_collector()
+        _logger.info("serving", grpc=str(config.advertise), replicas=sorted(replicas))
+        await _run(node, link, shutdown)
+        await server.set_serving(False)
+
+
+async def _run(node: ShardNode, link: ClusterLink, shutdown: Shutdown) -> None:
+    """Follow the map until the process is asked to stop or must not go on."""
+    running = asyncio.create_task(node.run())
+    joined = asyncio.create_task(link.wait_connected())
+    stopping = asyncio.create_task(shutdown.wait())
+    tasks = {running, joined, stopping}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        while not done & {running, stopping}:
+            # Raises if the cluster manager will never accept this node.
+            joined.result()
+            done, _ = await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _hand_over(node: ShardNode) -> None:
+    try:
+        async with asyncio.timeout(HAND_OVER_MS_MAX / 1000):
+            await node.stop()
+    except TimeoutError:
+        _logger.warning("leadership not handed over in time", after_ms=HAND_OVER_MS_MAX)
+
+
+async def _start_server(
+    config: ShardNodeConfig,
+    desk: RequestDesk,
+    view: ClusterView,
+    node: ShardNode,
+    metrics: NodeMetrics,
+) -> GrpcServer:
+    names = [shard_servicer.SERVICE_NAME, broker_session_servicer.SERVICE_NAME]
+    server = new_server(names)
+    ShardServicer(desk, node.status, metrics).add_to(server.server)
+    BrokerSessionServicer(config.cluster_id, desk, view).add_to(server.server)
+    await server.start(config.listen.host, config.listen.port, "the shard service")
+    return server
+
+
+def _surroundings(config: ShardNodeConfig, link: ClusterLink, router: ShardRouter) -> Surroundings:
+    choices = random.Random()
+    return Surroundings(
+        node_id=config.node_id,
+        directory=LinkDirectory(link),
+        managers=RoutedBrokerManagers(router),
+        capacity=LinkCapacity(link),
+        metadata=RoutedMetadata(router),
+        parents=RoutedParents(router, link.view),
+        reports=LinkReports(link),
+        clock=LoopClock(),
+        entropy=os.urandom,
+        draw=lambda: (choices.getrandbits(32), choices.getrandbits(32)),
+    )
+
+
+def _remembered(groups: RaftGroups) -> ClusterView:
+    view = ClusterView()
+    stored = groups.stored()
+    if stored is not None:
+        view.apply(stored)
+    return view
+
+
+def _hello(config: ShardNodeConfig) -> Hello:
+    return Hello(
+        cluster_id=config.cluster_id,
+        node_id=config.node_id,
+        kind=SHARD_NODE,
+        grpc=str(config.advertise),
+        raft_host=config.raft_advertise.host,
+        raft_port=config.raft_advertise.port,
+        http=str(Address(config.advertise.host, config.http_listen.port)),
+    )

@@ -1,0 +1,171 @@
+"""The broker managers of one shard: what its brokers are told, in which order, and who waits.
+
+Everything for a broker goes through one dense sequence per session: metadata, assignments,
+releases. The broker answers with its sync position, a point in it. One instance lives for one
+term of leadership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nextgen.kernel.decider import Rejected
+from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired
+from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.names import InvalidName, parse_topic
+from protos.nextgen.v1.broker_service_pb2 import Delivery
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item
+from protos.nextgen.v1.shard_service_pb2 import (
+    AssignRequest,
+    AssignResponse,
+    GrantCapacityRequest,
+    GrantCapacityResponse,
+    ObjectName,
+    ReleaseRequest,
+    ReleaseResponse,
+)
+from shards.broker_sessions import BrokerSessions, session_rejection
+from shards.domain import broker_session
+from shards.domain.broker_session import GrantCapacity
+from shards.metadata_reads import MetadataReads
+from shards.ports import Clock, MetadataReader, SessionReports
+from shards.shard_state import ShardState
+
+OnSequenced = Callable[[int], None]
+"""Is told the sequence as soon as the deliveries have their place in it."""
+
+
+class BrokerManager:
+    """Sessions, deliveries and grants of one shard's brokers, for one term."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        state: ShardState,
+        metadata: MetadataReader,
+        reports: SessionReports,
+        clock: Clock,
+    ) -> None:
+        self._state = state
+        self.sessions = BrokerSessions(shard_id, state, reports, clock)
+        self._reads = MetadataReads(metadata)
+
+    def __repr__(self) -> str:
+        return f"<BrokerManager {self.sessions!r}>"
+
+    def start(self) -> None:
+        """Take over the sessions that live in the log."""
+        self.sessions.start()
+
+    def close(self, error: MetadataError) -> None:
+        """Stop leading: everybody who waits fails with ``error``, brokers connect elsewhere."""
+        self._reads.close(error)
+        self.sessions.close(error)
+
+    async def assign(
+        self, request: AssignRequest, on_sequenced: OnSequenced | None = None
+    ) -> AssignResponse:
+        """Deliver assignments, and before them the metadata that the session was not yet sent.
+
+        Returns once the broker's sync position covers them. May be repeated.
+
+        Raises:
+            SessionExpired: The session is not, or no longer, the broker's live one.
+            Overloaded: The broker has too much that it has not synced.
+            MetadataError: The metadata could not be read.
+        """
+        _check_batch(len(request.assignments))
+        session = await self.sessions.attached(request.broker_id, request.session_id)
+        names = _metadata_names(request)
+        missing = [name for name in names if not session.was_sent(name.name)]
+        items = await self._reads.read(missing) if missing else []
+        # From here to the last append there is no await: the sequence has no gaps or strangers.
+        session = self.sessions.live(request.broker_id, request.session_id)
+        session.check_room(len(items) + len(request.assignments))
+        for item in items:
+            if not session.was_sent(item.name):
+                session.append(_metadata_delivery(item))
+                session.note_sent(item.name)
+        sequence = session.sequence
+        for assignment in request.assignments:
+            sequence = session.append(Delivery(assign=assignment))
+        if on_sequenced is not None:
+            on_sequenced(sequence)
+        await session.wait_synced(sequence)
+        return AssignResponse(sequence=sequence, synced=True)
+
+    async def release(
+        self, request: ReleaseRequest, on_sequenced: OnSequenced | None = None
+    ) -> ReleaseResponse:
+        """Tell a broker what it no longer owns; returns once its sync position covers that.
+
+        Raises:
+            SessionExpired: The session is over, and what it had been assigned with it.
+            Overloaded: The broker has too much that it has not synced.
+        """
+        _check_batch(len(request.releases))
+        session = await self.sessions.attached(request.broker_id, request.session_id)
+        session.check_room(len(request.releases))
+        sequence = session.sequence
+        for release in request.releases:
+            sequence = session.append(Delivery(release=release))
+        if on_sequenced is not None:
+            on_sequenced(sequence)
+        await session.wait_synced(sequence)
+        return ReleaseResponse(sequence=sequence, synced=True)
+
+    async def grant(self, request: GrantCapacityRequest) -> GrantCapacityResponse:
+        """Let the cluster manager lease out units of a session, in all at most its capacity.
+
+        Raises:
+            SessionExpired: The session is over.
+            NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
+        """
+        try:
+            session = self.sessions.live(request.broker_id, request.session_id)
+        except SessionExpired:
+            # The cluster manager believes it for good, so a deposed leader must not say it.
+            await self._state.confirm()
+            raise
+        units = min(request.units, session.record.capacity_units)
+        command = GrantCapacity(request.broker_id, request.session_id, units)
+        state = self._state.load_session(request.broker_id)
+        decision = broker_session.decide(state, command)
+        if isinstance(decision, Rejected):
+            raise session_rejection(decision)
+        if decision.events:
+            await self._state.propose(decision.events)
+        else:
+            await self._state.confirm()
+        assert state is not None, "a grant was accepted for a broker that was never seen"
+        return GrantCapacityResponse(units=max(units, state.granted_units))
+
+
+def _check_batch(count: int) -> None:
+    if not 0 < count <= ASSIGNMENTS_PER_REQUEST_MAX:
+        raise InvalidRequest(
+            f"{count} units in one request, 1 to {ASSIGNMENTS_PER_REQUEST_MAX} are allowed"
+        )
+
+
+def _metadata_names(request: AssignRequest) -> list[ObjectName]:
+    """Return the tenants and namespaces of the assignments, each once, tenants first."""
+    tenants: dict[str, None] = {}
+    namespaces: dict[str, None] = {}
+    for assignment in request.assignments:
+        try:
+            name = parse_topic(assignment.name)
+        except InvalidName as error:
+            raise InvalidRequest(str(error)) from error
+        tenants[name.tenant] = None
+        namespaces[name.namespace_text] = None
+    return [
+        *(ObjectName(kind=KIND_TENANT, name=tenant) for tenant in tenants),
+        *(ObjectName(kind=KIND_NAMESPACE, name=namespace) for namespace in namespaces),
+    ]
+
+
+def _metadata_delivery(item: Item) -> Delivery:
+    if item.HasField("tenant"):
+        return Delivery(tenant=item.tenant)
+    return Delivery(namespace=item.namespace)

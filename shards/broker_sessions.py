@@ -1,0 +1,377 @@
+"""The sessions of the brokers whose slot a shard has: begun, resumed, kept alive, ended.
+
+    hello ──▶ established ──▶ heard from ... ──▶ silence, goodbye or a successor ──▶ ended, for good
+
+That a session began or ended is decided here and lives in the log; what its leader knows beside
+that is ``session_soft_state``. One instance lives for one term of leadership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    Overloaded,
+    Refused,
+    SessionExpired,
+)
+from nextgen.kernel.limits import (
+    NAME_PART_BYTES_MAX,
+    SESSION_HEARTBEAT_MS,
+    SESSION_TTL_MS,
+    SESSIONS_PER_SHARD_MAX,
+)
+from protos.nextgen.v1.broker_service_pb2 import (
+    BrokerHeartbeat,
+    BrokerHello,
+    BrokerMessage,
+    HeartbeatAck,
+    ManagerMessage,
+    SessionEstablished,
+)
+from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
+from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
+from shards.domain import broker_session
+from shards.domain.broker_session import (
+    REASON_CLOSED,
+    REASON_EXPIRED,
+    BrokerSession,
+    Endpoints,
+    EndSession,
+    EstablishSession,
+)
+from shards.ports import Cancellable, Clock, SessionReports
+from shards.session_soft_state import BrokerConnection, SessionSoftState
+from shards.shard_state import ShardState
+
+_logger = structlog.get_logger(__name__)
+
+
+class BrokerSessions:
+    """The live sessions of one shard's brokers, for one term."""
+
+    def __init__(
+        self, shard_id: int, state: ShardState, reports: SessionReports, clock: Clock
+    ) -> None:
+        self._shard_id = shard_id
+        self._state = state
+        self._reports = reports
+        self._clock = clock
+        self._sessions: dict[str, SessionSoftState] = {}
+        self._deadlines: list[tuple[float, str]] = []
+        self._timer: Cancellable | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._undecided: dict[str, int] = {}
+        self._closed: MetadataError | None = None
+        self._unsubscribe = reports.on_reconnect(self._report_all)
+
+    def __repr__(self) -> str:
+        return f"<BrokerSessions shard={self._shard_id} sessions={len(self._sessions)}>"
+
+    @property
+    def count(self) -> int:
+        return len(self._sessions)
+
+    def start(self) -> None:
+        """Take over the sessions that live in the log; each counts as heard from right now."""
+        now = self._clock.monotonic()
+        for session in self._state.sessions():
+            if session.is_live:
+                self._add(_record(session), now)
+        self._report_all()
+
+    def close(self, error: MetadataError) -> None:
+        """Stop leading: everybody who waits fails with ``error``, brokers connect elsewhere."""
+        self._closed = error
+        self._unsubscribe()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for session in self._sessions.values():
+            session.end(error)
+        self._sessions.clear()
+
+    async def connect(self, hello: BrokerHello) -> BrokerConnection:
+        """Resume the session that ``hello`` names, or establish a new one.
+
+        The connection's first message is the answer, sent once the session is committed.
+
+        Raises:
+            InvalidRequest: The hello is malformed.
+            StaleShardMap: The broker's slot is in another shard.
+            NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
+        """
+        self._check_open()
+        _check_hello(hello)
+        self._state.check_key(hello.broker_id)
+        session = self._sessions.get(hello.session_id)
+        resumed = session is not None and _is_resumable(session, hello)
+        if session is None or not resumed:
+            session = await self._establish(hello)
+        connection = BrokerConnection(session)
+        last_sequence = hello.last_sequence if resumed else 0
+        session.attach(connection, last_sequence)
+        session.heard_at = self._clock.monotonic()
+        connection.answer(ManagerMessage(established=_established(session, resumed, last_sequence)))
+        _logger.info(
+            "broker connected",
+            shard=self._shard_id,
+            broker=hello.broker_id,
+            epoch=session.record.epoch,
+            resumed=resumed,
+            last_sequence=last_sequence,
+        )
+        return connection
+
+    def receive(self, connection: BrokerConnection, message: BrokerMessage) -> None:
+        """Take in one message that followed the hello.
+
+        Raises:
+            InvalidRequest: It has no body, or is a second hello.
+        """
+        session = connection.session
+        session.heard_at = self._clock.monotonic()
+        match message.WhichOneof("body"):
+            case "heartbeat":
+                self._heartbeat(connection, message.heartbeat)
+            case "sync":
+                session.acknowledge(message.sync.sequence)
+            case "goodbye":
+                self._run(self._end(session, REASON_CLOSED))
+            case _:
+                raise InvalidRequest("a broker says hello once, then heartbeat, sync or goodbye")
+
+    def disconnect(self, connection: BrokerConnection) -> None:
+        """The stream is gone. The session lives on until its time is up."""
+        connection.session.detach(connection)
+
+    def statuses(self) -> list[BrokerSessionStatus]:
+        """Return one line per live session."""
+        now = self._clock.monotonic()
+        return [
+            BrokerSessionStatus(
+                broker_id=session.record.broker_id,
+                session_id=session.record.session_id,
+                epoch=session.record.epoch,
+                sent_sequence=session.sequence,
+                synced_sequence=session.acked,
+                topics=session.load.topics,
+                shard_id=self._shard_id,
+                heartbeat_age_ms=max(0, int((now - session.heard_at) * 1000)),
+            )
+            for session in self._sessions.values()
+        ]
+
+    def live(self, broker_id: str, session_id: str) -> SessionSoftState:
+        """Return the broker's live session.
+
+        Raises:
+            SessionExpired: It is not that one.
+            StaleShardMap: The broker's slot is in another shard.
+        """
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None or session.record.broker_id != broker_id:
+            self._state.check_key(broker_id)
+            raise SessionExpired(f"session {session_id} is not the live one of {broker_id}")
+        return session
+
+    async def attached(self, broker_id: str, session_id: str) -> SessionSoftState:
+        """Return the live session once its broker was connected to this leader.
+
+        Raises:
+            SessionExpired: It is not that one, or ended before.
+        """
+        session = self.live(broker_id, session_id)
+        await session.attached.wait()
+        if session.ended is not None:
+            raise session.ended
+        return session
+
+    # Inside -----------------------------------------------------------------------------------
+
+    async def _establish(self, hello: BrokerHello) -> SessionSoftState:
+        if len(self._sessions) >= SESSIONS_PER_SHARD_MAX:
+            raise Overloaded(f"shard {self._shard_id} has {SESSIONS_PER_SHARD_MAX} broker sessions")
+        session_id = self._state.mint(hello.broker_id)
+        before = self._load(hello.broker_id)
+        command = EstablishSession(
+            hello.broker_id,
+            session_id,
+            Endpoints(hello.endpoints.pulsar_url, hello.endpoints.grpc, hello.endpoints.http),
+            hello.capacity_units,
+            hello.zone,
+        )
+        decision = broker_session.decide(before, command)
+        if isinstance(decision, Rejected):
+            raise session_rejection(decision)
+        await self._propose(hello.broker_id, decision.events)
+        self._check_open()
+        if before is not None and before.is_live:
+            self._forget(before.session_id, "the broker registered anew")
+        session = self._load(hello.broker_id)
+        if session is None or session.session_id != session_id:
+            raise SessionExpired(f"{hello.broker_id} registered again at the same time")
+        added = self._add(_record(session), self._clock.monotonic())
+        self._reports.report(added.record)
+        return added
+
+    async def _end(self, session: SessionSoftState, reason: str) -> None:
+        record = session.record
+        decision = broker_session.decide(
+            self._load(record.broker_id), EndSession(record.broker_id, record.session_id, reason)
+        )
+        if isinstance(decision, Rejected) or not decision.events:
+            return
+        try:
+            await self._propose(record.broker_id, decision.events)
+        except MetadataError as error:
+            # Whoever leads next finds the session silent and ends it.
+            _logger.info("session end not recorded", broker=record.broker_id, why=str(error))
+            return
+        _logger.info(
+            "broker session ended", shard=self._shard_id, broker=record.broker_id, reason=reason
+        )
+        self._forget(record.session_id, f"the session ended ({reason})")
+
+    def _add(self, record: BrokerRecorded, heard_at: float) -> SessionSoftState:
+        session = SessionSoftState(record, heard_at)
+        self._sessions[record.session_id] = session
+        heapq.heappush(self._deadlines, (heard_at + SESSION_TTL_MS / 1000, record.session_id))
+        self._schedule()
+        return session
+
+    def _forget(self, session_id: str, why: str) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return
+        session.end(SessionExpired(f"{session.record.broker_id}: {why}"))
+        ended = BrokerRecorded()
+        ended.CopyFrom(session.record)
+        ended.is_live = False
+        self._reports.report(ended)
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._deadlines and self._closed is None:
+            self._timer = self._clock.call_at(self._deadlines[0][0], self._expire_silent)
+
+    def _expire_silent(self) -> None:
+        """End the sessions whose time is up; those that were heard from get a later deadline."""
+        self._timer = None
+        now = self._clock.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, session_id = heapq.heappop(self._deadlines)
+            session = self._sessions.get(session_id)
+            if session is None:
+                continue
+            deadline = session.heard_at + SESSION_TTL_MS / 1000
+            if deadline > now:
+                heapq.heappush(self._deadlines, (deadline, session_id))
+                continue
+            # Looked at once more, should recording its end fail while we still lead.
+            heapq.heappush(self._deadlines, (now + SESSION_TTL_MS / 1000, session_id))
+            self._run(self._end(session, REASON_EXPIRED))
+        self._schedule()
+
+    def _heartbeat(self, connection: BrokerConnection, heartbeat: BrokerHeartbeat) -> None:
+        connection.session.load = heartbeat.load
+        connection.answer(
+            ManagerMessage(heartbeat_ack=HeartbeatAck(sent_at_ms=heartbeat.sent_at_ms))
+        )
+
+    def _report_all(self) -> None:
+        """Report the latest session of every broker: an end may have been missed as well."""
+        if self._state.is_lost:
+            return
+        for session in self._state.sessions():
+            # One that is being decided is reported when that is committed.
+            if session.broker_id not in self._undecided:
+                self._reports.report(_record(session))
+
+    async def _propose(
+        self, broker_id: str, events: Sequence[broker_session.BrokerSessionEvent]
+    ) -> None:
+        self._undecided[broker_id] = self._undecided.get(broker_id, 0) + 1
+        try:
+            await self._state.propose(events)
+        finally:
+            self._undecided[broker_id] -= 1
+            if not self._undecided[broker_id]:
+                del self._undecided[broker_id]
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+    def _load(self, broker_id: str) -> BrokerSession | None:
+        return self._state.load_session(broker_id)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _check_hello(hello: BrokerHello) -> None:
+    if not 0 < len(hello.broker_id) <= NAME_PART_BYTES_MAX:
+        raise InvalidRequest(f"a broker id has 1 to {NAME_PART_BYTES_MAX} characters")
+    if not hello.endpoints.grpc:
+        raise InvalidRequest(f"broker {hello.broker_id} does not say where its gRPC listens")
+
+
+def _is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:
+    """Say whether the broker is who it was and holds what this leader believes."""
+    record = session.record
+    return (
+        record.broker_id == hello.broker_id
+        and record.endpoints == hello.endpoints
+        and record.capacity_units == hello.capacity_units
+        and session.can_resume(hello.last_sequence)
+    )
+
+
+def _established(
+    session: SessionSoftState, resumed: bool, last_sequence: int
+) -> SessionEstablished:
+    return SessionEstablished(
+        session_id=session.record.session_id,
+        epoch=session.record.epoch,
+        resumed=resumed,
+        session_ttl_ms=SESSION_TTL_MS,
+        heartbeat_ms=SESSION_HEARTBEAT_MS,
+        next_sequence=last_sequence + 1,
+    )
+
+
+def _record(session: BrokerSession) -> BrokerRecorded:
+    endpoints = session.endpoints
+    return BrokerRecorded(
+        broker_id=session.broker_id,
+        session_id=session.session_id,
+        epoch=session.epoch,
+        is_live=session.is_live,
+        endpoints=BrokerEndpoints(
+            pulsar_url=endpoints.pulsar_url, grpc=endpoints.grpc, http=endpoints.http
+        ),
+        capacity_units=session.capacity_units,
+        zone=session.zone,
+    )
+
+
+def session_rejection(rejected: Rejected) -> MetadataError:
+    """Return what a caller is told of a refused session command."""
+    if rejected.code is RejectionCode.SESSION_EXPIRED:
+        return SessionExpired(rejected.message)
+    return Refused(rejected.code, rejected.message)

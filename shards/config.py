@@ -1,0 +1,59 @@
+"""The settings of one shard node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nextgen.runtime.settings import (
+    MANAGERS_FLAG,
+    NODE_FLAGS,
+    RAFT_FLAGS,
+    Address,
+    read_settings,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardNodeConfig:
+    """Everything that this process is told."""
+
+    node_id: str
+    cluster_id: str
+    listen: Address
+    advertise: Address
+    raft_listen: Address
+    raft_advertise: Address
+    http_listen: Address
+    cluster_managers: tuple[Address, ...]
+    data_directory: Path
+
+
+def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ShardNodeConfig:
+    """Return the configuration that flags and environment give.
+
+    Raises:
+        RefusesToStart: Something is missing or wrong; one sentence per mistake.
+        SystemExit: An unknown flag, or ``--help``.
+    """
+    given = read_settings(
+        "python -m shards",
+        "A shard node: replicas of several shards.",
+        (*NODE_FLAGS, *RAFT_FLAGS, MANAGERS_FLAG),
+        arguments,
+        environment,
+    )
+    config = ShardNodeConfig(
+        node_id=given.identifier("--node-id"),
+        cluster_id=given.identifier("--cluster-id"),
+        listen=given.address("--listen"),
+        advertise=given.advertised("--advertise", "--listen"),
+        raft_listen=given.address("--raft-listen"),
+        raft_advertise=given.advertised("--raft-advertise", "--raft-listen"),
+        http_listen=given.address("--http-listen"),
+        cluster_managers=given.addresses("--cluster-managers"),
+        data_directory=given.path("--data-dir"),
+    )
+    given.check()
+    return config

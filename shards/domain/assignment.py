@@ -1,0 +1,212 @@
+"""The assignment of one unit (a topic, or one partition of it) to one broker session.
+
+``epoch`` grows by 1 with each assignment of the unit and fences its earlier owners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+
+REASON_FIRST_LOOKUP = "first_lookup"
+REASON_BROKER_LOST = "broker_lost"
+REASON_MOVED = "moved"
+REASON_TOPIC_DELETED = "topic_deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class AssignTopic:
+    """Give the unit to a live session, unless a live one has it.
+
+    ``unit`` is a ``Unit.text``, ``name`` the canonical name, partition included.
+    ``is_owner_live`` says whether the session that has the unit lives; it does not matter when
+    nobody has it.
+    """
+
+    topic_id: str
+    unit: str
+    name: str
+    broker_id: str
+    session_id: str
+    is_owner_live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTopic:
+    """Give the unit to another session though a live one has it.
+
+    ``expected_epoch`` is the assignment that is to be ended, 0 for whichever there is.
+    """
+
+    topic_id: str
+    unit: str
+    name: str
+    broker_id: str
+    session_id: str
+    expected_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnassignTopic:
+    topic_id: str
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssigned:
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    broker_id: str
+    session_id: str
+    reason: str
+
+    @property
+    def key(self) -> str:
+        return unit_key(self.topic_id, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUnassigned:
+    """``epoch`` is the one that ended."""
+
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    reason: str
+
+    @property
+    def key(self) -> str:
+        return unit_key(self.topic_id, self.unit)
+
+
+AssignmentCommand = AssignTopic | MoveTopic | UnassignTopic
+AssignmentEvent = TopicAssigned | TopicUnassigned
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """State of a unit that was ever assigned. ``broker_id`` is "" while nobody has it.
+
+    It stays for its epoch as long as the topic exists; the id of a deleted topic never returns.
+    """
+
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    broker_id: str
+    session_id: str
+
+    @property
+    def key(self) -> str:
+        return unit_key(self.topic_id, self.unit)
+
+    @property
+    def is_assigned(self) -> bool:
+        return self.broker_id != ""
+
+
+AssignmentState = Assignment | None
+INITIAL: AssignmentState = None
+
+
+def unit_key(topic_id: str, unit: str) -> str:
+    """Return ``nextgen.kernel.names.assignment_key`` of a unit given by its text."""
+    return f"{topic_id}/{unit}"
+
+
+def decide(
+    assignment: AssignmentState, command: AssignmentCommand
+) -> Accepted[AssignmentEvent] | Rejected:
+    """Decide what ``command`` means for ``assignment``."""
+    match command:
+        case AssignTopic():
+            return _decide_assign(assignment, command)
+        case MoveTopic():
+            return _decide_move(assignment, command)
+        case UnassignTopic():
+            return _decide_unassign(assignment, command)
+        case _:
+            assert_never(command)
+
+
+def evolve(assignment: AssignmentState, event: AssignmentEvent) -> AssignmentState:
+    """Return ``assignment`` as it is after ``event``."""
+    match event:
+        case TopicAssigned():
+            return Assignment(
+                event.topic_id,
+                event.unit,
+                event.name,
+                event.epoch,
+                event.broker_id,
+                event.session_id,
+            )
+        case TopicUnassigned():
+            assert assignment is not None, f"{event.key} unassigned, was never assigned"
+            return replace(assignment, broker_id="", session_id="")
+        case _:
+            assert_never(event)
+
+
+def _decide_assign(
+    assignment: AssignmentState, command: AssignTopic
+) -> Accepted[AssignmentEvent] | Rejected:
+    reason = REASON_FIRST_LOOKUP
+    if assignment is not None and assignment.is_assigned:
+        if assignment.session_id == command.session_id:
+            return Accepted(())
+        if command.is_owner_live:
+            return Rejected(
+                RejectionCode.NOT_ALLOWED,
+                f"{command.name} is assigned to broker {assignment.broker_id}, which lives",
+            )
+        reason = REASON_BROKER_LOST
+    return Accepted((_assigned(assignment, command, reason),))
+
+
+def _decide_move(
+    assignment: AssignmentState, command: MoveTopic
+) -> Accepted[AssignmentEvent] | Rejected:
+    if assignment is None or not assignment.is_assigned:
+        return Rejected(RejectionCode.NOT_FOUND, f"{command.name} is not assigned")
+    if assignment.session_id == command.session_id:
+        return Accepted(())
+    if command.expected_epoch not in (0, assignment.epoch):
+        return Rejected(
+            RejectionCode.STALE_EPOCH,
+            f"{command.name} is at epoch {assignment.epoch}, "
+            f"command expected {command.expected_epoch}",
+        )
+    return Accepted((_assigned(assignment, command, REASON_MOVED),))
+
+
+def _decide_unassign(
+    assignment: AssignmentState, command: UnassignTopic
+) -> Accepted[AssignmentEvent] | Rejected:
+    if assignment is None or not assignment.is_assigned:
+        return Accepted(())
+    unassigned = TopicUnassigned(
+        assignment.topic_id, assignment.unit, assignment.name, assignment.epoch, command.reason
+    )
+    return Accepted((unassigned,))
+
+
+def _assigned(
+    assignment: AssignmentState, command: AssignTopic | MoveTopic, reason: str
+) -> TopicAssigned:
+    return TopicAssigned(
+        command.topic_id,
+        command.unit,
+        command.name,
+        1 if assignment is None else assignment.epoch + 1,
+        command.broker_id,
+        command.session_id,
+        reason,
+    )

@@ -1,0 +1,210 @@
+"""The session of one broker, and what of its capacity may be leased out.
+
+A broker id has one session at a time. ``epoch`` grows with each; a session that ended never
+returns: the broker registers anew and gets another session id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
+
+REASON_EXPIRED = "expired"
+REASON_CLOSED = "closed"
+REASON_REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where a broker listens; "" for what it does not speak."""
+
+    pulsar_url: str
+    grpc: str
+    http: str
+
+
+@dataclass(frozen=True, slots=True)
+class EstablishSession:
+    """``session_id`` is minted for this command. A live session of the broker is replaced."""
+
+    broker_id: str
+    session_id: str
+    endpoints: Endpoints
+    capacity_units: int
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """``reason`` is one of this module's."""
+
+    broker_id: str
+    session_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCapacity:
+    """Let ``units`` in all be leased out. Never takes back what was granted to the session."""
+
+    broker_id: str
+    session_id: str
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSessionEstablished:
+    broker_id: str
+    session_id: str
+    epoch: int
+    endpoints: Endpoints
+    capacity_units: int
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSessionEnded:
+    broker_id: str
+    session_id: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityGranted:
+    """``units`` is the total after this event."""
+
+    broker_id: str
+    session_id: str
+    units: int
+
+
+BrokerSessionCommand = EstablishSession | EndSession | GrantCapacity
+BrokerSessionEvent = BrokerSessionEstablished | BrokerSessionEnded | CapacityGranted
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSession:
+    """The latest session of a broker id. It stays when it has ended, for its epoch."""
+
+    broker_id: str
+    session_id: str
+    epoch: int
+    is_live: bool
+    endpoints: Endpoints
+    capacity_units: int
+    zone: str
+    granted_units: int
+
+
+BrokerSessionState = BrokerSession | None
+INITIAL: BrokerSessionState = None
+
+
+def decide(
+    session: BrokerSessionState, command: BrokerSessionCommand
+) -> Accepted[BrokerSessionEvent] | Rejected:
+    """Decide what ``command`` means for ``session``."""
+    match command:
+        case EstablishSession():
+            return _decide_establish(session, command)
+        case EndSession():
+            return _decide_end(session, command)
+        case GrantCapacity():
+            return _decide_grant(session, command)
+        case _:
+            assert_never(command)
+
+
+def evolve(session: BrokerSessionState, event: BrokerSessionEvent) -> BrokerSessionState:
+    """Return ``session`` as it is after ``event``."""
+    if isinstance(event, BrokerSessionEstablished):
+        return BrokerSession(
+            event.broker_id,
+            event.session_id,
+            event.epoch,
+            True,
+            event.endpoints,
+            event.capacity_units,
+            event.zone,
+            0,
+        )
+    assert session is not None, f"{type(event).__name__} for {event.broker_id}, never seen"
+    assert session.session_id == event.session_id, (
+        f"{type(event).__name__} for session {event.session_id} of {event.broker_id}, "
+        f"which is at {session.session_id}"
+    )
+    match event:
+        case BrokerSessionEnded():
+            return replace(session, is_live=False)
+        case CapacityGranted():
+            return replace(session, granted_units=event.units)
+        case _:
+            assert_never(event)
+
+
+def _decide_establish(
+    session: BrokerSessionState, command: EstablishSession
+) -> Accepted[BrokerSessionEvent] | Rejected:
+    if not 0 <= command.capacity_units <= BROKER_CAPACITY_UNITS_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"broker {command.broker_id} says it has {command.capacity_units} units, "
+            f"at most {BROKER_CAPACITY_UNITS_MAX} are allowed",
+        )
+    established = BrokerSessionEstablished(
+        command.broker_id,
+        command.session_id,
+        1 if session is None else session.epoch + 1,
+        command.endpoints,
+        command.capacity_units,
+        command.zone,
+    )
+    if session is None:
+        return Accepted((established,))
+    if session.session_id == command.session_id:
+        return Accepted(()) if session.is_live else _expired(command.broker_id, session.session_id)
+    if not session.is_live:
+        return Accepted((established,))
+    return Accepted((_ended(session, REASON_REPLACED), established))
+
+
+def _decide_end(
+    session: BrokerSessionState, command: EndSession
+) -> Accepted[BrokerSessionEvent] | Rejected:
+    if session is None:
+        return _expired(command.broker_id, command.session_id)
+    # Another session is the latest: the one to be ended was ended when that one began.
+    if session.session_id != command.session_id or not session.is_live:
+        return Accepted(())
+    return Accepted((_ended(session, command.reason),))
+
+
+def _decide_grant(
+    session: BrokerSessionState, command: GrantCapacity
+) -> Accepted[BrokerSessionEvent] | Rejected:
+    if session is None or session.session_id != command.session_id or not session.is_live:
+        return _expired(command.broker_id, command.session_id)
+    if command.units > session.capacity_units:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"{command.units} units asked for, broker {command.broker_id} "
+            f"has {session.capacity_units}",
+        )
+    if command.units <= session.granted_units:
+        return Accepted(())
+    return Accepted((CapacityGranted(command.broker_id, command.session_id, command.units),))
+
+
+def _ended(session: BrokerSession, reason: str) -> BrokerSessionEnded:
+    return BrokerSessionEnded(session.broker_id, session.session_id, session.epoch, reason)
+
+
+def _expired(broker_id: str, session_id: str) -> Rejected:
+    return Rejected(
+        RejectionCode.SESSION_EXPIRED,
+        f"session {session_id} of broker {broker_id} is not its live session",
+    )

@@ -1,0 +1,28 @@
+"""What a looked-up name means before anybody asks where it is served."""
+
+from __future__ import annotations
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.names import TopicName
+from shards.domain.topic import Topic
+
+
+def check_served(name: TopicName, topic: Topic | None) -> Rejected | None:
+    """Return why ``name`` is served by no broker, None if one may serve it.
+
+    ``topic`` is what the inventory has under ``name.base_text``.
+    """
+    if topic is None:
+        return Rejected(RejectionCode.NOT_FOUND, f"topic {name.base_text} does not exist")
+    if name.partition is None and topic.partitions:
+        return Rejected(
+            RejectionCode.PARTITIONED,
+            f"topic {name.base_text} has {topic.partitions} partitions, look one of them up",
+        )
+    if name.partition is not None and name.partition >= topic.partitions:
+        return Rejected(
+            RejectionCode.NOT_FOUND,
+            f"topic {name.base_text} has {topic.partitions} partitions, "
+            f"there is no partition {name.partition}",
+        )
+    return None

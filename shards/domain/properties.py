@@ -1,0 +1,41 @@
+"""A properties map as the aggregates keep it: pairs, each key once, ascending by key."""
+
+from __future__ import annotations
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.limits import (
+    PROPERTIES_BYTES_MAX,
+    PROPERTIES_MAX,
+    PROPERTY_KEY_BYTES_MAX,
+    PROPERTY_VALUE_BYTES_MAX,
+)
+
+Properties = tuple[tuple[str, str], ...]
+"""Sorted by key, so that equal maps are equal values."""
+
+NO_PROPERTIES: Properties = ()
+
+
+def check_properties(properties: Properties) -> Rejected | None:
+    """Return why ``properties`` may not be stored, None if they may."""
+    if not properties:
+        return None
+    if len(properties) > PROPERTIES_MAX:
+        return _exceeded(f"{len(properties)} properties given, at most {PROPERTIES_MAX}")
+    total_bytes = 0
+    for key, value in properties:
+        key_bytes, value_bytes = len(key.encode()), len(value.encode())
+        if not 0 < key_bytes <= PROPERTY_KEY_BYTES_MAX:
+            return _exceeded(f"a property key has {key_bytes} bytes, 1 to {PROPERTY_KEY_BYTES_MAX}")
+        if value_bytes > PROPERTY_VALUE_BYTES_MAX:
+            return _exceeded(
+                f"property {key!a} has {value_bytes} bytes, at most {PROPERTY_VALUE_BYTES_MAX}"
+            )
+        total_bytes += key_bytes + value_bytes
+    if total_bytes > PROPERTIES_BYTES_MAX:
+        return _exceeded(f"properties have {total_bytes} bytes, at most {PROPERTIES_BYTES_MAX}")
+    return None
+
+
+def _exceeded(message: str) -> Rejected:
+    return Rejected(RejectionCode.LIMIT_EXCEEDED, f"{message} are allowed")

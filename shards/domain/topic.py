@@ -1,0 +1,202 @@
+"""One topic in a shard's inventory: may it be created, changed, deleted?
+
+A topic is kept under its base name; its partitions are not objects of their own, they exist as
+soon as someone is assigned one. That its namespace exists is not asked here: the namespace's
+gate in this shard says so (``shards.domain.parent_gate``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits import PARTITIONS_PER_TOPIC_MAX
+from nextgen.kernel.names import Domain, TopicName
+from shards.domain.properties import Properties, check_properties
+
+CREATABLE_DOMAINS = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT})
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """``topic_id`` is minted for this command: the same id again is a retry.
+
+    ``namespace_id`` comes from the namespace's open gate, ``time_ms`` from the leader's clock.
+    """
+
+    topic_id: str
+    name: TopicName
+    namespace_id: str
+    time_ms: int
+    partitions: int = 0
+    properties: Properties = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SetTopicProperties:
+    """Replace all properties. ``expected_version`` 0 means any."""
+
+    name: str
+    properties: Properties
+    expected_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """``topic_id`` is the topic that was found when the deletion was asked for, "" for none:
+    a retry that finds another topic under the name must not delete that one."""
+
+    name: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """``created_time_ms`` is the time of the record it is stored in."""
+
+    topic_id: str
+    name: str
+    partitions: int
+    namespace_id: str
+    created_time_ms: int
+    properties: Properties = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPropertiesSet:
+    name: str
+    properties: Properties
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    name: str
+    topic_id: str
+
+
+TopicCommand = CreateTopic | SetTopicProperties | DeleteTopic
+TopicEvent = TopicCreated | TopicPropertiesSet | TopicDeleted
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """State of a topic that exists. ``partitions`` is 0 for one that is not partitioned."""
+
+    topic_id: str
+    name: str
+    partitions: int
+    version: int
+    namespace_id: str
+    created_time_ms: int
+    properties: Properties
+
+
+TopicState = Topic | None
+INITIAL: TopicState = None
+
+
+def decide(topic: TopicState, command: TopicCommand) -> Accepted[TopicEvent] | Rejected:
+    """Decide what ``command`` means for ``topic``."""
+    match command:
+        case CreateTopic():
+            return _decide_create(topic, command)
+        case SetTopicProperties():
+            return _decide_set_properties(topic, command)
+        case DeleteTopic():
+            return _decide_delete(topic, command)
+        case _:
+            assert_never(command)
+
+
+def evolve(topic: TopicState, event: TopicEvent) -> TopicState:
+    """Return ``topic`` as it is after ``event``."""
+    match event:
+        case TopicCreated():
+            return Topic(
+                event.topic_id,
+                event.name,
+                event.partitions,
+                1,
+                event.namespace_id,
+                event.created_time_ms,
+                event.properties,
+            )
+        case TopicPropertiesSet():
+            assert topic is not None, f"properties set on topic {event.name}, never created"
+            return replace(topic, properties=event.properties, version=topic.version + 1)
+        case TopicDeleted():
+            return None
+        case _:
+            assert_never(event)
+
+
+def check_creatable(name: TopicName, partitions: int, properties: Properties) -> Rejected | None:
+    """Return why no such topic may exist, whatever is there already; None if one may."""
+    if name.domain not in CREATABLE_DOMAINS:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"topics in the domain {name.domain.value} cannot be created yet",
+        )
+    if name.partition is not None:
+        return Rejected(
+            RejectionCode.INVALID_NAME,
+            f"{name.text} names a partition, create {name.base_text} with partitions instead",
+        )
+    if not 0 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"{partitions} partitions asked for, at most {PARTITIONS_PER_TOPIC_MAX} are allowed",
+        )
+    return check_properties(properties)
+
+
+def _decide_create(topic: TopicState, command: CreateTopic) -> Accepted[TopicEvent] | Rejected:
+    refusal = check_creatable(command.name, command.partitions, command.properties)
+    if refusal is not None:
+        return refusal
+    name = command.name.base_text
+    if topic is not None:
+        if topic.topic_id == command.topic_id:
+            return Accepted(())
+        return Rejected(RejectionCode.ALREADY_EXISTS, f"topic {name} already exists")
+    created = TopicCreated(
+        command.topic_id,
+        name,
+        command.partitions,
+        command.namespace_id,
+        command.time_ms,
+        command.properties,
+    )
+    return Accepted((created,))
+
+
+def _decide_set_properties(
+    topic: TopicState, command: SetTopicProperties
+) -> Accepted[TopicEvent] | Rejected:
+    if topic is None:
+        return _not_found(command.name)
+    if topic.properties == command.properties:
+        return Accepted(())
+    if command.expected_version not in (0, topic.version):
+        return Rejected(
+            RejectionCode.VERSION_MISMATCH,
+            f"topic {command.name} is at version {topic.version}, "
+            f"command expected {command.expected_version}",
+        )
+    refusal = check_properties(command.properties)
+    if refusal is not None:
+        return refusal
+    return Accepted((TopicPropertiesSet(command.name, command.properties),))
+
+
+def _decide_delete(topic: TopicState, command: DeleteTopic) -> Accepted[TopicEvent] | Rejected:
+    if not command.topic_id:
+        return _not_found(command.name)
+    if topic is None or topic.topic_id != command.topic_id:
+        return Accepted(())
+    return Accepted((TopicDeleted(command.name, topic.topic_id),))
+
+
+def _not_found(name: str) -> Rejected:
+    return Rejected(RejectionCode.NOT_FOUND, f"topic {name} does not exist")

@@ -1,0 +1,182 @@
+"""The inventories of one shard on its leader: commands in, results out.
+
+    parse ──▶ known outcome? ──▶ load, decide, propose (no await) ──▶ wait for commit ──▶ answer
+                                     └── parent not known here: read it, then once more
+
+A command id that is known is answered with its first outcome, rejections included. Every answer
+waits until what it rests on is certain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from nextgen.kernel.errors import (
+    Indefinite,
+    InvalidRequest,
+    MetadataError,
+    ProposalLost,
+    StaleShardMap,
+)
+from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX
+from protos.nextgen.v1.shard_service_pb2 import CommandResult, ExecuteRequest, ExecuteResponse
+from shards.command_answer import Answer, finish, repeated
+from shards.inventory_commands import InventoryCommands, OnUnassigned
+from shards.inventory_reader import InventoryReader
+from shards.ports import ParentDirectory
+from shards.projections.reading import RecordedOutcome
+from shards.shard_state import PendingOutcome, ShardState
+from shards.wire_command import ParsedCommand, parse_command, slots_of
+
+__all__ = ["InventoryReader", "InventoryService"]
+
+_logger = structlog.get_logger(__name__)
+
+Begun = Answer | asyncio.Task[CommandResult] | MetadataError
+"""A command under way: decided, still at work, or failed before anything was proposed."""
+
+
+class InventoryService:
+    """Carries out commands while this replica leads the shard; lives for one term.
+
+    ``on_unassigned`` is called with the assignments that ended with a topic, once that is
+    committed, so that their brokers can be told.
+    """
+
+    def __init__(
+        self,
+        state: ShardState,
+        directory: ParentDirectory,
+        *,
+        on_unassigned: OnUnassigned | None = None,
+    ) -> None:
+        self._state = state
+        self._commands = InventoryCommands(state, directory, on_unassigned)
+        self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
+        self._tasks: set[asyncio.Task[CommandResult]] = set()
+
+    def __repr__(self) -> str:
+        return f"<InventoryService {self._state!r} executing={len(self._tasks)}>"
+
+    async def execute(self, request: ExecuteRequest, *, trace_id: str = "") -> ExecuteResponse:
+        """Carry out commands in order and return their results in the same order.
+
+        Cancelling does not stop a command that has begun.
+
+        Raises:
+            InvalidRequest, StaleShardMap: Nothing of the request was carried out.
+            Definite: None of the commands was carried out.
+            Indefinite: At least one may have been: repeat with the same command ids.
+        """
+        commands = self._parse(request)
+        known = self._state.outcomes_of([each.command_id for each in commands if each.command_id])
+        begun = [self._begin(each, known) for each in commands]
+        results = await self._finish(begun)
+        if trace_id:
+            _logger.info(
+                "commands carried out",
+                trace_id=trace_id,
+                shard=self._state.shard_id,
+                commands=len(results),
+                position=max(each.position for each in results),
+            )
+        return ExecuteResponse(results=results)
+
+    def close(self) -> None:
+        """Stop what is at work; who waits for it learns that its outcome is not known."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _parse(self, request: ExecuteRequest) -> list[ParsedCommand]:
+        if not 0 < len(request.commands) <= COMMANDS_PER_EXECUTE_MAX:
+            raise InvalidRequest(
+                f"{len(request.commands)} commands in a request, "
+                f"1 to {COMMANDS_PER_EXECUTE_MAX} are allowed"
+            )
+        commands = [parse_command(each) for each in request.commands]
+        owned = self._state.owned_slots()
+        for command in commands:
+            for slot in slots_of(command):
+                if not owned[slot]:
+                    raise StaleShardMap(
+                        f"shard {self._state.shard_id} does not have slot {slot}",
+                        self._state.shard_map_version,
+                    )
+        return commands
+
+    def _begin(
+        self, command: ParsedCommand, known: dict[bytes, PendingOutcome | RecordedOutcome]
+    ) -> Begun:
+        command_id = command.command_id
+        if command_id:
+            if command_id in self._executing:
+                return self._executing[command_id]
+            first = self._state.pending_outcome(command_id) or known.get(command_id)
+            if first is not None:
+                return repeated(first)
+        try:
+            work = self._commands.start(command)
+        except MetadataError as error:
+            return error
+        return work if isinstance(work, Answer) else self._run(command_id, work)
+
+    def _run(
+        self, command_id: bytes, work: Coroutine[Any, Any, CommandResult]
+    ) -> asyncio.Task[CommandResult]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        if command_id:
+            self._executing[command_id] = task
+
+        def end(done: asyncio.Task[CommandResult]) -> None:
+            self._tasks.discard(done)
+            self._executing.pop(command_id, None)
+            if not done.cancelled():
+                done.exception()  # Seen: whoever asked may have gone.
+
+        task.add_done_callback(end)
+        return task
+
+    async def _finish(self, begun: Sequence[Begun]) -> list[CommandResult]:
+        await self._confirm(begun)
+        results: list[CommandResult] = []
+        errors: list[MetadataError] = []
+        for each in begun:
+            try:
+                results.append(await self._result(each))
+            except MetadataError as error:
+                errors.append(error)
+        if not errors:
+            return results
+        for failure in errors:
+            if isinstance(failure, Indefinite):
+                raise failure
+        if results:
+            raise ProposalLost(
+                f"{len(errors)} of {len(begun)} commands failed, the first: {errors[0]}"
+            ) from errors[0]
+        raise errors[0]
+
+    async def _confirm(self, begun: Sequence[Begun]) -> None:
+        """Make certain, once for all, what was decided without proposing anything."""
+        unproposed = [each for each in begun if isinstance(each, Answer) and each.is_unproposed]
+        if unproposed:
+            await self._state.confirm()
+            for answer in unproposed:
+                answer.result.position = self._state.position
+
+    async def _result(self, begun: Begun) -> CommandResult:
+        if isinstance(begun, MetadataError):
+            raise begun
+        if isinstance(begun, Answer):
+            return begun.result if begun.is_unproposed else await finish(self._state, begun)
+        await asyncio.wait((begun,))
+        if begun.cancelled():
+            raise ProposalLost(f"shard {self._state.shard_id}: leadership moved")
+        result = CommandResult()
+        result.CopyFrom(begun.result())
+        return result

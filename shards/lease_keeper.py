@@ -1,0 +1,175 @@
+"""Keeps this shard's leases on broker capacity ahead of need, for one term of leadership.
+
+Asks when leadership begins, when brokers come or go, at a third of the leases' life, and when
+more than half of a lease is in use or a lookup found none free. Between those it sleeps. With no
+cluster manager to ask, assignments go on until the leases end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits import LEASE_RETRY_MS
+from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseUse
+from shards.domain.placement import Candidate
+from shards.lease_table import LeaseTable
+from shards.ports import BrokerDirectory, Cancellable, CapacitySource, Clock
+
+_GROWTH_INTERVAL_SECONDS = 0.2
+"""Between two requests for more: while one is on its way, thousands of lookups may want one."""
+
+_RETRY_SECONDS_MIN = LEASE_RETRY_MS / 1000
+_RETRY_SECONDS_MAX = 16.0
+"""Retries slow down to this; whatever changes in the directory wakes the keeper at once."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class LeaseKeeper:
+    """Owns the lease table of one shard's topic controller."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        term: int,
+        source: CapacitySource,
+        directory: BrokerDirectory,
+        used_units: Callable[[str], int],
+        clock: Clock,
+    ) -> None:
+        self._shard_id = shard_id
+        self._term = term
+        self._source = source
+        self._directory = directory
+        self._used_units = used_units
+        self._clock = clock
+        self._table = LeaseTable()
+        self._units_wanted = 0
+        self._grow_after = 0.0
+        self._growth: Cancellable | None = None
+        self._retry_seconds = _RETRY_SECONDS_MIN
+        self._wake = asyncio.Event()
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._unsubscribe = directory.on_change(self._wake.set)
+
+    def __repr__(self) -> str:
+        return f"<LeaseKeeper shard={self._shard_id} term={self._term} {self._table!r}>"
+
+    @property
+    def units_leased(self) -> int:
+        return self._table.units_leased
+
+    def start(self) -> None:
+        """Ask for leases as soon as a broker lives."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Stop asking and let go of those who wait."""
+        self._unsubscribe()
+        if self._growth is not None:
+            self._growth.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        self._wake_waiters()
+
+    def candidates(self) -> list[Candidate]:
+        """Return the live sessions with a lease in force, in a stable order."""
+        now = self._clock.monotonic()
+        found = []
+        for broker in self._directory.live():
+            lease = self._table.lease(broker.session_id, now)
+            if lease is not None:
+                used = self._used_units(broker.session_id)
+                found.append(Candidate(broker.broker_id, broker.session_id, used, lease.units))
+        return found
+
+    def note_use(self, candidates: list[Candidate]) -> None:
+        """Ask for more if more than half of a lease is in use."""
+        if any(2 * one.units_used > one.units_leased for one in candidates):
+            self._grow()
+
+    def want(self, units: int) -> None:
+        """Ask for so many units more than there are: lookups wait for them."""
+        self._units_wanted = max(self._units_wanted, units)
+        self._grow()
+
+    async def wait_change(self, timeout_ms: float) -> bool:
+        """Return True after the next answer to a request, False if ``timeout_ms`` passes first."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(future)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.discard(future)
+        return True
+
+    def _grow(self) -> None:
+        if self._growth is None:
+            at = max(self._clock.monotonic(), self._grow_after)
+            self._growth = self._clock.call_at(at, self._ask_for_growth)
+
+    def _ask_for_growth(self) -> None:
+        self._growth = None
+        self._grow_after = self._clock.monotonic() + _GROWTH_INTERVAL_SECONDS
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            delay = await self._ask() if self._directory.live() else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+
+    async def _ask(self) -> float | None:
+        """Ask once and return the seconds until the next request is due."""
+        wanted, self._units_wanted = self._units_wanted, 0
+        asked_at = self._clock.monotonic()
+        try:
+            response = await self._source.lease_capacity(self._request(wanted))
+        except MetadataError as error:
+            _logger.debug("no leases", shard=self._shard_id, why=str(error))
+            return self._retry_delay()
+        self._table.replace(response.leases, asked_at)
+        self._wake_waiters()
+        renew_at = self._table.renew_at(asked_at)
+        # A live broker without a lease is one whose manager could not be asked a moment ago.
+        if len(self._table.session_ids()) < len(self._directory.live()):
+            return self._retry_delay()
+        self._retry_seconds = _RETRY_SECONDS_MIN
+        return None if renew_at is None else max(0.2, renew_at - self._clock.monotonic())
+
+    def _request(self, units_wanted: int) -> LeaseCapacityRequest:
+        uses = [
+            LeaseUse(
+                broker_id=broker.broker_id,
+                session_id=broker.session_id,
+                units_used=self._used_units(broker.session_id),
+            )
+            for broker in self._directory.live()
+        ]
+        return LeaseCapacityRequest(
+            shard_id=self._shard_id, term=self._term, uses=uses, units_wanted=units_wanted
+        )
+
+    def _retry_delay(self) -> float:
+        delay, self._retry_seconds = (
+            self._retry_seconds,
+            min(self._retry_seconds * 2, _RETRY_SECONDS_MAX),
+        )
+        return delay
+
+    def _wake_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,247 @@
+"""One shard node: which replicas it has, who leads them, and what the cluster is told of it.
+
+At a start it opens the groups that its data directory knows, without asking anybody; the cluster
+manager's map adds to them when it comes. What it learned is stored for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster_view import ClusterView
+from nextgen.kernel.errors import MetadataError
+from nextgen.replication.ports import NodeId, ReplicatedLog
+from protos.nextgen.v1.cluster_service_pb2 import (
+    ClusterUpdate,
+    LeaderReport,
+    LeadershipTransfer,
+    NodeMessage,
+)
+from protos.nextgen.v1.shard_service_pb2 import NodeStatus
+from shards.metrics import NodeMetrics, ShardMetrics
+from shards.projections.rows import Query
+from shards.replica import Replica
+from shards.shard_leader import Surroundings
+
+SHARD_NODE = "shard"
+"""Kind of this process in ``Hello`` and ``NodeRegistered``."""
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedGroup:
+    """One shard's replica as the disk has it."""
+
+    log: ReplicatedLog
+    query: Query
+
+
+class Groups(Protocol):
+    """What the node needs of Raft and the disk; see ``adapters.raft_groups``."""
+
+    async def open(
+        self, shard_id: int, members: Sequence[NodeId], *, is_led_elsewhere: bool
+    ) -> OpenedGroup:
+        """Open this node's replica of a shard, from disk if it has been here before.
+
+        ``is_led_elsewhere``: somebody leads the shard already, so a replica that finds nothing
+        on its disk may have lost it.
+        """
+        ...
+
+    async def set_peer(self, node_id: NodeId, host: str, port: int) -> None: ...
+
+    async def store(self, known: ClusterUpdate) -> None:
+        """Remember what is known of the cluster for the next start, durably."""
+        ...
+
+
+class ShardNode:
+    """Owned by one event loop. ``replicas`` grows as groups are opened."""
+
+    def __init__(
+        self,
+        node_id: str,
+        advertise: str,
+        link: ClusterLink,
+        groups: Groups,
+        around: Surroundings,
+        metrics: NodeMetrics,
+        replicas: dict[int, Replica],
+    ) -> None:
+        self._node_id = NodeId(node_id)
+        self._advertise = advertise
+        self._link = link
+        self._groups = groups
+        self._around = around
+        self._metrics = metrics
+        self._replicas = replicas
+        self._changed = asyncio.Event()
+        self._stored = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        link.on_change(self._on_change)
+        link.on_connected(self._report_leaders)
+        link.on_transfer(self._on_transfer)
+
+    def __repr__(self) -> str:
+        led = sum(replica.leader is not None for replica in self._replicas.values())
+        return f"<ShardNode {self._node_id} replicas={len(self._replicas)} leads={led}>"
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        return self._replicas
+
+    async def open_known(self) -> None:
+        """Open what the link's view knows: at a start that is what the disk remembered.
+
+        Raises:
+            JournalCorrupted: A replica must not run.
+        """
+        await self._reconcile()
+
+    async def run(self) -> None:
+        """Follow the shard map until cancelled.
+
+        Raises:
+            JournalCorrupted: A replica that the map names must not run.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._reconcile()
+
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Return whether every replica here can serve or say who does, and why not."""
+        reasons = []
+        if self._link.view.slot_table is None:
+            reasons.append("no shard map is known yet")
+        for shard_id, placement in self._link.view.placements.items():
+            if self._node_id not in placement.replicas:
+                continue
+            replica = self._replicas.get(shard_id)
+            if replica is None:
+                reasons.append(f"shard {shard_id} is not open yet")
+            elif replica.leader_id is None:
+                reasons.append(f"shard {shard_id} has no known leader")
+        return not reasons, reasons
+
+    def status(self) -> NodeStatus:
+        status = NodeStatus(
+            node_id=self._node_id,
+            replicas=[replica.status() for _, replica in sorted(self._replicas.items())],
+            shard_map_version=self._link.view.shard_map_version,
+            counters=self._metrics.counters(),
+        )
+        for replica in self._replicas.values():
+            if replica.leader is not None:
+                status.sessions.extend(replica.leader.brokers.sessions.statuses())
+        return status
+
+    async def stop(self) -> None:
+        """Hand over what is led here and close every replica."""
+        self._is_stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(replica.stop() for replica in self._replicas.values()))
+
+    # The map ----------------------------------------------------------------------------------
+
+    async def _reconcile(self) -> None:
+        view = self._link.view
+        for node in tuple(view.nodes.values()):
+            if node.kind == SHARD_NODE and node.node_id != self._node_id and node.raft_port:
+                await self._groups.set_peer(NodeId(node.node_id), node.raft_host, node.raft_port)
+        if view.slot_table is None:
+            return
+        # Before a group is opened, so that a restart finds it again.
+        await self._store(view)
+        for shard_id, placement in sorted(view.placements.items()):
+            is_here = self._node_id in placement.replicas
+            if is_here and shard_id not in self._replicas and not self._is_stopping:
+                await self._open(shard_id, [NodeId(each) for each in placement.replicas])
+
+    async def _open(self, shard_id: int, members: Sequence[NodeId]) -> None:
+        view = self._link.view
+        assert view.slot_table is not None, "a placement came without slots"
+        leader = view.leaders.get(shard_id)
+        is_led_elsewhere = leader is not None and leader.node_id != self._node_id
+        opened = await self._groups.open(shard_id, members, is_led_elsewhere=is_led_elsewhere)
+        self._replicas[shard_id] = Replica(
+            shard_id,
+            opened.log,
+            opened.query,
+            view.slot_table,
+            self._around,
+            ShardMetrics(self._metrics, shard_id),
+            hint=self._hint,
+            on_leading=self._on_leading,
+        )
+        _logger.info("replica open", shard=shard_id, members=list(members))
+
+    async def _store(self, view: ClusterView) -> None:
+        """Remember map and addresses; leaders and brokers are true for a moment only."""
+        full = view.to_update()
+        known = ClusterUpdate(full=True, nodes=full.nodes)
+        known.shard_map.CopyFrom(full.shard_map)
+        data = known.SerializeToString(deterministic=True)
+        if data != self._stored:
+            await self._groups.store(known)
+            self._stored = data
+
+    def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
+        if update.full or update.nodes or update.HasField("shard_map"):
+            self._changed.set()
+
+    # Leadership -------------------------------------------------------------------------------
+
+    def _hint(self, shard_id: int, leader_id: NodeId | None) -> str | None:
+        view = self._link.view
+        if leader_id == self._node_id:
+            # Elected, but not yet ready to decide: asking here again at once would not help.
+            return None
+        node = view.nodes.get(leader_id) if leader_id is not None else None
+        return node.grpc if node is not None else view.leader_endpoint(shard_id)
+
+    def _on_leading(self, replica: Replica) -> None:
+        if replica.leader is None:
+            return
+        report = self._report(replica.shard_id, replica.leader.term)
+        # What this node knows best it does not wait to be told.
+        self._link.view.apply(ClusterUpdate(leaders=[report]))
+        self._link.send(NodeMessage(leader=report))
+
+    def _report_leaders(self) -> None:
+        for shard_id, replica in self._replicas.items():
+            if replica.leader is not None:
+                report = self._report(shard_id, replica.leader.term)
+                self._link.send(NodeMessage(leader=report))
+
+    def _report(self, shard_id: int, term: int) -> LeaderReport:
+        return LeaderReport(
+            shard_id=shard_id, term=term, node_id=self._node_id, grpc=self._advertise
+        )
+
+    def _on_transfer(self, transfer: LeadershipTransfer) -> None:
+        replica = self._replicas.get(transfer.shard_id)
+        if replica is not None and replica.leader is not None and not self._is_stopping:
+            self._run(self._transfer(replica, NodeId(transfer.target)))
+
+    async def _transfer(self, replica: Replica, target: NodeId) -> None:
+        try:
+            await replica.log.transfer_leadership(target)
+        except MetadataError as error:
+            _logger.info("leadership stays", shard=replica.shard_id, target=target, why=str(error))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,157 @@
+"""What a shard needs from outside itself, as it is seen from its own side.
+
+The replicated log is a port of its own: ``nextgen.replication.ports``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nextgen.kernel.decider import Rejected
+from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseCapacityResponse
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.inventory_pb2 import Item
+from protos.nextgen.v1.shard_service_pb2 import (
+    AssignRequest,
+    AssignResponse,
+    ObjectName,
+    ReleaseRequest,
+    ReleaseResponse,
+)
+from shards.domain.parent_gate import ParentKind
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time as the shell sees it. ``monotonic`` is in seconds and never goes back."""
+
+    def monotonic(self) -> float: ...
+
+    def wall_ms(self) -> int:
+        """Return Unix milliseconds. For people: nothing is ordered by it."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
+        """Call ``callback`` once, on the loop, when ``monotonic`` has reached ``when``."""
+        ...
+
+
+class BrokerDirectory(Protocol):
+    """Every broker session that the cluster manager has pushed. Soft: as fresh as the push."""
+
+    def live(self) -> Sequence[BrokerRecorded]:
+        """Return the live sessions, one per broker at most."""
+        ...
+
+    def session(self, session_id: str) -> BrokerRecorded | None:
+        """Return the live session with this id."""
+        ...
+
+    def broker(self, broker_id: str) -> BrokerRecorded | None:
+        """Return the live session of this broker."""
+        ...
+
+    def has_ended(self, broker_id: str, session_id: str) -> bool:
+        """Say whether this session is known to be over. One that is not known may be too new."""
+        ...
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener`` after each change; returns a function that unsubscribes."""
+        ...
+
+
+class BrokerManagers(Protocol):
+    """The broker managers of all shards, reached through the leader of each broker's shard.
+
+    Both calls answer when the broker's sync position covers the request.
+
+    Raises:
+        SessionExpired: The session ended; it never returns.
+        MetadataError: Anything else on the way; both calls may be repeated.
+    """
+
+    async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse: ...
+
+    async def release(self, request: ReleaseRequest, *, timeout_ms: int) -> ReleaseResponse: ...
+
+
+class CapacitySource(Protocol):
+    """The cluster manager's capacity ledger."""
+
+    async def lease_capacity(self, request: LeaseCapacityRequest) -> LeaseCapacityResponse:
+        """Ask for, renew or return this shard's leases.
+
+        Raises:
+            MetadataError: No cluster manager leads, or it refused.
+        """
+        ...
+
+
+class MetadataReader(Protocol):
+    """The inventories of all shards, read at the leader of each name's home shard."""
+
+    async def read(self, names: Sequence[ObjectName], *, timeout_ms: int) -> Sequence[Item]:
+        """Return the objects in the order of ``names``; an absent one has no value.
+
+        Raises:
+            MetadataError: A home shard could not be asked.
+        """
+        ...
+
+
+class SessionReports(Protocol):
+    """Where a broker manager tells the cluster manager which sessions live."""
+
+    def report(self, session: BrokerRecorded) -> None:
+        """Send it if there is a connection; the caller repeats all of them after a reconnect."""
+        ...
+
+    def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A tenant or namespace as its home shard has it."""
+
+    parent_id: str
+    is_deleting: bool
+
+
+class ParentDirectory(Protocol):
+    """Parents and their gates in all shards, each reached through the shard's leader.
+
+    ``close_gate`` and ``reopen_gate`` send the command of the same name without a command id;
+    both may be repeated.
+
+    Raises:
+        MetadataError: A shard could not be asked, or its answer did not come.
+    """
+
+    def shard_ids(self) -> Sequence[int]:
+        """Return all shards of the map, this one included.
+
+        Raises:
+            Unavailable: There is no shard map yet.
+        """
+        ...
+
+    async def read_parent(self, kind: ParentKind, name: str) -> Parent | None:
+        """Return the parent, read at its home shard's leader (linearizable); None if absent."""
+        ...
+
+    async def close_gate(
+        self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
+    ) -> Rejected | None:
+        """Close the gate in one shard; NOT_EMPTY if that shard has children of the parent."""
+        ...
+
+    async def reopen_gate(
+        self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
+    ) -> Rejected | None:
+        """Give the attempt up in one shard."""
+        ...

@@ -1,0 +1,1 @@
+"""The view of one shard: tables folded from committed events, and how they are read."""

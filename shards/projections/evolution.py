@@ -1,0 +1,187 @@
+"""Which states an event changes, and how: the one rule that view and leader share.
+
+``evolve_all`` calls the aggregates' ``evolve`` and keeps the sums that go with them. Nothing here
+decides, reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.wire_event import DomainEvent
+
+
+class StateKind(StrEnum):
+    """What kind of state a key belongs to. The key of each kind:"""
+
+    TENANT = "tenant"  # The tenant's name.
+    NAMESPACE = "namespace"  # tenant/namespace
+    TOPIC = "topic"  # Canonical base text.
+    PARENT_GATE = "parent_gate"  # parent_gate.gate_key
+    ASSIGNMENT = "assignment"  # names.assignment_key, assignment.unit_key
+    BROKER_SESSION = "broker_session"  # The broker's id.
+    SHARD = "shard"  # shard.SHARD_KEY
+    USAGE = "usage"  # A session's id. State: units assigned to it by this shard.
+    TOTAL = "total"  # "tenant", "namespace", "topic". State: how many there are.
+
+
+State = (
+    tenant.Tenant
+    | namespace.Namespace
+    | topic.Topic
+    | parent_gate.ParentGate
+    | assignment.Assignment
+    | broker_session.BrokerSession
+    | shard.Shard
+    | int
+)
+States = dict[StateKind, dict[str, State | None]]
+"""States by kind and key; None: there is none (for sums: 0)."""
+
+LoadStates = Callable[[StateKind, Iterable[str]], Mapping[str, State | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an event of one type goes.
+
+    ``starts_over``: the state after it does not depend on the state before it.
+    ``total``: what it adds to the number of objects of its kind.
+    """
+
+    kind: StateKind
+    key: Callable[[Any], str]
+    evolve: Callable[[Any, Any], Any]
+    starts_over: bool = False
+    total: int = 0
+
+
+def _name(event: Any) -> str:
+    return event.name  # type: ignore[no-any-return]
+
+
+def _gate(event: parent_gate.ParentGateEvent) -> str:
+    return parent_gate.gate_key(event.kind, event.name)
+
+
+def _unit(event: assignment.AssignmentEvent) -> str:
+    return f"{event.topic_id}/{event.unit}"
+
+
+def _broker(event: broker_session.BrokerSessionEvent) -> str:
+    return event.broker_id
+
+
+def _shard(_: shard.ShardEvent) -> str:
+    return shard.SHARD_KEY
+
+
+def _tenant_route(*, starts_over: bool = False, total: int = 0) -> Route:
+    return Route(StateKind.TENANT, _name, tenant.evolve, starts_over, total)
+
+
+def _namespace_route(*, starts_over: bool = False, total: int = 0) -> Route:
+    return Route(StateKind.NAMESPACE, _name, namespace.evolve, starts_over, total)
+
+
+def _topic_route(*, starts_over: bool = False, total: int = 0) -> Route:
+    return Route(StateKind.TOPIC, _name, topic.evolve, starts_over, total)
+
+
+_SESSION = Route(StateKind.BROKER_SESSION, _broker, broker_session.evolve)
+_GATE = Route(StateKind.PARENT_GATE, _gate, parent_gate.evolve)
+_ASSIGNMENT = Route(StateKind.ASSIGNMENT, _unit, assignment.evolve)
+
+ROUTES: dict[type, Route] = {
+    tenant.TenantCreated: _tenant_route(starts_over=True, total=1),
+    tenant.TenantPropertiesSet: _tenant_route(),
+    tenant.TenantDeletionStarted: _tenant_route(),
+    tenant.TenantDeletionAborted: _tenant_route(),
+    tenant.TenantDeleted: _tenant_route(starts_over=True, total=-1),
+    namespace.NamespaceCreated: _namespace_route(starts_over=True, total=1),
+    namespace.NamespacePropertiesSet: _namespace_route(),
+    namespace.NamespaceDeletionStarted: _namespace_route(),
+    namespace.NamespaceDeletionAborted: _namespace_route(),
+    namespace.NamespaceDeleted: _namespace_route(starts_over=True, total=-1),
+    topic.TopicCreated: _topic_route(starts_over=True, total=1),
+    topic.TopicPropertiesSet: _topic_route(),
+    topic.TopicDeleted: _topic_route(starts_over=True, total=-1),
+    assignment.TopicAssigned: _ASSIGNMENT,
+    assignment.TopicUnassigned: _ASSIGNMENT,
+    broker_session.BrokerSessionEstablished: Route(
+        StateKind.BROKER_SESSION, _broker, broker_session.evolve, starts_over=True
+    ),
+    broker_session.BrokerSessionEnded: _SESSION,
+    broker_session.CapacityGranted: _SESSION,
+    shard.SlotsAdopted: Route(StateKind.SHARD, _shard, shard.evolve, starts_over=True),
+    parent_gate.ParentGateOpened: _GATE,
+    parent_gate.ParentGateClosed: _GATE,
+}
+
+
+def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
+    """Return every state that ``events`` change, as it is after all of them.
+
+    ``load`` is called at most twice per kind, with all keys at once, for what the events build on.
+    """
+    routed: list[tuple[Route, str, DomainEvent]] = []
+    states: States = defaultdict(dict)
+    wanted: dict[StateKind, set[str]] = defaultdict(set)
+    for event in events:
+        route = ROUTES[event.__class__]
+        key = route.key(event)
+        routed.append((route, key, event))
+        known = states[route.kind]
+        if key not in known:
+            known[key] = None
+            if not (route.starts_over or _is_first_assignment(event)):
+                wanted[route.kind].add(key)
+    for kind, keys in wanted.items():
+        states[kind].update(load(kind, keys))
+
+    sums: Counter[tuple[StateKind, str]] = Counter()
+    for route, key, event in routed:
+        known = states[route.kind]
+        before: Any = known[key]
+        after: Any = route.evolve(before, event)
+        known[key] = after
+        if route.total:
+            sums[StateKind.TOTAL, route.kind.value] += route.total
+        elif route.kind is StateKind.ASSIGNMENT:
+            _count_units(sums, before, after)
+    _add_sums(states, sums, load)
+    return states
+
+
+def _is_first_assignment(event: DomainEvent) -> bool:
+    return isinstance(event, assignment.TopicAssigned) and event.epoch == 1
+
+
+def _count_units(
+    sums: Counter[tuple[StateKind, str]],
+    before: assignment.AssignmentState,
+    after: assignment.AssignmentState,
+) -> None:
+    if before is not None and before.is_assigned:
+        sums[StateKind.USAGE, before.session_id] -= 1
+    if after is not None and after.is_assigned:
+        sums[StateKind.USAGE, after.session_id] += 1
+
+
+def _add_sums(states: States, sums: Counter[tuple[StateKind, str]], load: LoadStates) -> None:
+    for kind in (StateKind.USAGE, StateKind.TOTAL):
+        changes = {key: change for (of_kind, key), change in sums.items() if of_kind is kind}
+        if not changes:
+            continue
+        present = load(kind, changes)
+        for key, change in changes.items():
+            present_sum = present.get(key) or 0
+            assert isinstance(present_sum, int)
+            total = present_sum + change
+            assert total >= 0, f"{kind.value} of {key} fell to {total}"
+            states[kind][key] = total or None

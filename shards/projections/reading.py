@@ -1,0 +1,120 @@
+"""What is read from a view besides single states: pages, prefixes, outcomes.
+
+Ranges rest on SQLite comparing text by its UTF-8 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from nextgen.kernel.names import Domain
+from shards.domain.assignment import Assignment
+from shards.domain.broker_session import BrokerSession
+from shards.domain.parent_gate import ParentKind
+from shards.projections.evolution import State, StateKind
+from shards.projections.rows import MAPPINGS, Query, query_many
+from shards.projections.tables import OUTCOMES, SHARD_META
+
+TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
+"""Ascending, so that the ranges of one namespace in all domains come in the order of names."""
+
+Range = tuple[str, str]
+"""Behind the first text and before the second, both exclusive."""
+
+ALL_KEYS: Range = ("", "\U0010ffff")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOutcome:
+    """What a command id was told, and the shard's last event position after the command."""
+
+    outcome: bytes
+    position: int
+
+
+def prefix_range(prefix: str) -> Range:
+    """Return the range of the texts that begin with ``prefix``, which ends in a slash."""
+    assert prefix.endswith("/"), f"{prefix!r} does not end in a slash"
+    return prefix, prefix[:-1] + chr(ord("/") + 1)
+
+
+def topic_ranges(namespace: str, domain: str = "") -> tuple[Range, ...]:
+    """Return where the topics of ``tenant/namespace`` are, in all domains or in one."""
+    domains = (domain,) if domain else TOPIC_DOMAINS
+    return tuple([prefix_range(f"{each}://{namespace}/") for each in domains])
+
+
+def child_ranges(kind: ParentKind, name: str) -> tuple[StateKind, tuple[Range, ...]]:
+    """Return what the children of a parent are, and where."""
+    if kind is ParentKind.TENANT:
+        return StateKind.NAMESPACE, (prefix_range(f"{name}/"),)
+    return StateKind.TOPIC, topic_ranges(name)
+
+
+def has_key_within(query: Query, kind: StateKind, within: Range, without: Collection[str]) -> bool:
+    """Return whether a state of ``kind`` is in the range, not counting the keys ``without``."""
+    mapping = MAPPINGS[kind]
+    start, end = within
+    rows = query(
+        f"{mapping.select_keys} WHERE {mapping.key} > ? AND {mapping.key} < ? LIMIT ?",
+        (start, end, len(without) + 1),
+    )
+    return any(row[0] not in without for row in rows)
+
+
+def read_range(
+    query: Query, kind: StateKind, within: Range, *, after: str = "", limit: int = -1
+) -> list[State]:
+    """Return the states in the range whose key is behind ``after``, ascending.
+
+    ``limit`` -1 means all.
+    """
+    mapping = MAPPINGS[kind]
+    start, end = within
+    rows = query(
+        f"{mapping.select} WHERE {mapping.key} > ? AND {mapping.key} < ? "
+        f"ORDER BY {mapping.key} LIMIT ?",
+        (max(start, after), end, limit),
+    )
+    return [mapping.from_row(row) for row in rows]
+
+
+def read_page(
+    query: Query, kind: StateKind, ranges: Sequence[Range], *, after: str, limit: int
+) -> list[State]:
+    """Return the first ``limit`` states behind ``after`` in ``ranges``, which are ascending."""
+    page: list[State] = []
+    for within in ranges:
+        if len(page) < limit and after < within[1]:
+            page += read_range(query, kind, within, after=after, limit=limit - len(page))
+    return page
+
+
+def read_assignments_of(query: Query, topic_id: str) -> dict[str, Assignment]:
+    """Return all assignments of a topic's units by key."""
+    found = read_range(query, StateKind.ASSIGNMENT, prefix_range(f"{topic_id}/"))
+    # The unit of a whole topic is "", so its key is the prefix itself and not behind it.
+    mapping = MAPPINGS[StateKind.ASSIGNMENT]
+    whole = [mapping.from_row(row) for row in query(mapping.select_one, (f"{topic_id}/",))]
+    return {each.key: each for each in (*whole, *found) if isinstance(each, Assignment)}
+
+
+def read_sessions(query: Query) -> dict[str, BrokerSession]:
+    """Return every broker session of the shard by broker id, ended ones included."""
+    mapping = MAPPINGS[StateKind.BROKER_SESSION]
+    sessions = [mapping.from_row(row) for row in query(mapping.select)]
+    return {each.broker_id: each for each in sessions if isinstance(each, BrokerSession)}
+
+
+def read_shard_map_version(query: Query) -> int:
+    """Return the version of the map that gave the shard its slots; 0 if it has none."""
+    rows = query(f"SELECT shard_map_version FROM {SHARD_META.name}")
+    return int(rows[0][0]) if rows else 0
+
+
+def read_outcomes(query: Query, command_ids: Iterable[bytes]) -> dict[bytes, RecordedOutcome]:
+    """Return the recorded outcomes among ``command_ids``."""
+    select = f"SELECT command_id, position, outcome FROM {OUTCOMES.name}"
+    rows = query_many(query, select, "command_id", list(command_ids))
+    return {row[0]: RecordedOutcome(row[2], row[1]) for row in rows}

@@ -1,0 +1,140 @@
+"""The tables of a shard's view. WITHOUT ROWID: every read is by key or by a range of keys."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+
+METADATA = MetaData()
+
+
+def _key(name: str) -> Column[str]:
+    return Column(name, Text, primary_key=True)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False)
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+TENANTS = Table(
+    "tenants",
+    METADATA,
+    _key("name"),
+    _text("tenant_id"),
+    Column("properties", Text),  # JSON object; NULL when empty, as it nearly always is.
+    _number("version"),
+    _number("life"),
+    sqlite_with_rowid=False,
+)
+
+NAMESPACES = Table(
+    "namespaces",
+    METADATA,
+    _key("name"),
+    _text("namespace_id"),
+    _text("tenant_id"),
+    Column("properties", Text),
+    _number("version"),
+    _number("life"),
+    sqlite_with_rowid=False,
+)
+
+TOPICS = Table(
+    "topics",
+    METADATA,
+    _key("name"),
+    _text("topic_id"),
+    _number("partitions"),
+    _number("version"),
+    _text("namespace_id"),
+    _number("created_time_ms"),
+    Column("properties", Text),
+    sqlite_with_rowid=False,
+)
+
+PARENT_GATES = Table(
+    "parent_gates",
+    METADATA,
+    _key("key"),  # parent_gate.gate_key: kind/name.
+    _text("parent_id"),
+    _number("is_open"),
+    _number("attempt"),
+    _number("version"),
+    sqlite_with_rowid=False,
+)
+
+ASSIGNMENTS = Table(
+    "assignments",
+    METADATA,
+    _key("key"),  # names.assignment_key: topic id/unit.
+    _text("name"),
+    _number("epoch"),
+    _text("broker_id"),  # "" while nobody has the unit.
+    _text("session_id"),
+    sqlite_with_rowid=False,
+)
+
+BROKER_SESSIONS = Table(
+    "broker_sessions",
+    METADATA,
+    _key("broker_id"),
+    _text("session_id"),
+    _number("epoch"),
+    _number("is_live"),
+    _text("pulsar_url"),
+    _text("grpc"),
+    _text("http"),
+    _number("capacity_units"),
+    _text("zone"),
+    _number("granted_units"),
+    sqlite_with_rowid=False,
+)
+
+BROKER_USAGE = Table(
+    "broker_usage",
+    METADATA,
+    _key("session_id"),
+    _number("units"),  # Assigned to the session by this shard; no row for none.
+    sqlite_with_rowid=False,
+)
+
+TOTALS = Table(
+    "totals",
+    METADATA,
+    _key("kind"),
+    _number("total"),
+    sqlite_with_rowid=False,
+)
+
+SHARD_META = Table(
+    "shard_meta",
+    METADATA,
+    _key("key"),
+    _text("slot_ranges"),  # JSON list of [first, last].
+    _number("shard_map_version"),
+    sqlite_with_rowid=False,
+)
+
+OUTCOMES = Table(
+    "outcomes",
+    METADATA,
+    Column("command_id", LargeBinary, primary_key=True),
+    _number("position"),  # The shard's last event position after the command.
+    _number("sequence"),  # Counts recorded outcomes from 1.
+    Column("outcome", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+OUTCOME_ORDER = Index("outcome_order", OUTCOMES.c.sequence, OUTCOMES.c.position)
+"""Oldest first, with the position beside it: forgetting reads no outcome that stays."""
+
+OUTCOME_COUNT = Table(
+    "outcome_count",
+    METADATA,
+    Column("id", Integer, primary_key=True),  # One row, 1.
+    _number("recorded"),  # Outcomes ever recorded.
+    sqlite_with_rowid=False,
+)

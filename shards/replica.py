@@ -1,0 +1,145 @@
+"""One shard on this node: its log, its view and, while this replica leads, its leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError, NotLeader
+from nextgen.kernel.slots import SlotTable
+from nextgen.replication.ports import Entry, NodeId, ReplicatedLog, Role, RoleChange
+from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
+from shards.inventory_reader import InventoryReader
+from shards.metrics import ShardMetrics
+from shards.projections.rows import Query
+from shards.shard_leader import ShardLeader, Surroundings
+
+_logger = structlog.get_logger(__name__)
+
+
+class Replica:
+    """Owned by the node. ``leader`` is set exactly while this replica may decide.
+
+    ``hint`` gives the endpoint of the shard's leader if it is known; ``on_leading`` is called
+    after each change of ``leader``.
+    """
+
+    def __init__(
+        self,
+        shard_id: int,
+        log: ReplicatedLog,
+        query: Query,
+        table: SlotTable,
+        around: Surroundings,
+        metrics: ShardMetrics,
+        *,
+        hint: Callable[[int, NodeId | None], str | None],
+        on_leading: Callable[[Replica], None],
+    ) -> None:
+        self.shard_id = shard_id
+        self.log = log
+        self.reader = InventoryReader(shard_id, log, query)
+        self.leader: ShardLeader | None = None
+        self._query = query
+        self._table = table
+        self._around = around
+        self._metrics = metrics
+        self._hint = hint
+        self._on_leading = on_leading
+        self._committed = asyncio.Event()
+        self._unsubscribes = [
+            log.on_commit(self._on_commit),
+            log.on_role_change(self._on_role_change),
+        ]
+
+    def __repr__(self) -> str:
+        status = self.log.status
+        return f"<Replica shard={self.shard_id} role={status.role} term={status.term}>"
+
+    @property
+    def leader_id(self) -> NodeId | None:
+        return self.log.status.leader_id
+
+    def leading(self) -> ShardLeader:
+        """Return this shard's leader.
+
+        Raises:
+            NotLeader: It is elsewhere; with a hint if it is known where.
+        """
+        if self.leader is None or self.leader.state.is_lost:
+            raise self.not_leader()
+        return self.leader
+
+    def not_leader(self) -> NotLeader:
+        return NotLeader(self.shard_id, self._hint(self.shard_id, self.leader_id))
+
+    async def wait_commit(self) -> None:
+        """Return after the next commit that this replica learns of."""
+        await self._committed.wait()
+
+    def status(self) -> ReplicaStatus:
+        status = self.log.status
+        return ReplicaStatus(
+            group_id=status.group_id,
+            node_id=self._around.node_id,
+            role=status.role.value,
+            term=status.term,
+            leader_id=status.leader_id or "",
+            last_index=status.last_index,
+            commit_index=status.commit_index,
+            commit_position=status.commit_position,
+            applied_index=status.applied.index,
+            applied_position=status.applied.position,
+            first_position=status.first_position,
+            view_lag_ms=status.view_lag_ms,
+            journal_bytes=status.journal_bytes,
+            elections=status.elections,
+        )
+
+    async def stop(self) -> None:
+        """Hand leadership over if it is here, then close log and view."""
+        # The leader is closed by the change of role, when it is known who comes next.
+        await self.log.stop()
+        self.close_leader()
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+
+    def _on_commit(self, entries: Sequence[Entry]) -> None:
+        self._metrics.commits.inc(entries[-1].next_position - entries[0].first_position)
+        # A fresh event, so that each waiter wakes exactly once for what it has not seen.
+        committed, self._committed = self._committed, asyncio.Event()
+        committed.set()
+
+    def _on_role_change(self, change: RoleChange) -> None:
+        if self.leader is not None and (
+            change.role is not Role.LEADER or change.term != self.leader.term
+        ):
+            self.close_leader()
+        if change.role is Role.LEADER and self.leader is None:
+            self._lead(change.term)
+
+    def _lead(self, term: int) -> None:
+        leader = ShardLeader(
+            self.shard_id, term, self.log, self._query, self._around, self._metrics
+        )
+        try:
+            leader.start(self._table)
+        except MetadataError as error:
+            # Lost again before it began, or the log says that the map is wrong.
+            _logger.error("cannot lead", shard=self.shard_id, term=term, why=str(error))
+            leader.close(None)
+            return
+        self.leader = leader
+        _logger.info("leading", shard=self.shard_id, term=term)
+        self._on_leading(self)
+
+    def close_leader(self) -> None:
+        """Stop deciding: whoever waits is sent to the next leader."""
+        leader, self.leader = self.leader, None
+        if leader is None:
+            return
+        _logger.info("not leading any more", shard=self.shard_id, term=leader.term)
+        leader.close(self._hint(self.shard_id, self.leader_id))
+        self._on_leading(self)

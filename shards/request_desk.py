@@ -1,0 +1,211 @@
+"""Takes the requests of ``Exchange`` to the shard they are for, and errors back.
+
+Knows no rules: it finds the replica, keeps the deadline and names what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from nextgen.client.cluster_view import ClusterView
+from nextgen.client.errors_wire import to_detail
+from nextgen.kernel.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    MetadataError,
+    NotLeader,
+    StaleShardMap,
+)
+from nextgen.kernel.limits import REQUEST_TIMEOUT_MS_DEFAULT, REQUEST_TIMEOUT_MS_MAX
+from protos.nextgen.v1.shard_service_pb2 import (
+    AssignResponse,
+    MoveResponse,
+    ReleaseResponse,
+    ShardLookupResponse,
+    ShardRequest,
+    ShardResponse,
+)
+from shards.replica import Replica
+
+Progress = Callable[[ShardResponse], None]
+"""Is given the answers that have ``more`` set."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class RequestDesk:
+    """Answers requests to the shards of this node. ``replicas`` is the node's own, by shard id."""
+
+    def __init__(self, replicas: Mapping[int, Replica], view: ClusterView) -> None:
+        self._replicas = replicas
+        self._view = view
+
+    async def answer(
+        self, request: ShardRequest, on_progress: Progress | None = None
+    ) -> ShardResponse:
+        """Return the final answer to ``request``; an error is in it, never raised."""
+        timeout_ms = request.timeout_ms or REQUEST_TIMEOUT_MS_DEFAULT
+        timeout_ms = min(timeout_ms, REQUEST_TIMEOUT_MS_MAX)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                response = await self.carry_out(request, timeout_ms, on_progress)
+        except TimeoutError:
+            late = DeadlineExceeded(f"shard {request.shard_id} had {timeout_ms} ms to answer")
+            response = self._failed(late)
+        except MetadataError as error:
+            response = self._failed(error)
+        except Exception as error:
+            # A mistake of ours in one request must not end the stream that others share.
+            _logger.exception("request failed", shard=request.shard_id, trace=request.trace_id)
+            response = self._failed(DeadlineExceeded(f"shard {request.shard_id} broke: {error!r}"))
+        response.request_id = request.request_id
+        response.shard_map_version = self._view.shard_map_version
+        return response
+
+    def local(
+        self, shard_id: int
+    ) -> Callable[[ShardRequest, Progress | None], Awaitable[ShardResponse]] | None:
+        """Return the short cut to a shard that this node leads: see ``ShardRouter``."""
+        replica = self._replicas.get(shard_id)
+        if replica is None or replica.leader is None:
+            return None
+        return self._answer_locally
+
+    def replica(self, shard_id: int) -> Replica:
+        """Return this node's replica of a shard.
+
+        Raises:
+            StaleShardMap: The map has no such shard.
+            NotLeader: It has, elsewhere.
+        """
+        replica = self._replicas.get(shard_id)
+        if replica is not None:
+            return replica
+        if shard_id in self._view.placements:
+            raise NotLeader(shard_id, self._view.leader_endpoint(shard_id))
+        raise StaleShardMap(
+            f"there is no shard {shard_id} in map {self._view.shard_map_version}",
+            self._view.shard_map_version,
+        )
+
+    async def carry_out(
+        self, request: ShardRequest, timeout_ms: int, on_progress: Progress | None
+    ) -> ShardResponse:
+        """Return the answer to ``request``.
+
+        Raises:
+            MetadataError: Why there is none.
+        """
+        replica = self.replica(request.shard_id)
+        body = request.WhichOneof("body")
+        carry_out = _BODIES.get(body)
+        if carry_out is None:
+            raise InvalidRequest(f"a shard does not know requests of this kind ({body})")
+        return await carry_out(replica, request, timeout_ms, on_progress)
+
+    async def _answer_locally(
+        self, request: ShardRequest, on_progress: Progress | None
+    ) -> ShardResponse:
+        return await self.carry_out(request, request.timeout_ms, on_progress)
+
+    def _failed(self, error: MetadataError) -> ShardResponse:
+        version = self._view.shard_map_version
+        return ShardResponse(error=to_detail(error, shard_map_version=version))
+
+
+async def _execute(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.inventory.execute(request.execute, trace_id=request.trace_id)
+    return ShardResponse(execute=response, position=leader.state.position)
+
+
+async def _get(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    if not request.get.min_position:
+        replica.leading()
+    response = await replica.reader.get(request.get)
+    return ShardResponse(get=response, position=replica.reader.position)
+
+
+async def _list(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    if not request.list.min_position:
+        replica.leading()
+    response = await replica.reader.list(request.list)
+    return ShardResponse(list=response, position=replica.reader.position)
+
+
+async def _lookup(
+    replica: Replica, request: ShardRequest, timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    answers = await leader.topics.lookup(request.lookup.topics, timeout_ms=timeout_ms)
+    return ShardResponse(
+        lookup=ShardLookupResponse(answers=answers), position=leader.state.position
+    )
+
+
+async def _assign(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, on_progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+
+    def sequenced(sequence: int) -> None:
+        if on_progress is not None:
+            first = AssignResponse(sequence=sequence)
+            on_progress(ShardResponse(request_id=request.request_id, more=True, assign=first))
+
+    response = await leader.brokers.assign(request.assign, sequenced)
+    return ShardResponse(assign=response)
+
+
+async def _release(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, on_progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+
+    def sequenced(sequence: int) -> None:
+        if on_progress is not None:
+            first = ReleaseResponse(sequence=sequence)
+            on_progress(ShardResponse(request_id=request.request_id, more=True, release=first))
+
+    response = await leader.brokers.release(request.release, sequenced)
+    return ShardResponse(release=response)
+
+
+async def _grant(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.brokers.grant(request.grant)
+    return ShardResponse(grant=response, position=leader.state.position)
+
+
+async def _move(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    answers = await leader.mover.move(request.move.moves)
+    return ShardResponse(move=MoveResponse(answers=answers), position=leader.state.position)
+
+
+_BODIES: dict[
+    str | None,
+    Callable[[Replica, ShardRequest, int, Progress | None], Awaitable[ShardResponse]],
+] = {
+    "execute": _execute,
+    "get": _get,
+    "list": _list,
+    "lookup": _lookup,
+    "assign": _assign,
+    "release": _release,
+    "grant": _grant,
+    "move": _move,
+}

@@ -1,0 +1,191 @@
+"""What a broker manager knows of one broker session beside the log.
+
+Soft state of one leader: when the broker was last heard from, the dense sequence of deliveries,
+what of it is not synced, and who waits for a sync. A new leader starts with every session as
+heard from at the moment it took over, so after a failover a dead broker's session ends up to one
+time-to-live late; the sequence goes on where the broker says it stopped, metadata is sent again,
+and controllers repeat the requests whose answer they missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired
+from nextgen.kernel.limits import (
+    DELIVERIES_BYTES_MAX,
+    DELIVERIES_PER_MESSAGE_MAX,
+    DELIVERIES_UNACKED_MAX,
+    SESSION_METADATA_MAX,
+)
+from protos.nextgen.v1.broker_service_pb2 import Deliveries, Delivery, LoadReport, ManagerMessage
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+
+
+class SessionSoftState:
+    """One live session, as its present leader sees it."""
+
+    def __init__(self, record: BrokerRecorded, heard_at: float) -> None:
+        self.record = record
+        """Identity, endpoints and capacity, as they are in the log."""
+        self.heard_at = heard_at
+        self.load = LoadReport()
+        self.sequence = 0
+        """Of the last delivery."""
+        self.acked = 0
+        """Everything up to it was applied by the broker."""
+        self.connection: BrokerConnection | None = None
+        self.attached = asyncio.Event()
+        """Set once the broker connected here: only then is its sequence known."""
+        self.ended: MetadataError | None = None
+        self._unacked: dict[int, Delivery] = {}
+        self._metadata_sent: dict[str, None] = {}
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def __repr__(self) -> str:
+        return (
+            f"<SessionSoftState {self.record.broker_id} epoch={self.record.epoch} "
+            f"sent={self.sequence} acked={self.acked} connected={self.connection is not None}>"
+        )
+
+    def can_resume(self, last_sequence: int) -> bool:
+        """Say whether a broker that applied everything up to ``last_sequence`` may go on."""
+        return not self.attached.is_set() or self.acked <= last_sequence <= self.sequence
+
+    def attach(self, connection: BrokerConnection, last_sequence: int) -> None:
+        """Make ``connection`` the session's only one; it is sent what is not yet applied."""
+        assert self.can_resume(last_sequence), "the broker skipped or forgot deliveries"
+        if self.connection is not None:
+            self.connection.fail(SessionExpired("the session was resumed on another connection"))
+        if not self.attached.is_set():
+            self.sequence = self.acked = last_sequence
+        self.connection = connection
+        connection.cursor = last_sequence
+        self.acknowledge(last_sequence)
+        self.attached.set()
+        connection.changed.set()
+
+    def detach(self, connection: BrokerConnection) -> None:
+        """Note that a connection is gone. The session lives on until its time is up."""
+        if self.connection is connection:
+            self.connection = None
+
+    def check_room(self, count: int) -> None:
+        """Return if so many more deliveries fit.
+
+        Raises:
+            Overloaded: The broker has not synced ``DELIVERIES_UNACKED_MAX`` of them.
+        """
+        if len(self._unacked) + count > DELIVERIES_UNACKED_MAX:
+            raise Overloaded(
+                f"{self.record.broker_id} has not synced {len(self._unacked)} deliveries"
+            )
+
+    def append(self, delivery: Delivery) -> int:
+        """Give ``delivery`` the next sequence, queue it, and return that sequence."""
+        assert self.attached.is_set(), "the sequence of this session is not known yet"
+        self.sequence += 1
+        delivery.sequence = self.sequence
+        self._unacked[self.sequence] = delivery
+        if self.connection is not None:
+            self.connection.changed.set()
+        return self.sequence
+
+    def was_sent(self, name: str) -> bool:
+        """Say whether the session has the metadata called ``name`` in its sequence."""
+        return name in self._metadata_sent
+
+    def note_sent(self, name: str) -> None:
+        if len(self._metadata_sent) >= SESSION_METADATA_MAX:
+            del self._metadata_sent[next(iter(self._metadata_sent))]
+        self._metadata_sent[name] = None
+
+    def acknowledge(self, sequence: int) -> None:
+        """Let go of what the broker applied and of those who waited for it."""
+        sequence = min(sequence, self.sequence)
+        for applied in range(self.acked + 1, sequence + 1):
+            self._unacked.pop(applied, None)
+        self.acked = max(self.acked, sequence)
+        while self._waiting and self._waiting[0][0] <= self.acked:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    async def wait_synced(self, sequence: int) -> None:
+        """Return once the broker's sync position covers ``sequence``.
+
+        Raises:
+            SessionExpired: The session ended first.
+            MetadataError: This replica stopped leading first.
+        """
+        if self.ended is not None:
+            raise self.ended
+        if sequence <= self.acked:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((sequence, future))
+        await future
+
+    def end(self, error: MetadataError) -> None:
+        """Fail everybody who waits, and the connection, with ``error``."""
+        self.ended = error
+        self.attached.set()
+        if self.connection is not None:
+            self.connection.fail(error)
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+
+    def deliveries_after(self, cursor: int) -> list[Delivery]:
+        """Return what follows ``cursor``, in order, as much as one message may carry."""
+        taken: list[Delivery] = []
+        size = 0
+        last = min(self.sequence, cursor + DELIVERIES_PER_MESSAGE_MAX)
+        for sequence in range(max(cursor, self.acked) + 1, last + 1):
+            delivery = self._unacked[sequence]
+            size += delivery.ByteSize()
+            if taken and size > DELIVERIES_BYTES_MAX:
+                break
+            taken.append(delivery)
+        return taken
+
+
+class BrokerConnection:
+    """One stream of one broker. The adapter sends what ``take_messages`` returns, in order."""
+
+    def __init__(self, session: SessionSoftState) -> None:
+        self.session = session
+        self.cursor = 0
+        """Sequence of the last delivery that was handed to this connection."""
+        self.changed = asyncio.Event()
+        """Set when ``take_messages`` has something."""
+        self.error: MetadataError | None = None
+        self._answers: list[ManagerMessage] = []
+
+    def __repr__(self) -> str:
+        return f"<BrokerConnection {self.session.record.broker_id} sent={self.cursor}>"
+
+    def answer(self, message: ManagerMessage) -> None:
+        """Queue a message that is no delivery. At most one is made per message received."""
+        self._answers.append(message)
+        self.changed.set()
+
+    def fail(self, error: MetadataError) -> None:
+        """End the stream with ``error`` after what is queued."""
+        if self.error is None:
+            self.error = error
+            self.changed.set()
+
+    def take_messages(self) -> list[ManagerMessage]:
+        """Return what is to be sent at this moment, in order."""
+        self.changed.clear()
+        messages, self._answers = self._answers, []
+        deliveries = self.session.deliveries_after(self.cursor)
+        if deliveries:
+            self.cursor = deliveries[-1].sequence
+            messages.append(ManagerMessage(deliveries=Deliveries(deliveries=deliveries)))
+        if self.cursor < self.session.sequence:
+            self.changed.set()
+        return messages

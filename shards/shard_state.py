@@ -1,0 +1,395 @@
+"""The state of one shard as its leader decides on it: the view, and what is pending on top.
+
+    load ──▶ decide (pure) ──▶ propose        no await in between: that is the lock
+
+A ``ShardState`` lives for one term. When leadership moves it is thrown away together with
+everything it proposed but did not commit, so nothing ever has to be undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from nextgen.kernel.decider import Accepted
+from nextgen.kernel.errors import NotLeader, Overloaded, StaleShardMap
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.ids import ID_ENTROPY_BYTES, mint_id
+from nextgen.kernel.limits import SHARD_PENDING_RECORDS_MAX
+from nextgen.replication.ports import Commit, Record, ReplicatedLog
+from shards.domain import shard
+from shards.domain.assignment import Assignment
+from shards.domain.broker_session import BrokerSession
+from shards.domain.namespace import Namespace
+from shards.domain.parent_gate import ParentGate, ParentKind, gate_key
+from shards.domain.shard import NO_SLOTS, SHARD_KEY, AdoptSlots, Shard, SlotRanges
+from shards.domain.tenant import Tenant
+from shards.domain.topic import Topic
+from shards.projections.evolution import State, StateKind, States, evolve_all
+from shards.projections.reading import (
+    RecordedOutcome,
+    child_ranges,
+    has_key_within,
+    read_assignments_of,
+    read_outcomes,
+    read_sessions,
+)
+from shards.projections.rows import Query, read_states
+from shards.state_cache import StateCache, TouchedKeys
+from shards.wire_event import DomainEvent, encode_decided
+
+S = TypeVar("S")
+
+SETTLE_EVERY_RECORDS = 16
+"""Proposals between two looks at how far the view is: looking costs more than remembering."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOutcome:
+    """The outcome of a command whose record is in flight, or not yet in the view."""
+
+    outcome: bytes
+    events: int
+    commit: asyncio.Future[Commit]
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    sequence: int
+    commit: asyncio.Future[Commit]
+    touched: TouchedKeys
+    command_id: bytes
+
+
+class ShardState:
+    """What a shard's leader knows, for one term. Every method runs on the event loop.
+
+    ``query`` reads the view; ``clock_ms`` and ``entropy`` are what the leader stamps commands
+    with. After leadership was seen to be lost every method raises ``NotLeader``.
+    """
+
+    def __init__(
+        self,
+        shard_id: int,
+        term: int,
+        log: ReplicatedLog,
+        query: Query,
+        clock_ms: Callable[[], int],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self.shard_id = shard_id
+        self.term = term
+        self.log = log
+        self.now_ms = clock_ms
+        self._query = query
+        self._entropy = entropy
+        self._cache = StateCache()
+        self._proposals: deque[_Proposal] = deque()
+        self._outcomes: dict[bytes, PendingOutcome] = {}
+        self._last_commit: asyncio.Future[Commit] | None = None
+        self._position = log.status.commit_position
+        self._sequence = 0
+        self._is_lost = False
+        self._slots_of: Shard | None = None
+        self._slots = NO_SLOTS
+
+    def __repr__(self) -> str:
+        return (
+            f"<ShardState shard={self.shard_id} term={self.term} "
+            f"in_flight={len(self._proposals)} lost={self._is_lost}>"
+        )
+
+    @property
+    def is_lost(self) -> bool:
+        """True once a proposal of this term was lost: the object is of no more use."""
+        return self._is_lost
+
+    @property
+    def position(self) -> int:
+        """The last event position that is known to be committed."""
+        return self._position
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def load(self, kind: StateKind, keys: Iterable[str]) -> dict[str, State | None]:
+        """Return the states under ``keys``, pending ones included; at most one view read."""
+        self._check_leads()
+        found, missing = self._cache.find(kind, keys)
+        if missing:
+            read = read_states(self._query, kind, missing)
+            self._cache.remember(kind, read)
+            found.update(read)
+        return found
+
+    def load_tenant(self, name: str) -> Tenant | None:
+        return self._one(StateKind.TENANT, name, Tenant)
+
+    def load_namespace(self, name: str) -> Namespace | None:
+        """Return the namespace ``tenant/namespace``."""
+        return self._one(StateKind.NAMESPACE, name, Namespace)
+
+    def load_topic(self, base_text: str) -> Topic | None:
+        return self._one(StateKind.TOPIC, base_text, Topic)
+
+    def load_topics(self, base_texts: Sequence[str]) -> list[Topic | None]:
+        """Return topics by ``TopicName.base_text``, in the same order."""
+        return self._many(StateKind.TOPIC, base_texts, Topic)
+
+    def load_gate(self, kind: ParentKind, name: str) -> ParentGate | None:
+        return self._one(StateKind.PARENT_GATE, gate_key(kind, name), ParentGate)
+
+    def load_assignment(self, key: str) -> Assignment | None:
+        """Return the assignment under an ``assignment_key``."""
+        return self._one(StateKind.ASSIGNMENT, key, Assignment)
+
+    def load_assignments(self, keys: Sequence[str]) -> list[Assignment | None]:
+        """Return assignments by ``assignment_key``, in the same order."""
+        return self._many(StateKind.ASSIGNMENT, keys, Assignment)
+
+    def load_session(self, broker_id: str) -> BrokerSession | None:
+        """Return the latest session of a broker whose manager is in this shard."""
+        return self._one(StateKind.BROKER_SESSION, broker_id, BrokerSession)
+
+    def sessions(self) -> tuple[BrokerSession, ...]:
+        """Return the latest session of each broker of this shard's, ended ones too."""
+        self._check_leads()
+        sessions = read_sessions(self._query)
+        for broker_id, state in self._cache.pending(StateKind.BROKER_SESSION):
+            assert isinstance(state, BrokerSession), f"session of {broker_id} went away"
+            sessions[broker_id] = state
+        return tuple(sessions.values())
+
+    def used_units(self, session_id: str) -> int:
+        """Return how many units this shard has assigned to a broker session."""
+        return self._one(StateKind.USAGE, session_id, int) or 0
+
+    def total(self, kind: StateKind) -> int:
+        """Return how many tenants, namespaces or topics the shard has."""
+        return self._one(StateKind.TOTAL, kind.value, int) or 0
+
+    def assignments_of_topic(self, topic_id: str) -> dict[str, Assignment]:
+        """Return the assignments of all units of a topic by key."""
+        self._check_leads()
+        assignments = read_assignments_of(self._query, topic_id)
+        prefix = f"{topic_id}/"
+        for key, state in self._cache.pending(StateKind.ASSIGNMENT):
+            if not key.startswith(prefix):
+                continue
+            assignments.pop(key, None)
+            if isinstance(state, Assignment):
+                assignments[key] = state
+        return assignments
+
+    def has_children(self, kind: ParentKind, name: str) -> bool:
+        """Return whether this shard has a namespace of the tenant, or a topic of the namespace."""
+        self._check_leads()
+        child_kind, ranges = child_ranges(kind, name)
+        for start, end in ranges:
+            gone: set[str] = set()
+            for key, state in self._cache.pending(child_kind):
+                if start < key < end:
+                    if state is not None:
+                        return True
+                    gone.add(key)
+            if has_key_within(self._query, child_kind, (start, end), gone):
+                return True
+        return False
+
+    def pending_outcome(self, command_id: bytes) -> PendingOutcome | None:
+        """Return the outcome of a command whose record the view may not have yet."""
+        return self._outcomes.get(command_id)
+
+    def outcomes_of(
+        self, command_ids: Iterable[bytes]
+    ) -> dict[bytes, PendingOutcome | RecordedOutcome]:
+        """Return the first outcomes of those ``command_ids`` that are known; at most one read."""
+        self._check_leads()
+        known: dict[bytes, PendingOutcome | RecordedOutcome] = {}
+        unknown: list[bytes] = []
+        for command_id in command_ids:
+            pending = self._outcomes.get(command_id)
+            if pending is None:
+                unknown.append(command_id)
+            else:
+                known[command_id] = pending
+        known.update(read_outcomes(self._query, unknown))
+        return known
+
+    # Slots ------------------------------------------------------------------------------------
+
+    def owned_slots(self) -> bytes:
+        """Return one byte per slot, 1 for the slots that this shard has."""
+        own = self._one(StateKind.SHARD, SHARD_KEY, Shard)
+        if own is not self._slots_of:
+            self._slots = NO_SLOTS if own is None else own.slot_map()
+            self._slots_of = own
+        return self._slots
+
+    @property
+    def shard_map_version(self) -> int:
+        """The version of the shard map that gave this shard its slots, 0 for none."""
+        own = self._one(StateKind.SHARD, SHARD_KEY, Shard)
+        return 0 if own is None else own.shard_map_version
+
+    def has_slot(self, slot: int) -> bool:
+        return self.owned_slots()[slot] == 1
+
+    def check_key(self, routing_key: str) -> None:
+        """Check that the slot of ``routing_key`` belongs to this shard.
+
+        Raises:
+            StaleShardMap: It does not; the caller routed by another map.
+        """
+        slot = slot_of(routing_key)
+        if not self.has_slot(slot):
+            raise StaleShardMap(
+                f"shard {self.shard_id} does not have slot {slot}", self.shard_map_version
+            )
+
+    def adopt_slots(self, ranges: SlotRanges, version: int) -> asyncio.Future[Commit] | None:
+        """Take the slots the shard map gives this shard; None if it has them already.
+
+        To be called at first leadership, before anything else is decided.
+
+        Raises:
+            StaleShardMap: The log says that the shard has other slots.
+        """
+        own = self._one(StateKind.SHARD, SHARD_KEY, Shard)
+        decision = shard.decide(own, AdoptSlots(ranges, version))
+        if not isinstance(decision, Accepted):
+            raise StaleShardMap(f"shard {self.shard_id}: {decision.message}", version)
+        return self.propose(decision.events) if decision.events else None
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def mint(self, routing_key: str) -> str:
+        """Return a fresh id that carries the slot of ``routing_key``."""
+        return mint_id(slot_of(routing_key), self._entropy(ID_ENTROPY_BYTES))
+
+    def mint_all(self, slots: Sequence[int]) -> list[str]:
+        """Return one fresh id for each of ``slots``."""
+        entropy = self._entropy(ID_ENTROPY_BYTES * len(slots))
+        return [
+            mint_id(slot, entropy[start : start + ID_ENTROPY_BYTES])
+            for slot, start in zip(slots, range(0, len(entropy), ID_ENTROPY_BYTES), strict=True)
+        ]
+
+    def propose(
+        self,
+        events: Sequence[DomainEvent],
+        *,
+        command_id: bytes = b"",
+        outcome: bytes = b"",
+        time_ms: int | None = None,
+    ) -> asyncio.Future[Commit]:
+        """Propose one record; from here on ``load`` returns the states after ``events``.
+
+        Never blocks. Cancelling the returned future leaves the proposal as it is. ``time_ms`` is
+        the time the commands were stamped with, the clock's if not given.
+
+        Raises:
+            NotLeader, Overloaded, InvalidRequest: At once; nothing was changed.
+            ProposalLost: From the future. Indefinite; this object is of no more use.
+        """
+        self._check_leads()
+        in_flight = len(self._proposals) + 1
+        if in_flight % SETTLE_EVERY_RECORDS == 0 or in_flight > SHARD_PENDING_RECORDS_MAX:
+            self._drop_applied()
+        if len(self._proposals) >= SHARD_PENDING_RECORDS_MAX:
+            raise Overloaded(f"shard {self.shard_id}: the view is too far behind")
+        states = evolve_all(events, self.load)
+        payload = encode_decided(
+            events,
+            command_id=command_id,
+            outcome=outcome,
+            time_ms=self.now_ms() if time_ms is None else time_ms,
+        )
+        commit = self.log.propose(Record(payload, len(events)))
+        self._track(commit, states, command_id, outcome, len(events))
+        outer = asyncio.shield(commit)
+        outer.add_done_callback(_retrieve)
+        return outer
+
+    async def confirm(self) -> None:
+        """Return once everything decided so far is certain: committed, or leadership confirmed.
+
+        What was computed without proposing anything is answered after this.
+
+        Raises:
+            NotLeader, ProposalLost: Leadership moved.
+        """
+        last = self._last_commit
+        if last is not None and not last.done():
+            await asyncio.shield(last)
+        else:
+            await self.log.read_index()
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _check_leads(self) -> None:
+        if self._is_lost:
+            raise NotLeader(self.shard_id)
+
+    def _one(self, kind: StateKind, key: str, of_type: type[S]) -> S | None:
+        state = self.load(kind, (key,))[key]
+        assert state is None or isinstance(state, of_type)
+        return state
+
+    def _many(self, kind: StateKind, keys: Sequence[str], of_type: type[S]) -> list[S | None]:
+        states = self.load(kind, keys)
+        found: list[S | None] = []
+        for key in keys:
+            state = states[key]
+            assert state is None or isinstance(state, of_type)
+            found.append(state)
+        return found
+
+    def _track(
+        self,
+        commit: asyncio.Future[Commit],
+        states: States,
+        command_id: bytes,
+        outcome: bytes,
+        events: int,
+    ) -> None:
+        self._sequence += 1
+        touched = self._cache.change(self._sequence, states)
+        self._proposals.append(_Proposal(self._sequence, commit, touched, command_id))
+        if command_id:
+            self._outcomes[command_id] = PendingOutcome(outcome, events, commit)
+        self._last_commit = commit
+        commit.add_done_callback(partial(self._on_commit, events))
+
+    def _on_commit(self, events: int, commit: asyncio.Future[Commit]) -> None:
+        if commit.cancelled() or commit.exception() is not None:
+            self._is_lost = True
+        else:
+            self._position = max(self._position, commit.result().first_position + events - 1)
+
+    def _drop_applied(self) -> None:
+        """Forget the proposals that the view has applied."""
+        applied_index = 0
+        while self._proposals:
+            oldest = self._proposals[0]
+            if not oldest.commit.done() or self._is_lost:
+                return
+            index = oldest.commit.result().index
+            if index > applied_index:
+                applied_index = self.log.status.applied.index
+                if index > applied_index:
+                    return
+            self._proposals.popleft()
+            self._cache.settle(oldest.sequence, oldest.touched)
+            pending = self._outcomes.get(oldest.command_id)
+            if pending is not None and pending.commit is oldest.commit:
+                del self._outcomes[oldest.command_id]
+
+
+def _retrieve(future: asyncio.Future[Commit]) -> None:
+    """Mark the outcome as seen: whoever does not wait for it does not want it."""
+    if not future.cancelled():
+        future.exception()

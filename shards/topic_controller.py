@@ -1,0 +1,493 @@
+"""The topic controllers of one shard: where is this topic served? Nowhere yet: assign it.
+
+    names ──plan──┬─ answered at once (no such topic, partitioned, or synced at its broker)
+                  ├─ resent   assigned, but this leader has not seen the broker have it
+                  ├─ placed   one record for all of a batch, then handed to the brokers
+                  └─ starved  no leased capacity yet: waits a little, then is planned again
+
+A unit on its way has one *flight*: whoever asks for it meanwhile waits for the same result.
+Planning reads, decides and proposes without an await, which is all the locking there is.
+One instance lives for one term of leadership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    Overloaded,
+    SessionExpired,
+    StaleShardMap,
+    Unavailable,
+)
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.limits import (
+    LEASE_WAIT_MS,
+    NAMES_PER_LOOKUP_MAX,
+    RECORD_BYTES_MAX,
+    UNITS_IN_FLIGHT_MAX,
+)
+from nextgen.kernel.names import InvalidName, TopicName, parse_topic
+from nextgen.replication.ports import Commit
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from shards.broker_sync import BrokerSync, Placed
+from shards.domain import assignment as assignments
+from shards.domain.assignment import Assignment, AssignTopic, TopicAssigned, unit_key
+from shards.domain.lookup import check_served
+from shards.domain.placement import Candidate, choose
+from shards.domain.topic import Topic
+from shards.lease_keeper import LeaseKeeper
+from shards.metrics import ShardMetrics
+from shards.ports import BrokerDirectory, Clock
+from shards.shard_state import ShardState
+from shards.unit_flight import Flight, Flights
+from shards.wire_lookup import rejected_answer, served_answer
+
+_ATTEMPTS_MAX = 3
+"""Brokers tried for one unit whose chosen broker's session ends on the way."""
+
+_DIRECTORY_WAIT_MS = 1_000
+"""How long an answer waits for a session that its manager knows and the directory not yet."""
+
+_ANSWER_MARGIN_MS = 20
+"""A batch answers what it has so long before its deadline, rather than failing as a whole."""
+
+_EVENT_OVERHEAD_BYTES = 512
+"""A ``TopicAssigned`` without its name: ids, reason and framing, rounded up."""
+
+_logger = structlog.get_logger(__name__)
+
+
+_Decided = tuple[Flight, Topic, TopicAssigned]
+
+
+@dataclass(slots=True)
+class _Plan:
+    settled: list[tuple[Flight, LookupAnswer]] = field(default_factory=list)
+    resent: list[tuple[Flight, Placed]] = field(default_factory=list)
+    placed: list[_Decided] = field(default_factory=list)
+    starved: list[Flight] = field(default_factory=list)
+
+
+class TopicController:
+    """Lookups and first assignments of one shard's topics, for one term."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        state: ShardState,
+        sync: BrokerSync,
+        leases: LeaseKeeper,
+        directory: BrokerDirectory,
+        clock: Clock,
+        draw: Callable[[], tuple[int, int]],
+        metrics: ShardMetrics,
+    ) -> None:
+        self._shard_id = shard_id
+        self._state = state
+        self._sync = sync
+        self._leases = leases
+        self._directory = directory
+        self._clock = clock
+        self._draw = draw
+        self._metrics = metrics
+        self.flights = Flights()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed: MetadataError | None = None
+
+    def __repr__(self) -> str:
+        return f"<TopicController shard={self._shard_id} in_flight={len(self.flights)}>"
+
+    @property
+    def units_in_flight(self) -> int:
+        return len(self.flights)
+
+    def close(self, error: MetadataError) -> None:
+        """Stop leading: everybody who waits fails with ``error``."""
+        self._closed = error
+        for task in self._tasks:
+            task.cancel()
+        self.flights.fail_all(error)
+
+    async def lookup(self, topics: Sequence[str], *, timeout_ms: int) -> list[LookupAnswer]:
+        """Return one answer per name, in order. Linearizable.
+
+        A unit whose broker is not done when the time is nearly over is answered as retryable;
+        its assignment goes on.
+
+        Raises:
+            InvalidRequest: Too many names.
+            Overloaded: ``UNITS_IN_FLIGHT_MAX`` units are on their way.
+            NotLeader, ProposalLost: Leadership moved.
+        """
+        if len(topics) > NAMES_PER_LOOKUP_MAX:
+            raise InvalidRequest(f"{len(topics)} names, at most {NAMES_PER_LOOKUP_MAX} are allowed")
+        self.check_open()
+        now = self._clock.monotonic()
+        deadline = now + (timeout_ms - _ANSWER_MARGIN_MS) / 1000
+        self._metrics.lookups.inc(len(topics))
+        answers: dict[str, LookupAnswer] = {}
+        waiting: dict[str, asyncio.Future[LookupAnswer]] = {}
+        names = self.parse(topics, answers)
+        fresh: list[Flight] = []
+        for text, name in names.items():
+            answer = self.flights.get(text)
+            if answer is None:
+                fresh.append(self.flights.make(name, now))
+            else:
+                waiting[text] = answer
+        settled = self._launch(fresh)
+        answers.update(settled)
+        waiting.update((flight.text, flight.future) for flight in fresh)
+        for text in settled:
+            del waiting[text]
+        if settled:
+            await self._state.confirm()
+        if waiting:
+            answers.update(await self._wait(waiting, deadline))
+        return [answers[text] for text in topics]
+
+    def let_go(self, ended: Sequence[Assignment]) -> None:
+        """Tell the brokers of assignments that ended with their topic. Nobody waits for it."""
+        if ended and self._closed is None:
+            self.run(self._let_go(ended))
+
+    async def _let_go(self, ended: Sequence[Assignment]) -> None:
+        try:
+            await self._sync.release([(assignment, None) for assignment in ended])
+        except MetadataError as error:
+            # It holds a topic that nobody can look up any more, until its session ends.
+            _logger.warning("broker not told of a deletion", shard=self._shard_id, why=str(error))
+
+    # Shared with moves ------------------------------------------------------------------------
+
+    def parse(
+        self, topics: Iterable[str], answers: dict[str, LookupAnswer]
+    ) -> dict[str, TopicName]:
+        """Return the names by text, each once; ``answers`` gets those that are none.
+
+        Raises:
+            StaleShardMap: A name has its slot in another shard.
+        """
+        names: dict[str, TopicName] = {}
+        for text in topics:
+            if text in names or text in answers:
+                continue
+            try:
+                name = parse_topic(text)
+            except InvalidName as error:
+                answers[text] = self.rejected(text, RejectionCode.INVALID_NAME, str(error))
+                continue
+            if name.text != text:
+                why = f"{text!r} is not canonical, {name.text!r} is"
+                answers[text] = self.rejected(text, RejectionCode.INVALID_NAME, why)
+                continue
+            if not self._state.has_slot(slot_of(name.routing_key)):
+                raise StaleShardMap(f"topic {text} has its slot in another shard")
+            names[text] = name
+        return names
+
+    def check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+    def rejected(
+        self, text: str, code: RejectionCode, message: str, partitions: int = 0
+    ) -> LookupAnswer:
+        return rejected_answer(
+            text,
+            Rejected(code, message),
+            shard_id=self._shard_id,
+            position=self._state.position,
+            partitions=partitions,
+        )
+
+    def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
+        """Return topic and assignment of each name, what is pending included."""
+        topics = self._state.load_topics([name.base_text for name in names])
+        keys = [
+            unit_key(topic.topic_id, name.unit.text) if topic is not None else None
+            for name, topic in zip(names, topics, strict=True)
+        ]
+        found = self._state.load_assignments([key for key in keys if key is not None])
+        rest = iter(found)
+        return [
+            (topic, None if key is None else next(rest))
+            for topic, key in zip(topics, keys, strict=True)
+        ]
+
+    def known_broker(self, assignment: Assignment) -> BrokerRecorded | None:
+        """Return the session an assignment names if the directory has it."""
+        return self._directory.session(assignment.session_id)
+
+    async def broker_of(self, assignment: Assignment) -> BrokerRecorded | None:
+        """Return the session an assignment names, waiting a little for the directory."""
+        found = self._directory.session(assignment.session_id)
+        if found is not None:
+            return found
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            known = self._directory.session(assignment.session_id)
+            if known is not None and not arrived.done():
+                arrived.set_result(None)
+
+        unsubscribe = self._directory.on_change(look)
+        try:
+            await asyncio.wait((arrived,), timeout=_DIRECTORY_WAIT_MS / 1000)
+        finally:
+            unsubscribe()
+        return self._directory.session(assignment.session_id)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carry out ``work`` whatever becomes of who asked for it; ends with the term."""
+        task = asyncio.get_running_loop().create_task(self._guard(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except MetadataError as error:
+            # The term is over, which the log says a moment later.
+            self.flights.fail_all(error)
+        except Exception as error:
+            # A mistake of ours. Nobody is to wait for ever for what it left behind.
+            _logger.exception("assignment failed", shard=self._shard_id)
+            self.flights.fail_all(Unavailable(f"shard {self._shard_id} broke: {error!r}"))
+
+    # Planning: no await ----------------------------------------------------------------------
+
+    def _launch(self, flights: Sequence[Flight]) -> dict[str, LookupAnswer]:
+        """Start what has to be waited for; return what can be answered at once, by name."""
+        if not flights:
+            return {}
+        plan = self._plan(flights)
+        on_their_way = len(plan.resent) + len(plan.placed) + len(plan.starved)
+        if len(self.flights) + on_their_way > UNITS_IN_FLIGHT_MAX:
+            raise Overloaded(f"shard {self._shard_id} has {UNITS_IN_FLIGHT_MAX} units in flight")
+        for batch in _batches(plan.placed):
+            commit = self._state.propose([event for _, _, event in batch])
+            self.flights.register(flight for flight, _, _ in batch)
+            self.run(self._carry_out(commit, batch))
+        if plan.resent:
+            self.flights.register(flight for flight, _ in plan.resent)
+            self.run(self._resend(plan.resent))
+        if plan.starved:
+            self.flights.register(plan.starved)
+            self._leases.want(len(plan.starved))
+            self.run(self._wait_for_capacity(plan.starved))
+        return {flight.text: answer for flight, answer in plan.settled}
+
+    def _plan(self, flights: Sequence[Flight]) -> _Plan:
+        plan = _Plan()
+        cold: list[tuple[Flight, Topic, Assignment | None]] = []
+        loaded = self.load([flight.name for flight in flights])
+        for flight, (topic, assignment) in zip(flights, loaded, strict=True):
+            refusal = check_served(flight.name, topic)
+            if refusal is not None:
+                partitions = topic.partitions if topic is not None else 0
+                answer = self.rejected(flight.text, refusal.code, refusal.message, partitions)
+                plan.settled.append((flight, answer))
+                continue
+            assert topic is not None, "an absent topic is refused"
+            if assignment is None or self._is_lost(assignment):
+                cold.append((flight, topic, assignment))
+                continue
+            broker = self._directory.session(assignment.session_id)
+            if broker is not None and self._sync.is_synced(assignment):
+                plan.settled.append((flight, self._served(assignment, broker)))
+            else:
+                placed = Placed(topic, assignment, self._state.position)
+                plan.resent.append((flight, placed))
+        if cold:
+            self._place(cold, plan)
+        return plan
+
+    def _is_lost(self, assignment: Assignment) -> bool:
+        return not assignment.is_assigned or self._sync.has_ended(
+            assignment.broker_id, assignment.session_id
+        )
+
+    def _place(self, cold: Sequence[tuple[Flight, Topic, Assignment | None]], plan: _Plan) -> None:
+        """Choose a broker for each unit and decide its assignment."""
+        candidates = [
+            candidate
+            for candidate in self._leases.candidates()
+            if not self._sync.has_ended(candidate.broker_id, candidate.session_id)
+        ]
+        for flight, topic, assignment in cold:
+            place = choose(candidates, self._draw())
+            if place is None:
+                plan.starved.append(flight)
+                continue
+            chosen = candidates[place]
+            candidates[place] = replace(chosen, units_used=chosen.units_used + 1)
+            event = _assign(flight, topic, assignment, chosen)
+            plan.placed.append((flight, topic, event))
+        self._leases.note_use(candidates)
+
+    def _served(self, assignment: Assignment, broker: BrokerRecorded) -> LookupAnswer:
+        return served_answer(
+            assignment, broker, shard_id=self._shard_id, position=self._state.position
+        )
+
+    # Carrying out -----------------------------------------------------------------------------
+
+    async def _carry_out(
+        self,
+        commit: asyncio.Future[Commit],
+        placed: Sequence[_Decided],
+    ) -> None:
+        try:
+            first = (await commit).first_position
+        except MetadataError as error:
+            self.flights.fail([flight for flight, _, _ in placed], error)
+            return
+        self._metrics.assignments.inc(len(placed))
+        units = []
+        for offset, (flight, topic, event) in enumerate(placed):
+            assignment = assignments.evolve(None, event)
+            assert assignment is not None, "an assigned unit has an assignment"
+            units.append((flight, Placed(topic, assignment, first + offset)))
+        await self._hand_over(units)
+
+    async def _resend(self, units: Sequence[tuple[Flight, Placed]]) -> None:
+        try:
+            # What was read may be the past by now, if somebody else leads.
+            await self._state.confirm()
+        except MetadataError as error:
+            self.flights.fail([flight for flight, _ in units], error)
+            return
+        await self._hand_over(units)
+
+    async def _hand_over(self, units: Sequence[tuple[Flight, Placed]]) -> None:
+        by_session: dict[str, list[tuple[Flight, Placed]]] = {}
+        for flight, placed in units:
+            by_session.setdefault(placed.assignment.session_id, []).append((flight, placed))
+        groups = list(by_session.values())
+        if len(groups) == 1:
+            await self._hand_over_group(groups[0])
+        else:
+            await asyncio.gather(*map(self._hand_over_group, groups))
+
+    async def _hand_over_group(self, units: Sequence[tuple[Flight, Placed]]) -> None:
+        error = await self._sync.assign([placed for _, placed in units])
+        if isinstance(error, SessionExpired):
+            await self._start_over([flight for flight, _ in units], str(error))
+            return
+        if error is None:
+            broker = await self.broker_of(units[0][1].assignment)
+            if broker is not None:
+                self._answer(units, broker)
+                return
+        owner = units[0][1].assignment.broker_id
+        why = f"broker {owner} did not take the assignment yet"
+        if error is not None:
+            why = f"{why}: {error}"
+            _logger.info("assignment not synced", shard=self._shard_id, broker=owner, why=why)
+        for flight, _ in units:
+            self.flights.land(flight, self.rejected(flight.text, RejectionCode.NO_BROKER, why))
+
+    def _answer(self, units: Sequence[tuple[Flight, Placed]], broker: BrokerRecorded) -> None:
+        now = self._clock.monotonic()
+        for flight, placed in units:
+            self._metrics.assign_latency.observe(now - flight.started_at)
+            answer = served_answer(
+                placed.assignment, broker, shard_id=self._shard_id, position=placed.position
+            )
+            self.flights.land(flight, answer)
+
+    async def _start_over(self, flights: Sequence[Flight], why: str) -> None:
+        """Plan units again whose broker's session ended on the way."""
+        again = []
+        for flight in flights:
+            flight.attempts += 1
+            if flight.attempts < _ATTEMPTS_MAX:
+                again.append(flight)
+            else:
+                self.flights.land(flight, self.rejected(flight.text, RejectionCode.NO_BROKER, why))
+        try:
+            settled = self._launch(again)
+            if settled:
+                await self._state.confirm()
+        except MetadataError as error:
+            self.flights.fail(again, error)
+            return
+        for flight in again:
+            if flight.text in settled:
+                self.flights.land(flight, settled[flight.text])
+
+    async def _wait_for_capacity(self, flights: Sequence[Flight]) -> None:
+        deadline = self._clock.monotonic() + LEASE_WAIT_MS / 1000
+        while (left := deadline - self._clock.monotonic()) > 0:
+            if not await self._leases.wait_change(left * 1000):
+                break
+            if any(candidate.has_room for candidate in self._leases.candidates()):
+                await self._start_over(flights, "no broker kept its session")
+                return
+        if self._directory.live():
+            code, why = RejectionCode.NO_CAPACITY, "no broker has capacity left for this shard"
+        else:
+            code, why = RejectionCode.NO_BROKER, "no broker is alive"
+        for flight in flights:
+            self.flights.land(flight, self.rejected(flight.text, code, why))
+
+    async def _wait(
+        self, waiting: dict[str, asyncio.Future[LookupAnswer]], deadline: float
+    ) -> dict[str, LookupAnswer]:
+        timeout = max(0.0, deadline - self._clock.monotonic())
+        # Not gathered: a caller that goes away must not cancel what others wait for.
+        await asyncio.wait(set(waiting.values()), timeout=timeout)
+        return {
+            text: future.result() if future.done() else self._unfinished(text)
+            for text, future in waiting.items()
+        }
+
+    def _unfinished(self, text: str) -> LookupAnswer:
+        why = "the assignment has not reached its broker yet"
+        return self.rejected(text, RejectionCode.NO_BROKER, why)
+
+
+def _batches(placed: Sequence[_Decided]) -> Iterator[list[_Decided]]:
+    """Yield what goes into one record each: nearly always all of it."""
+    batch: list[_Decided] = []
+    size = 0
+    for decided in placed:
+        event_size = len(decided[0].text.encode()) + _EVENT_OVERHEAD_BYTES
+        if batch and size + event_size > RECORD_BYTES_MAX // 2:
+            yield batch
+            batch, size = [], 0
+        batch.append(decided)
+        size += event_size
+    if batch:
+        yield batch
+
+
+def _assign(
+    flight: Flight, topic: Topic, assignment: Assignment | None, chosen: Candidate
+) -> TopicAssigned:
+    decision = assignments.decide(
+        assignment,
+        AssignTopic(
+            topic.topic_id,
+            flight.name.unit.text,
+            flight.text,
+            chosen.broker_id,
+            chosen.session_id,
+            is_owner_live=False,
+        ),
+    )
+    assert not isinstance(decision, Rejected), f"a lost unit was refused: {decision}"
+    event = decision.events[0]
+    assert isinstance(event, TopicAssigned), f"an assignment decided {event}"
+    return event

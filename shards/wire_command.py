@@ -1,0 +1,216 @@
+"""Commands as they arrive: their names parsed, their slots known, nothing decided.
+
+A name that is none is not an error of the request: it is the command's rejection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.limits import COMMAND_ID_BYTES, TOPICS_PER_CREATE_MAX
+from nextgen.kernel.names import (
+    InvalidName,
+    NamespaceName,
+    TopicName,
+    parse_namespace,
+    parse_tenant,
+    parse_topic,
+)
+from protos.nextgen.v1.shard_service_pb2 import (
+    CloseParentGate,
+    Command,
+    CreateNamespace,
+    CreateTenant,
+    CreateTopics,
+    DeleteNamespace,
+    DeleteTenant,
+    DeleteTopic,
+    ReopenParentGate,
+    SetNamespaceProperties,
+    SetTenantProperties,
+    SetTopicProperties,
+    TopicSpec,
+)
+from shards.domain.parent_gate import ParentKind
+from shards.domain.topic import check_creatable
+from shards.wire_event import to_properties
+
+TenantBody = CreateTenant | SetTenantProperties | DeleteTenant
+NamespaceBody = CreateNamespace | SetNamespaceProperties | DeleteNamespace
+TopicBody = SetTopicProperties | DeleteTopic
+GateBody = CloseParentGate | ReopenParentGate
+
+
+@dataclass(frozen=True, slots=True)
+class OnTenant:
+    """A command about one tenant. ``slot`` is that of its routing key, here and below."""
+
+    command_id: bytes
+    body: TenantBody
+    name: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnNamespace:
+    """A command about one namespace."""
+
+    command_id: bytes
+    body: NamespaceBody
+    name: NamespaceName
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnTopic:
+    """A command about one topic that should be there."""
+
+    command_id: bytes
+    body: TopicBody
+    name: TopicName
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """One topic of a create, or why there can be no such topic."""
+
+    spec: TopicSpec
+    name: TopicName
+    slot: int
+    refusal: Rejected | None
+
+
+@dataclass(frozen=True, slots=True)
+class OnNewTopics:
+    """``topics`` are in the order of the command; a name that is none is a ``Rejected``."""
+
+    command_id: bytes
+    topics: tuple[NewTopic | Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OnGate:
+    """An order to the gate of a parent, from the parent's home shard."""
+
+    command_id: bytes
+    body: GateBody
+    kind: ParentKind
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCommand:
+    """A command whose object cannot exist."""
+
+    command_id: bytes
+    rejected: Rejected
+
+
+ParsedCommand = OnTenant | OnNamespace | OnTopic | OnNewTopics | OnGate | RefusedCommand
+
+
+def parse_command(command: Command) -> ParsedCommand:
+    """Return ``command`` with its names parsed.
+
+    Raises:
+        InvalidRequest: It says nothing, or too much.
+    """
+    if len(command.command_id) not in (0, COMMAND_ID_BYTES):
+        raise InvalidRequest(
+            f"a command id has {COMMAND_ID_BYTES} bytes, this one {len(command.command_id)}"
+        )
+    field = command.WhichOneof("body")
+    if field is None:
+        raise InvalidRequest("a command without a body, or of a kind that is not known here")
+    parse = COMMAND_PARSERS[field]
+    try:
+        return parse(command.command_id, getattr(command, field))
+    except InvalidName as error:
+        return RefusedCommand(command.command_id, invalid_name(error))
+
+
+def invalid_name(error: InvalidName) -> Rejected:
+    return Rejected(RejectionCode.INVALID_NAME, str(error))
+
+
+def slots_of(command: ParsedCommand) -> tuple[int, ...]:
+    """Return the slots that the shard must have to carry ``command`` out."""
+    match command:
+        case OnTenant() | OnNamespace() | OnTopic():
+            return (command.slot,)
+        case OnNewTopics():
+            return tuple([each.slot for each in command.topics if isinstance(each, NewTopic)])
+        case _:
+            return ()
+
+
+def _tenant(command_id: bytes, body: TenantBody) -> ParsedCommand:
+    name = parse_tenant(body.name)
+    return OnTenant(command_id, body, name, slot_of(name))
+
+
+def _namespace(command_id: bytes, body: NamespaceBody) -> ParsedCommand:
+    name = parse_namespace(body.name)
+    return OnNamespace(command_id, body, name, slot_of(name.text))
+
+
+def _topic(command_id: bytes, body: TopicBody) -> ParsedCommand:
+    name = parse_topic(body.name)
+    if name.partition is not None:
+        rejected = Rejected(
+            RejectionCode.INVALID_NAME, f"{name.text} names a partition, not a topic"
+        )
+        return RefusedCommand(command_id, rejected)
+    return OnTopic(command_id, body, name, slot_of(name.routing_key))
+
+
+def _create_topics(command_id: bytes, body: CreateTopics) -> ParsedCommand:
+    if not 0 < len(body.topics) <= TOPICS_PER_CREATE_MAX:
+        raise InvalidRequest(
+            f"{len(body.topics)} topics to create, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
+        )
+    return OnNewTopics(command_id, tuple([_new_topic(spec) for spec in body.topics]))
+
+
+def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
+    try:
+        name = parse_topic(spec.name)
+    except InvalidName as error:
+        return invalid_name(error)
+    refusal = check_creatable(name, spec.partitions, to_properties(spec.properties))
+    return NewTopic(spec, name, slot_of(name.routing_key), refusal)
+
+
+def _gate(command_id: bytes, body: GateBody) -> ParsedCommand:
+    try:
+        kind = ParentKind(body.parent_kind)
+    except ValueError:
+        raise InvalidRequest(f"{body.parent_kind!a} is no kind of parent") from None
+    if not body.parent_id or not body.attempt:
+        raise InvalidRequest("an order to a gate names the parent's id and the attempt")
+    if kind is ParentKind.TENANT:
+        parse_tenant(body.parent_name)
+    else:
+        parse_namespace(body.parent_name)
+    return OnGate(command_id, body, kind)
+
+
+COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
+    "create_tenant": _tenant,
+    "set_tenant_properties": _tenant,
+    "delete_tenant": _tenant,
+    "create_namespace": _namespace,
+    "set_namespace_properties": _namespace,
+    "delete_namespace": _namespace,
+    "create_topics": _create_topics,
+    "set_topic_properties": _topic,
+    "delete_topic": _topic,
+    "close_parent_gate": _gate,
+    "reopen_parent_gate": _gate,
+}
+"""By the name of the body's field."""

@@ -1,0 +1,388 @@
+"""Events between their stored form (protobuf) and the domain.
+
+What is in the log stays readable for ever: a mapping here may grow, never change. Two numbers of
+an event are not stored with it but with its record: its time, and its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nextgen.replication.ports import Entry
+from protos.nextgen.v1 import events_pb2 as pb
+from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.broker_session import Endpoints
+from shards.domain.parent_gate import ParentKind
+from shards.domain.properties import Properties
+
+SCHEMA_VERSION_MAX = 1
+"""The latest schema that this program reads. A stored 0 means 1."""
+
+DomainEvent = (
+    tenant.TenantEvent
+    | namespace.NamespaceEvent
+    | topic.TopicEvent
+    | parent_gate.ParentGateEvent
+    | assignment.AssignmentEvent
+    | broker_session.BrokerSessionEvent
+    | shard.ShardEvent
+)
+
+
+class UnknownEvent(Exception):
+    """The log holds an event that this program does not know. The replica must stop: going on
+    would make its view differ from the others'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One record of the log, decoded."""
+
+    command_id: bytes
+    outcome: bytes
+    time_ms: int
+    events: tuple[DomainEvent, ...]
+
+
+def encode_decided(
+    events: Sequence[DomainEvent], *, command_id: bytes, outcome: bytes, time_ms: int
+) -> bytes:
+    """Return the payload of the record that holds ``events``."""
+    return pb.DecidedCommand(
+        command_id=command_id,
+        outcome=outcome,
+        time_ms=time_ms,
+        events=[_ENCODERS[type(event)](event) for event in events],
+    ).SerializeToString()
+
+
+def decode_decided(payload: bytes) -> Decided:
+    """Return the record with this payload.
+
+    Raises:
+        UnknownEvent: It holds an event of another program, or of a later one.
+    """
+    decided = pb.DecidedCommand.FromString(payload)
+    time_ms = decided.time_ms
+    return Decided(
+        decided.command_id,
+        decided.outcome,
+        time_ms,
+        tuple([_decode(stored, time_ms) for stored in decided.events]),
+    )
+
+
+def filled_events(entry: Entry, shard_id: int) -> Iterator[pb.Event]:
+    """Yield the stored events of ``entry`` with position, term, shard, time and cause filled in."""
+    position = entry.first_position
+    for record in entry.records:
+        decided = pb.DecidedCommand.FromString(record.payload)
+        for event in decided.events:
+            event.position = position
+            event.term = entry.term
+            event.shard_id = shard_id
+            event.time_ms = decided.time_ms
+            event.causation_id = decided.command_id
+            event.schema_version = event.schema_version or 1
+            position += 1
+            yield event
+
+
+def to_properties(stored: Any) -> Properties:
+    """Return a protobuf map as the aggregates keep it."""
+    return tuple(sorted(stored.items())) if stored else ()
+
+
+def to_endpoints(stored: pb.BrokerEndpoints) -> Endpoints:
+    return Endpoints(stored.pulsar_url, stored.grpc, stored.http)
+
+
+def from_endpoints(endpoints: Endpoints) -> pb.BrokerEndpoints:
+    return pb.BrokerEndpoints(
+        pulsar_url=endpoints.pulsar_url, grpc=endpoints.grpc, http=endpoints.http
+    )
+
+
+def _decode(stored: pb.Event, time_ms: int) -> DomainEvent:
+    name = stored.WhichOneof("payload")
+    decoder = _DECODERS.get(name) if name is not None else None
+    if decoder is None:
+        raise UnknownEvent(f"the log holds an event this program does not know: {name}")
+    if stored.schema_version > SCHEMA_VERSION_MAX:
+        raise UnknownEvent(
+            f"the log holds a {name} of schema version {stored.schema_version}, "
+            f"this program knows up to {SCHEMA_VERSION_MAX}"
+        )
+    return decoder(getattr(stored, name), time_ms)
+
+
+# Domain -> stored ----------------------------------------------------------------------------
+
+
+def _encode_tenant_created(event: tenant.TenantCreated) -> pb.Event:
+    return pb.Event(
+        tenant_created=pb.TenantCreated(
+            tenant_id=event.tenant_id, name=event.name, properties=dict(event.properties)
+        )
+    )
+
+
+def _encode_namespace_created(event: namespace.NamespaceCreated) -> pb.Event:
+    return pb.Event(
+        namespace_created=pb.NamespaceCreated(
+            namespace_id=event.namespace_id,
+            name=event.name,
+            tenant_id=event.tenant_id,
+            properties=dict(event.properties),
+        )
+    )
+
+
+def _encode_topic_created(event: topic.TopicCreated) -> pb.Event:
+    return pb.Event(
+        topic_created=pb.TopicCreated(
+            topic_id=event.topic_id,
+            name=event.name,
+            partitions=event.partitions,
+            properties=dict(event.properties),
+            namespace_id=event.namespace_id,
+        )
+    )
+
+
+def _encode_assigned(event: assignment.TopicAssigned) -> pb.Event:
+    return pb.Event(
+        topic_assigned=pb.TopicAssigned(
+            topic_id=event.topic_id,
+            unit=event.unit,
+            name=event.name,
+            epoch=event.epoch,
+            broker_id=event.broker_id,
+            session_id=event.session_id,
+            reason=event.reason,
+        )
+    )
+
+
+def _encode_unassigned(event: assignment.TopicUnassigned) -> pb.Event:
+    return pb.Event(
+        topic_unassigned=pb.TopicUnassigned(
+            topic_id=event.topic_id,
+            unit=event.unit,
+            name=event.name,
+            epoch=event.epoch,
+            reason=event.reason,
+        )
+    )
+
+
+def _encode_established(event: broker_session.BrokerSessionEstablished) -> pb.Event:
+    return pb.Event(
+        broker_session_established=pb.BrokerSessionEstablished(
+            broker_id=event.broker_id,
+            session_id=event.session_id,
+            epoch=event.epoch,
+            endpoints=from_endpoints(event.endpoints),
+            capacity_units=event.capacity_units,
+            zone=event.zone,
+        )
+    )
+
+
+def _encode_ended(event: broker_session.BrokerSessionEnded) -> pb.Event:
+    return pb.Event(
+        broker_session_ended=pb.BrokerSessionEnded(
+            broker_id=event.broker_id,
+            session_id=event.session_id,
+            epoch=event.epoch,
+            reason=event.reason,
+        )
+    )
+
+
+def _encode_granted(event: broker_session.CapacityGranted) -> pb.Event:
+    return pb.Event(
+        capacity_granted=pb.CapacityGranted(
+            broker_id=event.broker_id, session_id=event.session_id, units=event.units
+        )
+    )
+
+
+def _encode_adopted(event: shard.SlotsAdopted) -> pb.Event:
+    return pb.Event(
+        slots_adopted=pb.SlotsAdopted(
+            ranges=[pb.SlotRange(first=first, last=last) for first, last in event.ranges],
+            shard_map_version=event.shard_map_version,
+        )
+    )
+
+
+def _encode_gate_opened(event: parent_gate.ParentGateOpened) -> pb.Event:
+    return pb.Event(
+        parent_gate_opened=pb.ParentGateOpened(
+            parent_kind=event.kind.value,
+            parent_name=event.name,
+            parent_id=event.parent_id,
+            attempt=event.attempt,
+        )
+    )
+
+
+def _encode_gate_closed(event: parent_gate.ParentGateClosed) -> pb.Event:
+    return pb.Event(
+        parent_gate_closed=pb.ParentGateClosed(
+            parent_kind=event.kind.value,
+            parent_name=event.name,
+            parent_id=event.parent_id,
+            attempt=event.attempt,
+        )
+    )
+
+
+_ENCODERS: dict[type, Callable[[Any], pb.Event]] = {
+    tenant.TenantCreated: _encode_tenant_created,
+    tenant.TenantPropertiesSet: lambda event: pb.Event(
+        tenant_properties_set=pb.TenantPropertiesSet(
+            name=event.name, properties=dict(event.properties)
+        )
+    ),
+    tenant.TenantDeletionStarted: lambda event: pb.Event(
+        tenant_deletion_started=pb.TenantDeletionStarted(name=event.name)
+    ),
+    tenant.TenantDeletionAborted: lambda event: pb.Event(
+        tenant_deletion_aborted=pb.TenantDeletionAborted(name=event.name)
+    ),
+    tenant.TenantDeleted: lambda event: pb.Event(
+        tenant_deleted=pb.TenantDeleted(name=event.name, tenant_id=event.tenant_id)
+    ),
+    namespace.NamespaceCreated: _encode_namespace_created,
+    namespace.NamespacePropertiesSet: lambda event: pb.Event(
+        namespace_properties_set=pb.NamespacePropertiesSet(
+            name=event.name, properties=dict(event.properties)
+        )
+    ),
+    namespace.NamespaceDeletionStarted: lambda event: pb.Event(
+        namespace_deletion_started=pb.NamespaceDeletionStarted(name=event.name)
+    ),
+    namespace.NamespaceDeletionAborted: lambda event: pb.Event(
+        namespace_deletion_aborted=pb.NamespaceDeletionAborted(name=event.name)
+    ),
+    namespace.NamespaceDeleted: lambda event: pb.Event(
+        namespace_deleted=pb.NamespaceDeleted(name=event.name, namespace_id=event.namespace_id)
+    ),
+    topic.TopicCreated: _encode_topic_created,
+    topic.TopicPropertiesSet: lambda event: pb.Event(
+        topic_properties_set=pb.TopicPropertiesSet(
+            name=event.name, properties=dict(event.properties)
+        )
+    ),
+    topic.TopicDeleted: lambda event: pb.Event(
+        topic_deleted=pb.TopicDeleted(name=event.name, topic_id=event.topic_id)
+    ),
+    assignment.TopicAssigned: _encode_assigned,
+    assignment.TopicUnassigned: _encode_unassigned,
+    broker_session.BrokerSessionEstablished: _encode_established,
+    broker_session.BrokerSessionEnded: _encode_ended,
+    broker_session.CapacityGranted: _encode_granted,
+    shard.SlotsAdopted: _encode_adopted,
+    parent_gate.ParentGateOpened: _encode_gate_opened,
+    parent_gate.ParentGateClosed: _encode_gate_closed,
+}
+
+
+# Stored -> domain ----------------------------------------------------------------------------
+
+
+def _decode_topic_created(stored: pb.TopicCreated, time_ms: int) -> topic.TopicCreated:
+    return topic.TopicCreated(
+        stored.topic_id,
+        stored.name,
+        stored.partitions,
+        stored.namespace_id,
+        time_ms,
+        to_properties(stored.properties),
+    )
+
+
+def _decode_assigned(stored: pb.TopicAssigned, time_ms: int) -> assignment.TopicAssigned:
+    return assignment.TopicAssigned(
+        stored.topic_id,
+        stored.unit,
+        stored.name,
+        stored.epoch,
+        stored.broker_id,
+        stored.session_id,
+        stored.reason,
+    )
+
+
+def _decode_established(
+    stored: pb.BrokerSessionEstablished, time_ms: int
+) -> broker_session.BrokerSessionEstablished:
+    return broker_session.BrokerSessionEstablished(
+        stored.broker_id,
+        stored.session_id,
+        stored.epoch,
+        to_endpoints(stored.endpoints),
+        stored.capacity_units,
+        stored.zone,
+    )
+
+
+def _decode_gate_opened(stored: pb.ParentGateOpened, time_ms: int) -> parent_gate.ParentGateOpened:
+    return parent_gate.ParentGateOpened(
+        ParentKind(stored.parent_kind), stored.parent_name, stored.parent_id, stored.attempt
+    )
+
+
+def _decode_gate_closed(stored: pb.ParentGateClosed, time_ms: int) -> parent_gate.ParentGateClosed:
+    return parent_gate.ParentGateClosed(
+        ParentKind(stored.parent_kind), stored.parent_name, stored.parent_id, stored.attempt
+    )
+
+
+_DECODERS: dict[str, Callable[[Any, int], DomainEvent]] = {
+    "tenant_created": lambda stored, _: tenant.TenantCreated(
+        stored.tenant_id, stored.name, to_properties(stored.properties)
+    ),
+    "tenant_properties_set": lambda stored, _: tenant.TenantPropertiesSet(
+        stored.name, to_properties(stored.properties)
+    ),
+    "tenant_deletion_started": lambda stored, _: tenant.TenantDeletionStarted(stored.name),
+    "tenant_deletion_aborted": lambda stored, _: tenant.TenantDeletionAborted(stored.name),
+    "tenant_deleted": lambda stored, _: tenant.TenantDeleted(stored.name, stored.tenant_id),
+    "namespace_created": lambda stored, _: namespace.NamespaceCreated(
+        stored.namespace_id, stored.name, stored.tenant_id, to_properties(stored.properties)
+    ),
+    "namespace_properties_set": lambda stored, _: namespace.NamespacePropertiesSet(
+        stored.name, to_properties(stored.properties)
+    ),
+    "namespace_deletion_started": lambda stored, _: namespace.NamespaceDeletionStarted(stored.name),
+    "namespace_deletion_aborted": lambda stored, _: namespace.NamespaceDeletionAborted(stored.name),
+    "namespace_deleted": lambda stored, _: namespace.NamespaceDeleted(
+        stored.name, stored.namespace_id
+    ),
+    "topic_created": _decode_topic_created,
+    "topic_properties_set": lambda stored, _: topic.TopicPropertiesSet(
+        stored.name, to_properties(stored.properties)
+    ),
+    "topic_deleted": lambda stored, _: topic.TopicDeleted(stored.name, stored.topic_id),
+    "topic_assigned": _decode_assigned,
+    "topic_unassigned": lambda stored, _: assignment.TopicUnassigned(
+        stored.topic_id, stored.unit, stored.name, stored.epoch, stored.reason
+    ),
+    "broker_session_established": _decode_established,
+    "broker_session_ended": lambda stored, _: broker_session.BrokerSessionEnded(
+        stored.broker_id, stored.session_id, stored.epoch, stored.reason
+    ),
+    "capacity_granted": lambda stored, _: broker_session.CapacityGranted(
+        stored.broker_id, stored.session_id, stored.units
+    ),
+    "slots_adopted": lambda stored, _: shard.SlotsAdopted(
+        tuple([(each.first, each.last) for each in stored.ranges]), stored.shard_map_version
+    ),
+    "parent_gate_opened": _decode_gate_opened,
+    "parent_gate_closed": _decode_gate_closed,
+}

@@ -1,0 +1,265 @@
+"""A small cluster of real processes on loopback: cluster manager, shard nodes, brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc.aio
+
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.exchange import ExchangePool
+from nextgen.client.routing import ShardRouter
+from nextgen.kernel.names import parse_topic
+from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
+from protos.nextgen.v1.cluster_service_pb2 import Hello
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
+from tests.integration.cluster_manager.managers import ROOT, Managers, free_ports
+
+NAMESPACE = "acme/orders"
+READY_S_MAX = 30.0
+
+
+class Nodes:
+    """Shard nodes and brokers of one cluster manager. Every process ends with the block."""
+
+    def __init__(
+        self, directory: Path, managers: Managers, *, shard_nodes: int, brokers: int
+    ) -> None:
+        self._directory = directory
+        self._managers = managers
+        names = [f"shard-node-{number + 1}" for number in range(shard_nodes)]
+        names += [f"broker-{number + 1}" for number in range(brokers)]
+        ports = iter(free_ports(3 * len(names)))
+        self.ports = {name: (next(ports), next(ports), next(ports)) for name in names}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    async def __aenter__(self) -> Nodes:
+        for name in self.ports:
+            self.start(name)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in tuple(self.processes):
+            self.kill(name)
+        if error is not None:
+            for log in sorted(self._directory.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text()[-4_000:]}")  # noqa: T201
+
+    @property
+    def shard_nodes(self) -> list[str]:
+        return [name for name in self.ports if name.startswith("shard")]
+
+    @property
+    def brokers(self) -> list[str]:
+        return [name for name in self.ports if name.startswith("broker")]
+
+    def endpoint(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[name][0]}"
+
+    def data_directory(self, name: str) -> Path:
+        return self._directory / name
+
+    def arguments(self, name: str, **changed: str) -> list[str]:
+        grpc_port, http_port, raft_port = self.ports[name]
+        flags = {
+            "--node-id": name,
+            "--cluster-id": "test",
+            "--listen": f"127.0.0.1:{grpc_port}",
+            "--http-listen": f"127.0.0.1:{http_port}",
+            "--cluster-managers": ",".join(self._managers.endpoints),
+        }
+        if name.startswith("shard"):
+            flags["--raft-listen"] = f"127.0.0.1:{raft_port}"
+            flags["--data-dir"] = str(self.data_directory(name))
+        flags |= {f"--{key.replace('_', '-')}": value for key, value in changed.items()}
+        module = "shards" if name.startswith("shard") else "brokers"
+        return [sys.executable, "-m", module, *(part for pair in flags.items() for part in pair)]
+
+    def start(self, name: str) -> None:
+        """Start a process, again if it has ended."""
+        with (self._directory / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self.arguments(name),
+                cwd=ROOT,
+                env={**os.environ, "NEXTGEN_LIFELINE": "stdin"},
+                stdin=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self._end(name, signal.SIGKILL)
+
+    def terminate(self, name: str) -> int:
+        """SIGTERM; return the exit code."""
+        return self._end(name, signal.SIGTERM)
+
+    def metrics(self, name: str) -> str:
+        with urllib.request.urlopen(self._url(name, "metrics"), timeout=5) as page:
+            return str(page.read(), "utf-8")
+
+    def is_ready(self, name: str) -> bool:
+        try:
+            with urllib.request.urlopen(self._url(name, "readyz"), timeout=5):
+                return True
+        except OSError:
+            return False
+
+    async def wait_ready(self, *names: str) -> None:
+        async with asyncio.timeout(READY_S_MAX):
+            for name in names or tuple(self.ports):
+                while not await asyncio.to_thread(self.is_ready, name):
+                    await asyncio.sleep(0.05)
+
+    def _url(self, name: str, page: str) -> str:
+        return f"http://127.0.0.1:{self.ports[name][1]}/{page}"
+
+    def _end(self, name: str, number: int) -> int:
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        code = process.wait(timeout=15)
+        if process.stdin is not None:
+            process.stdin.close()
+        return code
+
+
+class Caller:
+    """A client of the shards, as discovery is one."""
+
+    def __init__(self, link: ClusterLink, router: ShardRouter, pool: ExchangePool) -> None:
+        self.link = link
+        self.router = router
+        self.pool = pool
+
+    def shard_of(self, topic: str) -> int:
+        return self.router.shard_of_key(parse_topic(topic).routing_key)
+
+    async def wait_leaders(self) -> None:
+        view = self.link.view
+        assert await self.link.wait_until(
+            lambda view: set(view.leaders) == set(view.placements), 20_000
+        ), view
+
+    async def wait_brokers(self, count: int) -> None:
+        def enough(view: Any) -> bool:
+            return sum(broker.is_live for broker in view.brokers.values()) >= count
+
+        assert await self.link.wait_until(enough, 20_000), self.link.view
+
+    async def execute(self, key: str, **command: Any) -> pb.CommandResult:
+        wanted = pb.Command(command_id=os.urandom(16), **command)
+        request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[wanted]))
+        response = await self.router.call_key(key, request, timeout_ms=15_000)
+        return response.execute.results[0]
+
+    async def prepare(self) -> None:
+        tenant = NAMESPACE.partition("/")[0]
+        await self.execute(tenant, create_tenant=pb.CreateTenant(name=tenant))
+        await self.execute(NAMESPACE, create_namespace=pb.CreateNamespace(name=NAMESPACE))
+
+    async def create(self, *names: str) -> list[str]:
+        """Create topics in ``NAMESPACE``; return their canonical names."""
+        topics = [f"persistent://{NAMESPACE}/{name}" for name in names]
+        by_shard: dict[int, list[str]] = {}
+        for topic in topics:
+            by_shard.setdefault(self.shard_of(topic), []).append(topic)
+        for group in by_shard.values():
+            specs = [pb.TopicSpec(name=topic) for topic in group]
+            result = await self.execute(
+                parse_topic(group[0]).routing_key, create_topics=pb.CreateTopics(topics=specs)
+            )
+            refused = [outcome for outcome in result.topics if outcome.rejection_code]
+            assert not refused, refused[0]
+        return topics
+
+    async def lookup(self, topic: str, timeout_ms: int = 15_000) -> LookupAnswer:
+        """Return the final answer, asking again while it says that it will pass."""
+        async with asyncio.timeout(timeout_ms / 1000):
+            while True:
+                request = pb.ShardRequest(lookup=pb.ShardLookupRequest(topics=[topic]))
+                key = parse_topic(topic).routing_key
+                response = await self.router.call_key(key, request, timeout_ms=timeout_ms)
+                answer = response.lookup.answers[0]
+                if not answer.retryable:
+                    return answer
+                await asyncio.sleep(0.05)
+
+    async def move(self, *topics: str) -> list[LookupAnswer]:
+        """Move topics of one shard to any other broker."""
+        moves = [pb.TopicMove(topic=topic) for topic in topics]
+        request = pb.ShardRequest(move=pb.MoveRequest(moves=moves))
+        key = parse_topic(topics[0]).routing_key
+        response = await self.router.call_key(key, request, timeout_ms=15_000)
+        return list(response.move.answers)
+
+    async def events(self, endpoint: str, shard_id: int, *types: str) -> list[Event]:
+        request = pb.ReadEventsRequest(shard_id=shard_id, types=types)
+        async with grpc.aio.insecure_channel(endpoint) as channel:
+            events = []
+            async for batch in ShardServiceStub(channel).ReadEvents(request):
+                assert not batch.HasField("error"), batch.error
+                events += batch.events
+            return events
+
+
+async def serves(answer: LookupAnswer) -> broker_pb.Serving:
+    """Ask the broker that an answer names."""
+    async with grpc.aio.insecure_channel(answer.broker_grpc) as channel:
+        request = broker_pb.ServesRequest(topics=[answer.topic])
+        response = await BrokerServiceStub(channel).Serves(request, timeout=5)
+        return response.answers[0]
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, *, shard_nodes: int = 3, brokers: int = 2, shards: int = 4
+) -> AsyncIterator[tuple[Nodes, Caller]]:
+    """Start one cluster manager, shard nodes and brokers; give them and a client of theirs."""
+    managers = Managers(
+        directory,
+        1,
+        initial_shard_nodes=str(shard_nodes),
+        shards=str(shards),
+        replication_factor=str(shard_nodes),
+    )
+    nodes = Nodes(directory, managers, shard_nodes=shard_nodes, brokers=brokers)
+    async with managers, nodes, calling(managers) as caller:
+        await nodes.wait_ready()
+        await caller.wait_leaders()
+        await caller.wait_brokers(brokers)
+        await caller.prepare()
+        yield nodes, caller
+
+
+@asynccontextmanager
+async def calling(managers: Managers) -> AsyncIterator[Caller]:
+    hello = Hello(cluster_id="test", node_id="client-1", kind="client")
+    link = ClusterLink(managers.endpoints, hello)
+    pool = ExchangePool(lambda: link.view.shard_map_version)
+    await link.start()
+    try:
+        async with asyncio.timeout(READY_S_MAX):
+            await link.wait_ready()
+        yield Caller(link, ShardRouter(link, pool), pool)
+    finally:
+        await pool.stop()
+        await link.stop()

@@ -1,0 +1,71 @@
+"""Whole clusters of real processes for tests: started on free ports, stopped at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
+from nextgen.client import Client
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
+
+NAMESPACE = "acme/orders"
+LEADER_WAIT_S = 20
+
+
+@asynccontextmanager
+async def running_cluster(directory: Path, size: ClusterSize) -> AsyncIterator[LocalCluster]:
+    """A cluster that answers. Its processes end with the block."""
+    plan = make_plan_on_free_ports(size, cluster_id="test")
+    async with LocalCluster(plan, directory) as cluster:
+        await cluster.wait_ready()
+        yield cluster
+
+
+@asynccontextmanager
+async def client_of(cluster: LocalCluster, *, timeout_ms: int = 10_000) -> AsyncIterator[Client]:
+    async with Client(list(cluster.plan.discovery_endpoints), timeout_ms=timeout_ms) as client:
+        yield client
+
+
+async def prepare_namespace(client: Client, namespace: str = NAMESPACE) -> None:
+    await client.create_tenant(namespace.partition("/")[0])
+    await client.create_namespace(namespace)
+
+
+async def busiest_shard_leader(client: Client) -> str:
+    """Return the node that leads the most shards."""
+    state = await client.cluster()
+    led: dict[str, int] = {}
+    for shard in state.shards:
+        if shard.leader_node:
+            led[shard.leader_node] = led.get(shard.leader_node, 0) + 1
+    assert led, "no shard has a leader"
+    return max(led, key=lambda node_id: (led[node_id], node_id))
+
+
+async def manager_leader(cluster: LocalCluster) -> str:
+    """Return the cluster manager that leads, waiting for an election if need be."""
+    async with asyncio.timeout(LEADER_WAIT_S):
+        while True:
+            for node in cluster.plan.of_kind("cluster-manager"):
+                if cluster.is_running(node.node_id) and await _leads(node.grpc):
+                    return node.node_id
+            await asyncio.sleep(0.1)
+
+
+async def _leads(endpoint: str) -> bool:
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        stub = ClusterServiceStub(channel)
+        try:
+            status = await stub.GetManagerStatus(cluster_pb.GetManagerStatusRequest(), timeout=1)
+        except grpc.aio.AioRpcError:
+            return False
+    return bool(status.role == "leader")

@@ -1,0 +1,81 @@
+"""A real cluster for tests: processes on loopback, on ports nobody else has.
+
+    async with running_cluster(tmp_path, MINIMAL) as cluster:
+        await cluster.kill("shard-node-1")
+
+``blocking_cluster`` is the same for tests without an event loop of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
+
+__all__ = ["MINIMAL", "ClusterSize", "LocalCluster", "blocking_cluster", "running_cluster"]
+
+T = TypeVar("T")
+
+STEP_TIMEOUT_MS = 60_000
+"""For one call of the blocking form: starting everything is the longest."""
+
+
+@asynccontextmanager
+async def running_cluster(
+    data_dir: Path, size: ClusterSize | None = None, *, wait_ready: bool = True
+) -> AsyncIterator[LocalCluster]:
+    """Start a cluster (default: the full one) and stop it at the end, whatever happened."""
+    plan = make_plan_on_free_ports(size or ClusterSize(), cluster_id="test")
+    async with LocalCluster(plan, data_dir) as cluster:
+        if wait_ready:
+            await cluster.wait_ready()
+        yield cluster
+
+
+class BlockingCluster:
+    """A ``LocalCluster`` driven from a thread of its own; ``plan`` as there."""
+
+    def __init__(self, cluster: LocalCluster, loop: asyncio.AbstractEventLoop) -> None:
+        self.cluster = cluster
+        self.plan = cluster.plan
+        self._loop = loop
+
+    def run(self, step: Coroutine[Any, Any, T]) -> T:
+        """Run one of the cluster's coroutines to its end."""
+        return asyncio.run_coroutine_threadsafe(step, self._loop).result(STEP_TIMEOUT_MS / 1000)
+
+    def kill(self, node_id: str) -> None:
+        self.run(self.cluster.kill(node_id))
+
+    def start_node(self, node_id: str) -> None:
+        self.run(self.cluster.start_node(node_id))
+
+    def wait_ready(self, *node_ids: str) -> None:
+        self.run(self.cluster.wait_ready(node_ids or None))
+
+
+@contextmanager
+def blocking_cluster(data_dir: Path, size: ClusterSize | None = None) -> Iterator[BlockingCluster]:
+    """Start a cluster and wait until it is ready; stop it at the end."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="cluster")
+    thread.start()
+    plan = make_plan_on_free_ports(size or ClusterSize(), cluster_id="test")
+    blocking = BlockingCluster(LocalCluster(plan, data_dir), loop)
+    try:
+        blocking.run(blocking.cluster.start())
+        blocking.wait_ready()
+        yield blocking
+    finally:
+        with contextlib.suppress(Exception):
+            blocking.run(blocking.cluster.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,71 @@
+"""A history with every event a shard can write, and the records that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nextgen.replication.ports import Entry, Record
+from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.broker_session import Endpoints
+from shards.domain.parent_gate import ParentKind
+from shards.wire_event import DomainEvent, encode_decided
+
+TIME_MS = 1_700_000_000_000
+TOPIC = "persistent://acme/orders/paid"
+GONE = "non-persistent://acme/orders/gone"
+ENDPOINTS = Endpoints("pulsar://h:6650", "h:7000", "h:8080")
+PROPERTIES = (("owner", "payments"), ("ünïcode", "✓"))
+
+HISTORY: tuple[DomainEvent, ...] = (
+    shard.SlotsAdopted(((0, 8191), (9000, 16383)), 1),
+    tenant.TenantCreated("tenant-1", "acme", PROPERTIES),
+    tenant.TenantPropertiesSet("acme", ()),
+    tenant.TenantDeletionStarted("acme"),
+    tenant.TenantDeletionAborted("acme"),
+    tenant.TenantCreated("tenant-2", "gone"),
+    tenant.TenantDeletionStarted("gone"),
+    tenant.TenantDeleted("gone", "tenant-2"),
+    parent_gate.ParentGateOpened(ParentKind.TENANT, "acme", "tenant-1", 0),
+    namespace.NamespaceCreated("ns-1", "acme/orders", "tenant-1", PROPERTIES),
+    namespace.NamespacePropertiesSet("acme/orders", (("a", "1"),)),
+    namespace.NamespaceDeletionStarted("acme/orders"),
+    namespace.NamespaceDeletionAborted("acme/orders"),
+    namespace.NamespaceCreated("ns-2", "acme/gone", "tenant-1"),
+    namespace.NamespaceDeletionStarted("acme/gone"),
+    namespace.NamespaceDeleted("acme/gone", "ns-2"),
+    parent_gate.ParentGateOpened(ParentKind.NAMESPACE, "acme/orders", "ns-1", 0),
+    parent_gate.ParentGateClosed(ParentKind.NAMESPACE, "acme/orders", "ns-1", 7),
+    parent_gate.ParentGateOpened(ParentKind.NAMESPACE, "acme/orders", "ns-1", 7),
+    topic.TopicCreated("topic-1", TOPIC, 3, "ns-1", TIME_MS, PROPERTIES),
+    topic.TopicPropertiesSet(TOPIC, ()),
+    topic.TopicCreated("topic-2", GONE, 0, "ns-1", TIME_MS),
+    broker_session.BrokerSessionEstablished("broker-1", "s-1", 1, ENDPOINTS, 100, "zone-a"),
+    broker_session.CapacityGranted("broker-1", "s-1", 40),
+    assignment.TopicAssigned("topic-1", "p0", f"{TOPIC}-partition-0", 1, "broker-1", "s-1", "x"),
+    assignment.TopicAssigned("topic-1", "p1", f"{TOPIC}-partition-1", 1, "broker-1", "s-1", "x"),
+    assignment.TopicAssigned("topic-2", "", GONE, 1, "broker-1", "s-1", "first_lookup"),
+    broker_session.BrokerSessionEnded("broker-1", "s-1", 1, "expired"),
+    broker_session.BrokerSessionEstablished("broker-1", "s-2", 2, ENDPOINTS, 50, ""),
+    assignment.TopicAssigned("topic-1", "p0", f"{TOPIC}-partition-0", 2, "broker-1", "s-2", "x"),
+    assignment.TopicUnassigned("topic-1", "p1", f"{TOPIC}-partition-1", 1, "x"),
+    assignment.TopicUnassigned("topic-2", "", GONE, 1, "topic_deleted"),
+    topic.TopicDeleted(GONE, "topic-2"),
+)
+
+
+def record_of(
+    events: Sequence[DomainEvent], command_id: bytes = b"", outcome: bytes = b""
+) -> Record:
+    payload = encode_decided(events, command_id=command_id, outcome=outcome, time_ms=TIME_MS)
+    return Record(payload, len(events))
+
+
+def entries_of(
+    groups: Iterable[Sequence[Record]], *, from_index: int = 1, from_position: int = 1
+) -> list[Entry]:
+    """Return one entry per group of records, numbered without gaps."""
+    entries: list[Entry] = []
+    for index, records in enumerate(groups, start=from_index):
+        entries.append(Entry(index, 1, from_position, tuple(records)))
+        from_position = entries[-1].next_position
+    return entries

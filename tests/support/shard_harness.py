@@ -1,0 +1,407 @@
+"""One whole shard in one process: real leader, view and rules; fake log, brokers and ledger.
+
+Runs in virtual time: see ``run_virtual``. Unless there are to be more ``shards``, this one has
+all slots and is the home of every topic, namespace, tenant and broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from nextgen.client.cluster_view import ClusterView
+from nextgen.client.errors_wire import from_detail
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.replication.memory_log import MemoryLog
+from nextgen.replication.view_store import ViewStore
+from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.cluster_service_pb2 import (
+    CapacityLease,
+    ClusterUpdate,
+    LeaseCapacityRequest,
+    LeaseCapacityResponse,
+)
+from protos.nextgen.v1.events_pb2 import (
+    BrokerEndpoints,
+    BrokerRecorded,
+    Event,
+    ShardMapChanged,
+    ShardPlacement,
+)
+from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer
+from shards.adapters.routed import RoutedParents
+from shards.event_stream import stream_events
+from shards.metrics import NodeMetrics, ShardMetrics
+from shards.ports import Cancellable
+from shards.projections.fold import fold
+from shards.projections.rows import query_of
+from shards.projections.tables import METADATA
+from shards.replica import Replica
+from shards.request_desk import RequestDesk
+from shards.session_soft_state import BrokerConnection
+from shards.shard_leader import ShardLeader, Surroundings
+from tests.support.shard_world import Entropy
+from tests.support.virtual_time import run_virtual
+
+SHARD = 1
+"""The shard under test."""
+NAMESPACE = "acme/orders"
+T = TypeVar("T")
+
+
+@lru_cache
+def _table(shards: int) -> SlotTable:
+    return initial_table(range(1, shards + 1))
+
+
+def in_shard(
+    directory: Path, scenario: Callable[[Harness], Coroutine[Any, Any, T]], **settings: Any
+) -> T:
+    """Run ``scenario`` with a fresh shard that leads, in virtual time."""
+
+    async def main() -> T:
+        harness = Harness(directory, **settings)
+        try:
+            return await scenario(harness)
+        finally:
+            await harness.close()
+
+    return run_virtual(main)
+
+
+class VirtualClock:
+    """The loop's own time, which in these tests jumps."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.monotonic() * 1000)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
+        return asyncio.get_running_loop().call_at(when, callback)
+
+
+class Cluster:
+    """The cluster manager's part: broker directory and capacity, pushed at once."""
+
+    def __init__(self, units: int) -> None:
+        self.units = units
+        self.is_reachable = True
+        self.lease_requests: list[LeaseCapacityRequest] = []
+        self.reports: list[BrokerRecorded] = []
+        self._brokers: dict[str, BrokerRecorded] = {}
+        self._ended: set[str] = set()
+        self._listeners: list[Callable[[], None]] = []
+        self._reconnected: list[Callable[[], None]] = []
+
+    def live(self) -> Sequence[BrokerRecorded]:
+        return [broker for broker in self._brokers.values() if broker.is_live]
+
+    def session(self, session_id: str) -> BrokerRecorded | None:
+        return next((each for each in self.live() if each.session_id == session_id), None)
+
+    def broker(self, broker_id: str) -> BrokerRecorded | None:
+        found = self._brokers.get(broker_id)
+        return found if found is not None and found.is_live else None
+
+    def has_ended(self, _broker_id: str, session_id: str) -> bool:
+        return session_id in self._ended
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def report(self, session: BrokerRecorded) -> None:
+        self.reports.append(session)
+        known = self._brokers.get(session.broker_id)
+        if not session.is_live:
+            self._ended.add(session.session_id)
+        if known is None or known.epoch <= session.epoch:
+            self._brokers[session.broker_id] = session
+        for listener in tuple(self._listeners):
+            listener()
+
+    def forget(self) -> None:
+        """Be as a node's view that has not been told of any broker."""
+        self._brokers.clear()
+
+    def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
+        self._reconnected.append(listener)
+        return lambda: self._reconnected.remove(listener)
+
+    async def lease_capacity(self, request: LeaseCapacityRequest) -> LeaseCapacityResponse:
+        if not self.is_reachable:
+            raise Unavailable("no cluster manager leads")
+        self.lease_requests.append(request)
+        leases = [
+            CapacityLease(
+                broker_id=broker.broker_id,
+                session_id=broker.session_id,
+                units=self.units,
+                ttl_ms=90_000,
+            )
+            for broker in self.live()
+        ]
+        return LeaseCapacityResponse(leases=leases)
+
+
+class LocalShard:
+    """What a shard asks of other shards, asked of itself through its own desk."""
+
+    def __init__(self) -> None:
+        self.desk: RequestDesk
+        self.assign_error: MetadataError | None = None
+        self.assigned: list[pb.AssignRequest] = []
+        self.released: list[pb.ReleaseRequest] = []
+        self.reads: list[str] = []
+
+    async def call(
+        self, shard_id: int, request: pb.ShardRequest, *, timeout_ms: int
+    ) -> pb.ShardResponse:
+        request.shard_id, request.timeout_ms = shard_id, timeout_ms
+        response = await self.desk.answer(request)
+        if response.HasField("error"):
+            raise from_detail(response.error)
+        return response
+
+    async def call_key(
+        self, _key: str, request: pb.ShardRequest, *, timeout_ms: int
+    ) -> pb.ShardResponse:
+        return await self.call(SHARD, request, timeout_ms=timeout_ms)
+
+    async def assign(self, request: pb.AssignRequest, *, timeout_ms: int) -> pb.AssignResponse:
+        if self.assign_error is not None:
+            raise self.assign_error
+        self.assigned.append(request)
+        wrapped = pb.ShardRequest(assign=request)
+        return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).assign
+
+    async def release(self, request: pb.ReleaseRequest, *, timeout_ms: int) -> pb.ReleaseResponse:
+        self.released.append(request)
+        wrapped = pb.ShardRequest(release=request)
+        return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).release
+
+    async def read(self, names: Sequence[pb.ObjectName], *, timeout_ms: int) -> Sequence[Item]:
+        self.reads += [name.name for name in names]
+        wrapped = pb.ShardRequest(get=pb.GetRequest(names=names))
+        return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).get.items
+
+
+class FakeBroker:
+    """A broker that applies what it is sent, in order, unless it is told to hang."""
+
+    def __init__(self, harness: Harness, broker_id: str, capacity_units: int = 100) -> None:
+        self._harness = harness
+        self.broker_id = broker_id
+        self.capacity_units = capacity_units
+        self.session_id = ""
+        self.resumed = False
+        self.error: MetadataError | None = None
+        self.deliveries: list[broker_pb.Delivery] = []
+        self.applied = 0
+        self.is_hanging = False
+        self.connection: BrokerConnection | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def assigned(self) -> list[tuple[str, int]]:
+        """What it was assigned, in order: name and epoch."""
+        return [
+            (each.assign.name, each.assign.epoch)
+            for each in self.deliveries
+            if each.HasField("assign")
+        ]
+
+    @property
+    def released(self) -> list[tuple[str, int, str]]:
+        return [
+            (each.release.name, each.release.epoch, each.release.new_broker_id)
+            for each in self.deliveries
+            if each.HasField("release")
+        ]
+
+    def hello(self) -> broker_pb.BrokerHello:
+        return broker_pb.BrokerHello(
+            broker_id=self.broker_id,
+            session_id=self.session_id,
+            last_sequence=self.applied,
+            endpoints=BrokerEndpoints(grpc=f"{self.broker_id}:1", pulsar_url="pulsar://it:2"),
+            capacity_units=self.capacity_units,
+        )
+
+    async def connect(self) -> None:
+        """Say hello, then apply and sync in the background and heartbeat like a broker."""
+        sessions = self._harness.leader.brokers.sessions
+        self.connection = await sessions.connect(self.hello())
+        self._take(self.connection)
+        self._tasks = [
+            asyncio.create_task(self._listen(self.connection)),
+            asyncio.create_task(self._heartbeat(self.connection)),
+        ]
+
+    def vanish(self) -> None:
+        """Be gone without a word, as after SIGKILL."""
+        for task in self._tasks:
+            task.cancel()
+        if self.connection is not None:
+            self._harness.leader.brokers.sessions.disconnect(self.connection)
+            self.connection = None
+
+    def wake(self) -> None:
+        """Stop hanging."""
+        self.is_hanging = False
+        assert self.connection is not None
+        self._sync(self.connection)
+
+    async def _listen(self, connection: BrokerConnection) -> None:
+        while connection.error is None:
+            await connection.changed.wait()
+            self._take(connection)
+        self.error = connection.error
+
+    def _take(self, connection: BrokerConnection) -> None:
+        for message in connection.take_messages():
+            if message.HasField("established"):
+                self.session_id = message.established.session_id
+                self.resumed = message.established.resumed
+                if not self.resumed:
+                    self.deliveries.clear()
+                self.applied = message.established.next_sequence - 1
+            for delivery in message.deliveries.deliveries:
+                assert delivery.sequence == self.applied + 1, "the sequence has a gap"
+                self.applied = delivery.sequence
+                self.deliveries.append(delivery)
+        self._sync(connection)
+
+    def _sync(self, connection: BrokerConnection) -> None:
+        if not self.is_hanging and self.applied > connection.session.acked:
+            sync = broker_pb.SyncPosition(sequence=self.applied)
+            sessions = self._harness.leader.brokers.sessions
+            sessions.receive(connection, broker_pb.BrokerMessage(sync=sync))
+
+    async def _heartbeat(self, connection: BrokerConnection) -> None:
+        beat = broker_pb.BrokerMessage(heartbeat=broker_pb.BrokerHeartbeat())
+        while connection.error is None:
+            await asyncio.sleep(0.75)
+            self._harness.leader.brokers.sessions.receive(connection, beat)
+
+
+class Harness:
+    """The shard, its brokers and its surroundings. Make it with ``in_shard``."""
+
+    def __init__(self, directory: Path, *, units: int = 50, shards: int = 1) -> None:
+        self.clock = VirtualClock()
+        self.cluster = Cluster(units)
+        self.others = LocalShard()
+        self.view = ViewStore(directory / "view", METADATA, fold)
+        self.log = MemoryLog(self.view)
+        self.node_metrics = NodeMetrics(CollectorRegistry())
+        table = _table(shards)
+        self.cluster_view = ClusterView()
+        shard_map = ShardMapChanged(
+            version=1,
+            slot_owners=table.to_bytes(),
+            shards=[ShardPlacement(shard_id=SHARD, replicas=["node-1"])],
+        )
+        self.cluster_view.apply(ClusterUpdate(shard_map=shard_map))
+        draws = itertools.count()
+        around = Surroundings(
+            node_id="node-1",
+            directory=self.cluster,
+            managers=self.others,
+            capacity=self.cluster,
+            metadata=self.others,
+            parents=RoutedParents(self.others, self.cluster_view),  # type: ignore[arg-type]
+            reports=self.cluster,
+            clock=self.clock,
+            entropy=Entropy(),
+            draw=lambda: (next(draws), 0),
+        )
+        self.leads: list[int | None] = []
+        self.replica = Replica(
+            SHARD,
+            self.log,
+            query_of(self.view.reader),
+            table,
+            around,
+            ShardMetrics(self.node_metrics, SHARD),
+            hint=lambda _shard_id, leader_id: leader_id and f"{leader_id}:1",
+            on_leading=self._on_leading,
+        )
+        self.replicas = {SHARD: self.replica}
+        self.desk = RequestDesk(self.replicas, self.cluster_view)
+        self.others.desk = self.desk
+        self.brokers: dict[str, FakeBroker] = {}
+
+    @property
+    def leader(self) -> ShardLeader:
+        return self.replica.leading()
+
+    async def close(self) -> None:
+        for broker in self.brokers.values():
+            for task in broker._tasks:
+                task.cancel()
+        await self.replica.stop()
+
+    def next_term(self) -> None:
+        """Win another election: everything soft is gone, brokers have to come again."""
+        for broker in self.brokers.values():
+            broker.vanish()
+        self.log.become_leader()
+
+    # As a client ------------------------------------------------------------------------------
+
+    async def ask(self, timeout_ms: int = 10_000, **body: Any) -> pb.ShardResponse:
+        """Send one request through the desk; raises what the answer says."""
+        request = pb.ShardRequest(**body)
+        return await self.others.call(SHARD, request, timeout_ms=timeout_ms)
+
+    async def execute(self, **command: Any) -> pb.CommandResult:
+        commands = [pb.Command(**command)]
+        response = await self.ask(execute=pb.ExecuteRequest(commands=commands))
+        return response.execute.results[0]
+
+    async def create_topics(self, *names: str, partitions: int = 0) -> list[str]:
+        """Create topics in ``NAMESPACE``, and it first; return their canonical names."""
+        tenant = NAMESPACE.partition("/")[0]
+        await self.execute(create_tenant=pb.CreateTenant(name=tenant))
+        await self.execute(create_namespace=pb.CreateNamespace(name=NAMESPACE))
+        full = [f"persistent://{NAMESPACE}/{name}" for name in names]
+        specs = [pb.TopicSpec(name=name, partitions=partitions) for name in full]
+        result = await self.execute(create_topics=pb.CreateTopics(topics=specs))
+        assert not any(outcome.rejection_code for outcome in result.topics)
+        return full
+
+    async def start_broker(self, broker_id: str, capacity_units: int = 100) -> FakeBroker:
+        broker = self.brokers[broker_id] = FakeBroker(self, broker_id, capacity_units)
+        await broker.connect()
+        return broker
+
+    async def lookup(self, *topics: str, timeout_ms: int = 10_000) -> list[LookupAnswer]:
+        request = pb.ShardLookupRequest(topics=topics)
+        response = await self.ask(timeout_ms, lookup=request)
+        return list(response.lookup.answers)
+
+    async def move(self, *moves: tuple[str, str]) -> list[LookupAnswer]:
+        """Move each topic to the broker beside it ("" any other)."""
+        wanted = [pb.TopicMove(topic=topic, target_broker_id=target) for topic, target in moves]
+        response = await self.ask(move=pb.MoveRequest(moves=wanted))
+        return list(response.move.answers)
+
+    async def events(self, *types: str, from_position: int = 1) -> list[Event]:
+        request = pb.ReadEventsRequest(from_position=from_position, types=types)
+        return [
+            event async for batch in stream_events(self.replica, request) for event in batch.events
+        ]
+
+    def _on_leading(self, replica: Replica) -> None:
+        self.leads.append(replica.leader.term if replica.leader is not None else None)

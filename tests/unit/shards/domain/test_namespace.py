@@ -1,0 +1,172 @@
+"""The namespace aggregate, tested without a log, a network or a clock."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits import PROPERTIES_MAX
+from shards.domain.life import Life
+from shards.domain.namespace import (
+    INITIAL,
+    AbortNamespaceDeletion,
+    CreateNamespace,
+    FinishNamespaceDeletion,
+    Namespace,
+    NamespaceCreated,
+    NamespaceDeleted,
+    NamespaceDeletionAborted,
+    NamespaceDeletionStarted,
+    NamespacePropertiesSet,
+    SetNamespaceProperties,
+    StartNamespaceDeletion,
+    decide,
+    evolve,
+)
+from shards.projections.evolution import StateKind
+from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
+
+PROPERTIES = (("owner", "payments"),)
+CREATED = NamespaceCreated("id-1", "acme/orders", "tenant-1", PROPERTIES)
+STARTED = NamespaceDeletionStarted("acme/orders")
+
+
+def given_events(*events):
+    return fold(evolve, INITIAL, events)
+
+
+def code_of(decision):
+    assert isinstance(decision, Rejected)
+    return decision.code
+
+
+def test_creating_a_namespace_emits_namespace_created():
+    assert decide(
+        INITIAL, CreateNamespace("id-1", "acme/orders", "tenant-1", PROPERTIES)
+    ) == Accepted((CREATED,))
+
+
+def test_a_created_namespace_is_active_at_version_1():
+    assert given_events(CREATED) == Namespace(
+        "id-1", "acme/orders", "tenant-1", PROPERTIES, 1, Life.ACTIVE
+    )
+
+
+def test_creating_with_the_same_id_again_is_a_retry():
+    assert decide(
+        given_events(CREATED), CreateNamespace("id-1", "acme/orders", "tenant-1", PROPERTIES)
+    ) == Accepted(())
+
+
+@pytest.mark.parametrize("history", [(CREATED,), (CREATED, STARTED)], ids=["active", "deleting"])
+def test_a_second_namespace_of_the_same_name_is_rejected(history):
+    decision = decide(given_events(*history), CreateNamespace("id-2", "acme/orders", "tenant-1"))
+
+    assert code_of(decision) is RejectionCode.ALREADY_EXISTS
+
+
+def test_creating_with_too_many_properties_is_rejected():
+    properties = tuple((f"key-{number:03}", "") for number in range(PROPERTIES_MAX + 1))
+
+    decision = decide(INITIAL, CreateNamespace("id-1", "acme/orders", "tenant-1", properties))
+
+    assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
+
+
+def test_setting_properties_replaces_them_all_and_moves_the_version():
+    command = SetNamespaceProperties("acme/orders", (("tier", "1"),), expected_version=1)
+
+    decision = decide(given_events(CREATED), command)
+
+    assert decision == Accepted((NamespacePropertiesSet("acme/orders", (("tier", "1"),)),))
+    after = fold(evolve, given_events(CREATED), decision.events)
+    assert after == Namespace("id-1", "acme/orders", "tenant-1", (("tier", "1"),), 2, Life.ACTIVE)
+
+
+@pytest.mark.parametrize(
+    ("history", "expected_version", "code"),
+    [
+        pytest.param((), 0, RejectionCode.NOT_FOUND, id="absent"),
+        pytest.param((CREATED,), 7, RejectionCode.VERSION_MISMATCH, id="stale-version"),
+        pytest.param((CREATED, STARTED), 0, RejectionCode.NOT_ALLOWED, id="deleting"),
+    ],
+)
+def test_setting_properties_is_rejected(history, expected_version, code):
+    command = SetNamespaceProperties("acme/orders", (), expected_version)
+
+    assert code_of(decide(given_events(*history), command)) is code
+
+
+def test_setting_too_large_properties_is_rejected():
+    command = SetNamespaceProperties("acme/orders", (("key", "x" * 5_000),))
+
+    assert code_of(decide(given_events(CREATED), command)) is RejectionCode.LIMIT_EXCEEDED
+
+
+def test_a_deletion_is_started_once():
+    first = decide(given_events(CREATED), StartNamespaceDeletion("acme/orders"))
+    second = decide(given_events(CREATED, STARTED), StartNamespaceDeletion("acme/orders"))
+
+    assert first == Accepted((STARTED,))
+    assert second == Accepted(())
+
+
+def test_deleting_an_absent_namespace_is_rejected():
+    assert (
+        code_of(decide(INITIAL, StartNamespaceDeletion("acme/orders"))) is RejectionCode.NOT_FOUND
+    )
+
+
+def test_an_aborted_deletion_leaves_the_namespace_active():
+    decision = decide(given_events(CREATED, STARTED), AbortNamespaceDeletion("acme/orders", "id-1"))
+
+    assert decision == Accepted((NamespaceDeletionAborted("acme/orders"),))
+    after = given_events(CREATED, STARTED, NamespaceDeletionAborted("acme/orders"))
+    assert after == Namespace("id-1", "acme/orders", "tenant-1", PROPERTIES, 3, Life.ACTIVE)
+
+
+@pytest.mark.parametrize(
+    "history", [(), (NamespaceCreated("id-2", "acme/orders", "tenant-1"),)], ids=["gone", "other"]
+)
+def test_aborting_for_a_namespace_that_is_gone_is_rejected(history):
+    decision = decide(given_events(*history), AbortNamespaceDeletion("acme/orders", "id-1"))
+
+    assert code_of(decision) is RejectionCode.NOT_FOUND
+
+
+def test_a_finished_deletion_removes_the_namespace():
+    decision = decide(
+        given_events(CREATED, STARTED), FinishNamespaceDeletion("acme/orders", "id-1")
+    )
+
+    assert decision == Accepted((NamespaceDeleted("acme/orders", "id-1"),))
+    assert given_events(CREATED, STARTED, NamespaceDeleted("acme/orders", "id-1")) is None
+
+
+def test_a_deletion_that_was_not_started_cannot_be_finished():
+    decision = decide(given_events(CREATED), FinishNamespaceDeletion("acme/orders", "id-1"))
+
+    assert code_of(decision) is RejectionCode.NOT_ALLOWED
+
+
+def test_finishing_does_not_delete_another_namespace_of_the_same_name():
+    other = given_events(NamespaceCreated("id-2", "acme/orders", "tenant-1"), STARTED)
+
+    assert decide(other, FinishNamespaceDeletion("acme/orders", "id-1")) == Accepted(())
+
+
+ids = st.sampled_from(["id-1", "id-2"])
+properties = st.sampled_from([(), PROPERTIES, (("a", "1"), ("b", "ü"))])
+commands = st.one_of(
+    st.builds(CreateNamespace, ids, st.just("acme/orders"), st.just("tenant-1"), properties),
+    st.builds(SetNamespaceProperties, st.just("acme/orders"), properties, st.integers(0, 3)),
+    st.builds(StartNamespaceDeletion, st.just("acme/orders")),
+    st.builds(AbortNamespaceDeletion, st.just("acme/orders"), ids),
+    st.builds(FinishNamespaceDeletion, st.just("acme/orders"), ids),
+)
+NAMESPACE = AggregateUnderTest(decide, evolve, StateKind.NAMESPACE, lambda state: state.name)
+
+
+@given(history=st.lists(commands, max_size=15), command=commands, cut=st.integers(0, 100))
+def test_retry_replay_snapshot_and_total_hold(history, command, cut):
+    check_all_promises(NAMESPACE, history, command, cut)

@@ -1,0 +1,211 @@
+"""Moves: the new owner first, then every cache, then the old owner."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nextgen.kernel.errors import InvalidRequest, NotLeader, ProposalLost, Unavailable
+from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
+from tests.support.shard_harness import Harness, in_shard
+
+SETTLED_S = 3.0
+"""Longer than one time-to-live of the assignments: a new leader moves nothing before."""
+
+
+def test_a_move_takes_the_unit_to_the_target_and_tells_the_old_owner(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        second = await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+
+        (answer,) = await shard.move((topic, "broker-2"))
+
+        assert (answer.broker_id, answer.epoch) == ("broker-2", 2)
+        assert second.assigned == [(topic, 2)]
+        assert first.released == [(topic, 1, "broker-2")]
+        (event,) = (await shard.events("topic_assigned"))[1:]
+        assert event.topic_assigned.reason == "moved"
+        assert (await shard.lookup(topic))[0].broker_id == "broker-2"
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_batch_of_moves_is_one_record_and_one_request_per_broker(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        topics = await shard.create_topics(*(f"t-{number}" for number in range(30)))
+        await shard.lookup(*topics)
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+        index, requests = shard.log.status.last_index, len(shard.others.assigned)
+
+        answers = await shard.move(*((topic, "") for topic in topics))
+
+        assert {(answer.broker_id, answer.epoch) for answer in answers} == {("broker-2", 2)}
+        assert shard.log.status.last_index == index + 1
+        assert len(shard.others.assigned) == requests + 1
+        assert len(shard.others.released) == 1
+        assert len(first.released) == 30
+
+    in_shard(tmp_path, scenario)
+
+
+def test_the_old_owner_serves_until_every_subscriber_knows(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+        subscription = shard.leader.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+
+        moving = asyncio.create_task(shard.move((topic, "broker-2")))
+        await asyncio.sleep(1.0)
+        assert first.released == []
+        update = subscription.take_update()
+        subscription.acknowledge(update.position)
+        await moving
+
+        assert [delta.broker_id for delta in update.deltas] == ["broker-2"]
+        assert first.released == [(topic, 1, "broker-2")]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_lookups_during_a_move_wait_for_the_new_owner(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        second = await shard.start_broker("broker-2")
+        second.is_hanging = True
+        await asyncio.sleep(SETTLED_S)
+
+        moving = asyncio.create_task(shard.move((topic, "broker-2")))
+        await asyncio.sleep(0.1)
+        looking = asyncio.create_task(shard.lookup(topic))
+        await asyncio.sleep(0.5)
+        assert not looking.done()
+        second.wake()
+        (answer,) = await looking
+        await moving
+
+        assert (answer.broker_id, answer.epoch) == ("broker-2", 2)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_cannot_move_stays_and_says_why(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        idle, here = await shard.create_topics("idle", "here")
+        await shard.lookup(here)
+
+        answers = await shard.move(
+            (idle, "broker-1"), (here, "broker-9"), ("persistent://acme/orders/absent", "")
+        )
+        (stayed,) = await shard.move((here, "broker-1"))
+        (nowhere,) = await shard.move((here, ""))
+
+        codes = [answer.rejection_code for answer in answers]
+        assert codes == ["NOT_FOUND", "NO_BROKER", "NOT_FOUND"]
+        assert (stayed.broker_id, stayed.epoch) == ("broker-1", 1)
+        assert nowhere.rejection_code == "NO_CAPACITY"
+        assert len(await shard.events("topic_assigned")) == 1
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_full_target_refuses(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        a, b = await shard.create_topics("a", "b")
+        await shard.lookup(a, b)
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+        shard.cluster.units = 1
+        await shard.start_broker("broker-3")
+        await asyncio.sleep(0.1)
+
+        answers = await shard.move((a, "broker-2"), (b, "broker-2"))
+
+        assert [answer.rejection_code for answer in answers] == ["", "NO_CAPACITY"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_target_that_does_not_answer_leaves_the_unit_to_the_next_lookup(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+        shard.others.assign_error = Unavailable("its manager cannot be reached")
+
+        (answer,) = await shard.move((topic, "broker-2"))
+        shard.others.assign_error = None
+        (looked_up,) = await shard.lookup(topic)
+
+        assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)
+        assert (looked_up.broker_id, looked_up.epoch) == ("broker-2", 2)
+        assert first.released == [(topic, 1, "broker-2")]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_unit_that_is_being_assigned_moves_after_that(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        first.is_hanging = True
+        looking = asyncio.create_task(shard.lookup(topic))
+        await asyncio.sleep(0.1)
+        await shard.start_broker("broker-2")
+        moving = asyncio.create_task(shard.move((topic, "broker-2")))
+        await asyncio.sleep(0.1)
+
+        first.wake()
+        (answer,) = await moving
+
+        assert (await looking)[0].epoch == 1
+        assert (answer.broker_id, answer.epoch) == ("broker-2", 2)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_lost_leadership_fails_a_move_that_is_under_way(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        second = await shard.start_broker("broker-2")
+        second.is_hanging = True
+        moving = asyncio.create_task(shard.move((topic, "broker-2")))
+        await asyncio.sleep(0.1)
+
+        shard.log.lose_leadership()
+
+        with pytest.raises((ProposalLost, NotLeader)):
+            await moving
+
+    in_shard(tmp_path, scenario)
+
+
+def test_too_many_moves_are_refused(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        moves = [
+            (f"persistent://a/b/t-{number}", "") for number in range(ASSIGNMENTS_PER_REQUEST_MAX)
+        ]
+
+        assert len(await shard.move(*moves)) == ASSIGNMENTS_PER_REQUEST_MAX
+        with pytest.raises(InvalidRequest, match="1001 moves"):
+            await shard.move(*moves, ("persistent://a/b/more", ""))
+
+    in_shard(tmp_path, scenario)

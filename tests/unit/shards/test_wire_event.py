@@ -1,0 +1,81 @@
+"""Events survive the way into the log and back."""
+
+import pytest
+
+from nextgen.replication.ports import Entry
+from protos.nextgen.v1 import events_pb2 as pb
+from shards.projections.evolution import ROUTES
+from shards.wire_event import (
+    _DECODERS,
+    _ENCODERS,
+    UnknownEvent,
+    decode_decided,
+    encode_decided,
+    filled_events,
+)
+from tests.support.shard_events import HISTORY, TIME_MS, record_of
+
+
+@pytest.mark.parametrize("event", HISTORY, ids=lambda event: type(event).__name__)
+def test_an_event_is_the_same_after_the_log(event):
+    payload = encode_decided([event], command_id=b"c", outcome=b"o", time_ms=TIME_MS)
+
+    decided = decode_decided(payload)
+
+    assert decided.events == (event,)
+    assert (decided.command_id, decided.outcome, decided.time_ms) == (b"c", b"o", TIME_MS)
+
+
+def test_the_tables_of_the_wire_are_total():
+    fields = {field.name for field in pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
+    not_of_a_shard = {
+        "policy_set",
+        "policy_cleared",
+        "capacity_leased",
+        "capacity_lease_released",
+        "node_registered",
+        "shard_map_changed",
+        "broker_recorded",
+    }
+
+    assert set(_ENCODERS) == set(ROUTES)
+    assert set(_DECODERS) == fields - not_of_a_shard
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(pb.Event(), id="no-payload"),
+        pytest.param(pb.Event(policy_set=pb.PolicySet()), id="not-decided-yet"),
+        pytest.param(
+            pb.Event(schema_version=2, tenant_deleted=pb.TenantDeleted()), id="later-schema"
+        ),
+    ],
+)
+def test_an_event_that_is_not_known_is_not_passed_over(stored):
+    payload = pb.DecidedCommand(events=[stored]).SerializeToString()
+
+    with pytest.raises(UnknownEvent):
+        decode_decided(payload)
+
+
+def test_a_payload_from_a_later_program_is_not_passed_over():
+    later = b"\x22\x04\xc2\x0c\x01\x00"  # An event with a payload numbered 200.
+
+    with pytest.raises(UnknownEvent):
+        decode_decided(later)
+
+
+def test_events_are_filled_in_with_their_place():
+    entry = Entry(
+        9, 4, 100, (record_of(HISTORY[:2], b"cause"), record_of([]), record_of(HISTORY[2:3]))
+    )
+
+    events = list(filled_events(entry, 7))
+
+    assert [event.position for event in events] == [100, 101, 102]
+    assert {event.term for event in events} == {4}
+    assert {event.shard_id for event in events} == {7}
+    assert {event.time_ms for event in events} == {TIME_MS}
+    assert [event.causation_id for event in events] == [b"cause", b"cause", b""]
+    assert {event.schema_version for event in events} == {1}
