@@ -1,0 +1,1 @@
+"""gRPC servicers, the watch of assignments, and metrics of the discovery service."""

@@ -1,0 +1,152 @@
+"""``DiscoveryService`` over gRPC: a table from method to service, deadlines and errors.
+
+Lookups stay bytes on their way in and out: see ``discovery.wire.encoded_answer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import Message
+
+from discovery.adapters.lookup_stream import LookupStreamCall
+from discovery.service.counters import DiscoveryCounters
+from discovery.service.inventory import InventoryService
+from discovery.service.lookup import LookupService
+from discovery.service.status import StatusService
+from nextgen.client.errors_wire import abort
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
+from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+
+SERVICE_NAME = "nextgen.v1.DiscoveryService"
+
+_ANSWER_MARGIN_MS = 50
+"""An answer must be on its way before the caller gives up."""
+
+_RESERVED = ("WatchTenants", "WatchNamespaces", "WatchTopics", "WatchAssignments", "WatchShardMap")
+
+Work = Callable[[Any, int], Awaitable[Message]]
+"""Carries out a request within so many milliseconds."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class DiscoveryServicer:
+    """Serves the whole of ``DiscoveryService``. Register ``handlers()`` with a server."""
+
+    def __init__(
+        self,
+        lookups: LookupService,
+        inventory: InventoryService,
+        status: StatusService,
+        counters: DiscoveryCounters,
+        shard_map_version: Callable[[], int],
+    ) -> None:
+        self._lookups = lookups
+        self._inventory = inventory
+        self._status = status
+        self._counters = counters
+        self._shard_map_version = shard_map_version
+        self._streams: set[LookupStreamCall] = set()
+        self._is_draining = False
+
+    def drain(self) -> None:
+        """End every stream once what was read is answered."""
+        self._is_draining = True
+        for stream in self._streams:
+            stream.drain()
+
+    def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """Return the handlers of all methods."""
+        inventory, status = self._inventory, self._status
+        unary: dict[str, tuple[type[Message], Work]] = {
+            "CreateTenant": (pb.CreateTenantRequest, inventory.create_tenant),
+            "SetTenantProperties": (pb.SetPropertiesRequest, inventory.set_tenant_properties),
+            "DeleteTenant": (pb.DeleteRequest, inventory.delete_tenant),
+            "GetTenant": (pb.GetObjectRequest, inventory.get_tenant),
+            "ListTenants": (pb.ListObjectsRequest, inventory.list_tenants),
+            "CreateNamespace": (pb.CreateNamespaceRequest, inventory.create_namespace),
+            "SetNamespaceProperties": (pb.SetPropertiesRequest, inventory.set_namespace_properties),
+            "DeleteNamespace": (pb.DeleteRequest, inventory.delete_namespace),
+            "GetNamespace": (pb.GetObjectRequest, inventory.get_namespace),
+            "ListNamespaces": (pb.ListObjectsRequest, inventory.list_namespaces),
+            "CreateTopics": (pb.CreateTopicsRequest, inventory.create_topics),
+            "SetTopicProperties": (pb.SetPropertiesRequest, inventory.set_topic_properties),
+            "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
+            "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
+            "ListTopics": (pb.ListObjectsRequest, inventory.list_topics),
+            "MoveTopics": (pb.MoveTopicsRequest, inventory.move_topics),
+            "GetCluster": (pb.GetClusterRequest, status.cluster),
+            "GetCounters": (pb.GetCountersRequest, status.counters),
+        }
+        handlers: dict[str, Any] = {
+            method: grpc.unary_unary_rpc_method_handler(
+                self._unary(method, work),
+                request_deserializer=request_type.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            )
+            for method, (request_type, work) in unary.items()
+        }
+        # Without serializers these get and give bytes.
+        handlers["Lookup"] = grpc.unary_unary_rpc_method_handler(self._lookup)
+        handlers["LookupStream"] = grpc.stream_stream_rpc_method_handler(self._lookup_stream)
+        for method in _RESERVED:
+            handlers[method] = grpc.unary_stream_rpc_method_handler(_reserved(method))
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)
+
+    async def _lookup(self, data: bytes, context: Any) -> bytes:
+        try:
+            return await self._lookups.answer(data, _timeout_ms(context))
+        except MetadataError as error:
+            await abort(context, error, shard_map_version=self._shard_map_version())
+
+    async def _lookup_stream(self, _requests: Any, context: Any) -> None:
+        stream = LookupStreamCall(self._lookups, context)
+        self._streams.add(stream)
+        self._counters.streams_open += 1
+        try:
+            if not self._is_draining:
+                await stream.run()
+        finally:
+            self._counters.streams_open -= 1
+            self._streams.discard(stream)
+
+    def _unary(self, method: str, work: Work) -> Callable[[Any, Any], Awaitable[Message]]:
+        async def handle(request: Any, context: Any) -> Message:
+            try:
+                return await work(request, _timeout_ms(context))
+            except MetadataError as error:
+                if isinstance(error, InvalidRequest):
+                    self._counters.requests_invalid += 1
+                await abort(context, error, shard_map_version=self._shard_map_version())
+            except Exception as error:
+                # It may have happened: this is a mistake of ours, nobody knows how far it got.
+                _logger.exception("a request failed", method=method)
+                failure = DeadlineExceeded(f"{method} failed: {error!r}")
+                await abort(context, failure, shard_map_version=self._shard_map_version())
+
+        return handle
+
+
+def _timeout_ms(context: Any) -> int:
+    """Return how long the caller of this call will wait, within our own bounds."""
+    remaining = context.time_remaining()
+    if remaining is None:
+        return REQUEST_TIMEOUT_DEFAULT_MS
+    return max(1, min(int(remaining * 1_000) - _ANSWER_MARGIN_MS, REQUEST_TIMEOUT_MAX_MS))
+
+
+def _reserved(method: str) -> Callable[[bytes, Any], Awaitable[None]]:
+    async def refuse(_request: bytes, context: Any) -> NoReturn:
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED,
+            f"{method} is reserved for change streams, which this release does not serve",
+        )
+        raise AssertionError("context.abort() returned")
+
+    return refuse

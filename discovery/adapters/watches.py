@@ -1,0 +1,47 @@
+"""All that keeps the cache true: one watch per shard of the map, and the broker directory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from discovery.adapters.assignment_watch import AssignmentWatch
+from discovery.domain.answer_cache import AnswerCache
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster_view import ClusterView
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+
+
+class CacheWatches:
+    """Starts a watch for each shard that the map names. Owned by one event loop."""
+
+    def __init__(self, subscriber_id: str, link: ClusterLink, cache: AnswerCache) -> None:
+        self._subscriber_id = subscriber_id
+        self._link = link
+        self._cache = cache
+        self._watches: dict[int, AssignmentWatch] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        link.on_change(self._on_change)
+
+    @property
+    def by_shard(self) -> Mapping[int, AssignmentWatch]:
+        """The watches, by shard id."""
+        return self._watches
+
+    async def stop(self) -> None:
+        """End all watches. The cache runs out of time by itself."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _on_change(self, view: ClusterView, update: ClusterUpdate) -> None:
+        if update.brokers:
+            self._cache.end_sessions(view.has_session_ended)
+        for shard_id in view.shard_ids:
+            if shard_id not in self._watches:
+                self._watch(shard_id)
+
+    def _watch(self, shard_id: int) -> None:
+        watch = AssignmentWatch(shard_id, self._subscriber_id, self._link, self._cache)
+        self._watches[shard_id] = watch
+        self._tasks.append(asyncio.get_running_loop().create_task(watch.run()))

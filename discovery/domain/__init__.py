@@ -1,0 +1,1 @@
+"""Rules of the discovery service, without I/O."""

@@ -1,0 +1,231 @@
+"""Answers to lookups that may be given without asking a shard, and when not any more.
+
+Theory of operation. The cache follows each shard's assignments by one stream of deltas:
+
+    position   everything up to it was delivered; the shard's deltas in (floor, position] are known
+    floor      where the stream began, was reset, or where remembered deltas begin
+    until      the time up to which the shard's answers may be given
+
+An answer at position p is taken in only if the deltas behind p are all known (p >= floor) and the
+latest about its topic does not outdate it. A delta that arrives later and outdates it removes it.
+So whatever is given was true at ``position`` or later, and ``until`` bounds how long ago
+``position`` was the present.
+
+What ends many answers at once must not search for them: an answer holds the *permit* of its shard
+and broker session. Renewing or ending a permit renews or ends all its answers; one comparison of
+``permit.until`` with the time decides. Answers without a valid permit go when they are asked for,
+or when they fall out of the older of two generations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """What must be known of an answer to judge it. ``position`` is where it was true."""
+
+    topic: str
+    topic_id: str
+    epoch: int
+    broker_id: str
+    session_id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One change of an assignment; ``broker_id`` is empty when it ended."""
+
+    position: int
+    topic: str
+    topic_id: str
+    epoch: int
+    broker_id: str
+    session_id: str
+
+    def outdates(self, facts: AnswerFacts) -> bool:
+        """Return whether an answer with these facts does not hold behind this change.
+
+        The epochs of one topic order its assignments. A topic that was deleted and created
+        again begins anew with another id; then the positions decide.
+        """
+        if self.topic_id != facts.topic_id:
+            return self.position > facts.position
+        if not self.broker_id:
+            return self.epoch >= facts.epoch
+        return self.epoch > facts.epoch
+
+
+class _Permit:
+    """Up to when the answers of one shard and one broker session may be given."""
+
+    __slots__ = ("broker_id", "until")
+
+    def __init__(self, broker_id: str, until: float) -> None:
+        self.broker_id = broker_id
+        self.until = until
+
+
+class _Shard:
+    """How far one shard's deltas are known."""
+
+    __slots__ = ("deltas", "floor", "permits", "position", "until")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.floor = position
+        self.until = NEVER
+        self.deltas: dict[str, Delta] = {}
+        """The latest delta of each topic, oldest first."""
+        self.permits: dict[str, _Permit] = {}
+
+
+_Entry = tuple[bytes, _Permit]
+
+
+class AnswerCache:
+    """Encoded answers by topic name. Times are seconds of any clock that never goes back.
+
+    ``facts_of`` reads the facts of an encoded answer. At most ``answers_max`` answers are kept:
+    those used least recently go first, roughly.
+    """
+
+    def __init__(
+        self,
+        facts_of: Callable[[bytes], AnswerFacts],
+        *,
+        answers_max: int,
+        aliases_max: int,
+        deltas_max: int,
+    ) -> None:
+        assert answers_max >= 2, "there are two generations"
+        self._facts_of = facts_of
+        self._generation_max = answers_max // 2
+        self._aliases_max = aliases_max
+        self._deltas_max = deltas_max
+        self._young: dict[str, _Entry] = {}
+        self._old: dict[str, _Entry] = {}
+        self._aliases: dict[str, str] = {}
+        self._shards: dict[int, _Shard] = {}
+
+    def __repr__(self) -> str:
+        return f"<AnswerCache answers={len(self)} shards={len(self._shards)}>"
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def position(self, shard_id: int) -> int:
+        """Return up to where the shard's deltas were applied; 0 if it is not followed yet."""
+        shard = self._shards.get(shard_id)
+        return 0 if shard is None else shard.position
+
+    def lookup(self, names: Sequence[str], now: float) -> tuple[list[bytes], list[int]]:
+        """Return the answers in the order of ``names``, and the places of those not known.
+
+        The answer at such a place is empty.
+        """
+        young = self._young
+        answers: list[bytes] = []
+        missing: list[int] = []
+        for name in names:
+            entry = young.get(name)
+            if entry is None or entry[1].until <= now:
+                entry = self._find(name, now)
+                if entry is None:
+                    missing.append(len(answers))
+                    answers.append(b"")
+                    continue
+            answers.append(entry[0])
+        return answers, missing
+
+    def insert(self, shard_id: int, encoded: bytes, facts: AnswerFacts) -> bool:
+        """Take in an answer of the shard unless it may be out of date already."""
+        shard = self._shards.get(shard_id)
+        if shard is None or facts.position < shard.floor:
+            return False
+        delta = shard.deltas.get(facts.topic)
+        if delta is not None and delta.outdates(facts):
+            return False
+        permit = shard.permits.get(facts.session_id)
+        if permit is None:
+            permit = shard.permits[facts.session_id] = _Permit(facts.broker_id, shard.until)
+        self._old.pop(facts.topic, None)
+        self._keep(facts.topic, (encoded, permit))
+        return True
+
+    def add_alias(self, spelling: str, topic: str) -> None:
+        """Remember that ``spelling`` means ``topic``."""
+        if len(self._aliases) >= self._aliases_max:
+            self._aliases.clear()
+        self._aliases[spelling] = topic
+
+    def reset(self, shard_id: int, position: int) -> None:
+        """Begin to follow the shard at ``position``; forget what is known of it."""
+        shard = self._shards.get(shard_id)
+        if shard is not None:
+            for permit in shard.permits.values():
+                permit.until = NEVER
+        self._shards[shard_id] = _Shard(position)
+
+    def apply(self, shard_id: int, position: int, deltas: Iterable[Delta]) -> None:
+        """Take in what happened up to ``position``; ``deltas`` are in order."""
+        shard = self._shards[shard_id]
+        for delta in deltas:
+            # Removed first, so that the latest delta of a topic stands at its place in time.
+            shard.deltas.pop(delta.topic, None)
+            shard.deltas[delta.topic] = delta
+            self._remove_outdated(delta)
+        while len(shard.deltas) > self._deltas_max:
+            oldest = next(iter(shard.deltas))
+            shard.floor = max(shard.floor, shard.deltas.pop(oldest).position)
+        shard.position = max(shard.position, position)
+
+    def renew(self, shard_id: int, until: float) -> None:
+        """The shard's answers may be given up to ``until``."""
+        shard = self._shards[shard_id]
+        shard.until = until
+        for permit in shard.permits.values():
+            permit.until = until
+
+    def end_sessions(self, has_ended: Callable[[str, str], bool]) -> int:
+        """Forget the answers of all sessions for which ``has_ended(broker_id, session_id)``.
+
+        Returns how many permits ended. The caller must not insert answers of such sessions.
+        """
+        ended = 0
+        for shard in self._shards.values():
+            for session_id, permit in tuple(shard.permits.items()):
+                if has_ended(permit.broker_id, session_id):
+                    permit.until = NEVER
+                    del shard.permits[session_id]
+                    ended += 1
+        return ended
+
+    def _find(self, name: str, now: float) -> _Entry | None:
+        """Find what is not simply in the young generation, and make it so."""
+        topic = self._aliases.get(name, name)
+        entry = self._young.get(topic)
+        if entry is None:
+            entry = self._old.pop(topic, None)
+            if entry is None:
+                return None
+            self._keep(topic, entry)
+        # An expired answer is kept: the stream may come back and renew its permit.
+        return entry if entry[1].until > now else None
+
+    def _keep(self, topic: str, entry: _Entry) -> None:
+        if len(self._young) >= self._generation_max:
+            self._old = self._young
+            self._young = {}
+        self._young[topic] = entry
+
+    def _remove_outdated(self, delta: Delta) -> None:
+        for generation in (self._young, self._old):
+            entry = generation.get(delta.topic)
+            if entry is not None and delta.outdates(self._facts_of(entry[0])):
+                del generation[delta.topic]

@@ -1,0 +1,1 @@
+"""What the discovery service does for its callers: lookups, inventories, moves."""

@@ -1,0 +1,52 @@
+"""What this process has done since its start. Plain numbers: the metrics page reads them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+
+COLD_LATENCY_BUCKETS_MS = (1, 10, 100, 200, 1_000)
+
+
+class DiscoveryCounters:
+    """Counters of one process. Written by the services, read by ``GetCounters`` and metrics."""
+
+    def __init__(self) -> None:
+        self.names_looked_up = 0
+        self.answers_from_cache = 0
+        self.lookup_messages = 0
+        self.lookups_by_result: Counter[str] = Counter()
+        """Names answered by a shard or refused here: ``assigned`` or the rejection code."""
+        self.streams_open = 0
+        self.topics_created = 0
+        self.writes = 0
+        self.writes_refused = 0
+        self.reads = 0
+        self.topics_moved = 0
+        self.requests_invalid = 0
+        self.cold_latency_ms = [0] * (len(COLD_LATENCY_BUCKETS_MS) + 1)
+        """Names by the time a shard took to answer; the last bucket has no bound."""
+        self.cold_latency_sum_ms = 0.0
+
+    def add_cold(self, latency_ms: float, names: int) -> None:
+        """Count ``names`` answered by a shard after ``latency_ms``."""
+        self.cold_latency_ms[bisect_left(COLD_LATENCY_BUCKETS_MS, latency_ms)] += names
+        self.cold_latency_sum_ms += latency_ms * names
+
+    def as_map(self) -> dict[str, int]:
+        """Return the counters by name."""
+        counters = {
+            "names_looked_up": self.names_looked_up,
+            "answers_from_cache": self.answers_from_cache,
+            "lookup_messages": self.lookup_messages,
+            "streams_open": self.streams_open,
+            "topics_created": self.topics_created,
+            "writes": self.writes,
+            "writes_refused": self.writes_refused,
+            "reads": self.reads,
+            "topics_moved": self.topics_moved,
+            "requests_invalid": self.requests_invalid,
+        }
+        for result, count in self.lookups_by_result.items():
+            counters[f"lookups_{result.lower()}"] = count
+        return counters

@@ -1,0 +1,451 @@
+"""Tenants, namespaces and topics: each request is carried to the shard, or shards, of its names."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from discovery.domain.page import merged_page, page_token
+from discovery.ports import Directory, Shards
+from discovery.service.counters import DiscoveryCounters
+from discovery.wire import (
+    check_accepted,
+    check_command_id,
+    derived_command_id,
+    page_bounds,
+    parse_name,
+)
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import (
+    DeadlineExceeded,
+    Definite,
+    InvalidRequest,
+    MetadataError,
+    Refused,
+    Unavailable,
+)
+from nextgen.kernel.limits import (
+    COMMAND_ID_BYTES,
+    LIST_PAGE_BYTES_MAX,
+    MOVES_PER_REQUEST_MAX,
+    TOPICS_PER_CREATE_MAX,
+)
+from nextgen.kernel.names import Domain, InvalidName, parse_namespace, parse_tenant, parse_topic
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    Kind,
+    LookupAnswer,
+)
+
+Answer = TypeVar("Answer")
+
+_LISTED_DOMAINS = frozenset({"", Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value})
+
+
+class InventoryService:
+    """Carries out public writes and reads. Every method raises ``MetadataError`` kinds only.
+
+    ``timeout_ms`` is what is left of the caller's deadline.
+    """
+
+    def __init__(self, shards: Shards, directory: Directory, counters: DiscoveryCounters) -> None:
+        self._shards = shards
+        self._directory = directory
+        self._counters = counters
+
+    # Tenants ----------------------------------------------------------------------------------
+
+    async def create_tenant(
+        self, request: pb.CreateTenantRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        name = parse_name(parse_tenant, request.name)
+        body = shard_pb.CreateTenant(name=name, properties=request.properties)
+        command = shard_pb.Command(command_id=request.command_id, create_tenant=body)
+        return await self._execute(name, command, timeout_ms)
+
+    async def set_tenant_properties(
+        self, request: pb.SetPropertiesRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        name = parse_name(parse_tenant, request.name)
+        body = shard_pb.SetTenantProperties(
+            name=name, properties=request.properties, expected_version=request.expected_version
+        )
+        command = shard_pb.Command(command_id=request.command_id, set_tenant_properties=body)
+        return await self._execute(name, command, timeout_ms)
+
+    async def delete_tenant(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
+        name = parse_name(parse_tenant, request.name)
+        body = shard_pb.DeleteTenant(name=name)
+        command = shard_pb.Command(command_id=request.command_id, delete_tenant=body)
+        return await self._execute(name, command, timeout_ms)
+
+    async def get_tenant(
+        self, request: pb.GetObjectRequest, timeout_ms: int
+    ) -> pb.GetObjectResponse:
+        name = parse_name(parse_tenant, request.name)
+        return await self._get(KIND_TENANT, name, name, request.min_position, timeout_ms)
+
+    async def list_tenants(
+        self, request: pb.ListObjectsRequest, timeout_ms: int
+    ) -> pb.ListObjectsResponse:
+        if request.parent:
+            raise InvalidRequest("tenants have no parent")
+        return await self._list(KIND_TENANT, request, "", timeout_ms)
+
+    # Namespaces -------------------------------------------------------------------------------
+
+    async def create_namespace(
+        self, request: pb.CreateNamespaceRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        name = parse_name(parse_namespace, request.name).text
+        body = shard_pb.CreateNamespace(name=name, properties=request.properties)
+        command = shard_pb.Command(command_id=request.command_id, create_namespace=body)
+        return await self._execute(name, command, timeout_ms)
+
+    async def set_namespace_properties(
+        self, request: pb.SetPropertiesRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        name = parse_name(parse_namespace, request.name).text
+        body = shard_pb.SetNamespaceProperties(
+            name=name, properties=request.properties, expected_version=request.expected_version
+        )
+        command = shard_pb.Command(command_id=request.command_id, set_namespace_properties=body)
+        return await self._execute(name, command, timeout_ms)
+
+    async def delete_namespace(
+        self, request: pb.DeleteRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        name = parse_name(parse_namespace, request.name).text
+        body = shard_pb.DeleteNamespace(name=name)
+        command = shard_pb.Command(command_id=request.command_id, delete_namespace=body)
+        return await self._execute(name, command, timeout_ms)
+
+    async def get_namespace(
+        self, request: pb.GetObjectRequest, timeout_ms: int
+    ) -> pb.GetObjectResponse:
+        name = parse_name(parse_namespace, request.name).text
+        return await self._get(KIND_NAMESPACE, name, name, request.min_position, timeout_ms)
+
+    async def list_namespaces(
+        self, request: pb.ListObjectsRequest, timeout_ms: int
+    ) -> pb.ListObjectsResponse:
+        tenant = parse_name(parse_tenant, request.parent)
+        return await self._list(KIND_NAMESPACE, request, tenant, timeout_ms)
+
+    # Topics -----------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, request: pb.CreateTopicsRequest, timeout_ms: int
+    ) -> pb.CreateTopicsResponse:
+        """Create topics in all shards concerned at the same time; each topic stands for itself.
+
+        If a shard cannot be reached the whole fails: the caller repeats it with the same
+        command id, and the shards that did their part give their first outcome again.
+        """
+        count = len(request.topics)
+        if not 1 <= count <= TOPICS_PER_CREATE_MAX:
+            raise InvalidRequest(
+                f"a create has {count} topics, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
+            )
+        command_id = _command_id(request.command_id)
+        outcomes, places = self._placed(request.topics)
+        results = await _all_written(
+            self._create_in(shard_id, command_id, [request.topics[p] for p in at_shard], timeout_ms)
+            for shard_id, at_shard in places.items()
+        )
+        response = pb.CreateTopicsResponse(shard_map_version=self._version)
+        for (shard_id, at_shard), result in zip(places.items(), results, strict=True):
+            outcomes.update(zip(at_shard, _topic_outcomes(result, len(at_shard)), strict=True))
+            response.positions.add(shard_id=shard_id, position=result.position)
+        response.topics.extend(outcomes[place] for place in range(count))
+        self._counters.writes += 1
+        created = sum(not outcome.rejection_code for outcome in response.topics)
+        self._counters.topics_created += created
+        return response
+
+    async def set_topic_properties(
+        self, request: pb.SetPropertiesRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        name = parse_name(parse_topic, request.name)
+        body = shard_pb.SetTopicProperties(
+            name=name.text,
+            properties=request.properties,
+            expected_version=request.expected_version,
+        )
+        command = shard_pb.Command(command_id=request.command_id, set_topic_properties=body)
+        return await self._execute(name.routing_key, command, timeout_ms)
+
+    async def delete_topic(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
+        name = parse_name(parse_topic, request.name)
+        body = shard_pb.DeleteTopic(name=name.text)
+        command = shard_pb.Command(command_id=request.command_id, delete_topic=body)
+        return await self._execute(name.routing_key, command, timeout_ms)
+
+    async def get_topic(
+        self, request: pb.GetObjectRequest, timeout_ms: int
+    ) -> pb.GetObjectResponse:
+        name = parse_name(parse_topic, request.name)
+        return await self._get(
+            KIND_TOPIC, name.text, name.routing_key, request.min_position, timeout_ms
+        )
+
+    async def list_topics(
+        self, request: pb.ListObjectsRequest, timeout_ms: int
+    ) -> pb.ListObjectsResponse:
+        namespace = parse_name(parse_namespace, request.parent).text
+        if request.domain not in _LISTED_DOMAINS:
+            raise InvalidRequest(
+                f"domain {request.domain[:80]!a} cannot be listed, "
+                "only persistent, non-persistent or all"
+            )
+        return await self._list(KIND_TOPIC, request, namespace, timeout_ms)
+
+    async def move_topics(
+        self, request: pb.MoveTopicsRequest, timeout_ms: int
+    ) -> pb.MoveTopicsResponse:
+        """Move topics, each for itself: one that stays says why in its answer."""
+        count = len(request.moves)
+        if not 1 <= count <= MOVES_PER_REQUEST_MAX:
+            raise InvalidRequest(
+                f"a request has {count} moves, 1 to {MOVES_PER_REQUEST_MAX} are allowed"
+            )
+        answers: dict[int, LookupAnswer] = {}
+        places: dict[int, list[int]] = {}
+        moves: dict[int, shard_pb.TopicMove] = {}
+        for place, move in enumerate(request.moves):
+            try:
+                name = parse_topic(move.topic)
+            except InvalidName as error:
+                answers[place] = LookupAnswer(
+                    topic=move.topic,
+                    rejection_code=RejectionCode.INVALID_NAME,
+                    message=str(error),
+                )
+                continue
+            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
+            moves[place] = shard_pb.TopicMove(
+                topic=name.text, target_broker_id=move.target_broker_id
+            )
+        results = await asyncio.gather(
+            *(
+                self._move_in(shard_id, [moves[place] for place in at_shard], timeout_ms)
+                for shard_id, at_shard in places.items()
+            )
+        )
+        for at_shard, moved in zip(places.values(), results, strict=True):
+            answers.update(zip(at_shard, moved, strict=True))
+        self._counters.topics_moved += sum(not a.rejection_code for a in answers.values())
+        return pb.MoveTopicsResponse(answers=[answers[place] for place in range(count)])
+
+    # ------------------------------------------------------------------------------------------
+
+    @property
+    def _version(self) -> int:
+        return self._directory.view.shard_map_version
+
+    async def _execute(
+        self, routing_key: str, command: shard_pb.Command, timeout_ms: int
+    ) -> pb.WriteResponse:
+        command.command_id = _command_id(command.command_id)
+        request = shard_pb.ShardRequest(execute=shard_pb.ExecuteRequest(commands=[command]))
+        response = await self._shards.call_key(routing_key, request, timeout_ms=timeout_ms)
+        self._counters.writes += 1
+        result = _single_result(response)
+        try:
+            check_accepted(result)
+        except Refused:
+            self._counters.writes_refused += 1
+            raise
+        return pb.WriteResponse(
+            id=result.id,
+            version=result.version,
+            shard_id=request.shard_id,
+            position=result.position,
+            shard_map_version=self._version,
+        )
+
+    def _placed(
+        self, topics: Sequence[shard_pb.TopicSpec]
+    ) -> tuple[dict[int, shard_pb.TopicOutcome], dict[int, list[int]]]:
+        """Return the outcomes of names that are none, and by shard the places of the others."""
+        refused: dict[int, shard_pb.TopicOutcome] = {}
+        places: dict[int, list[int]] = {}
+        for place, spec in enumerate(topics):
+            try:
+                name = parse_topic(spec.name)
+            except InvalidName as error:
+                refused[place] = shard_pb.TopicOutcome(
+                    rejection_code=RejectionCode.INVALID_NAME, message=str(error)
+                )
+                continue
+            spec.name = name.text
+            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
+        return refused, places
+
+    async def _create_in(
+        self,
+        shard_id: int,
+        command_id: bytes,
+        topics: Sequence[shard_pb.TopicSpec],
+        timeout_ms: int,
+    ) -> shard_pb.CommandResult:
+        command = shard_pb.Command(
+            command_id=derived_command_id(command_id, shard_id),
+            create_topics=shard_pb.CreateTopics(topics=topics),
+        )
+        request = shard_pb.ShardRequest(execute=shard_pb.ExecuteRequest(commands=[command]))
+        response = await self._shards.call(shard_id, request, timeout_ms=timeout_ms)
+        return _single_result(response)
+
+    async def _get(
+        self, kind: Kind, name: str, routing_key: str, min_position: int, timeout_ms: int
+    ) -> pb.GetObjectResponse:
+        self._counters.reads += 1
+        request = shard_pb.ShardRequest(
+            get=shard_pb.GetRequest(
+                names=[shard_pb.ObjectName(kind=kind, name=name)], min_position=min_position
+            )
+        )
+        if min_position:
+            shard_id = self._shards.shard_of_key(routing_key)
+            response = await self._shards.call_any(shard_id, request, timeout_ms=timeout_ms)
+        else:
+            response = await self._shards.call_key(routing_key, request, timeout_ms=timeout_ms)
+        items = response.get.items
+        item = items[0] if items else Item(kind=kind, name=name)
+        return pb.GetObjectResponse(
+            item=item, shard_id=request.shard_id, position=response.position
+        )
+
+    async def _list(
+        self, kind: Kind, request: pb.ListObjectsRequest, parent: str, timeout_ms: int
+    ) -> pb.ListObjectsResponse:
+        self._counters.reads += 1
+        after, items_max = page_bounds(request)
+        shard_ids = self._directory.view.shard_ids
+        if not shard_ids:
+            raise Unavailable("no shard map is known here yet")
+        pages = await _all_of(
+            self._list_in(
+                shard_id,
+                shard_pb.ListRequest(
+                    kind=kind, parent=parent, after=after, limit=items_max, domain=request.domain
+                ),
+                timeout_ms,
+            )
+            for shard_id in shard_ids
+        )
+        page, is_cut = merged_page(
+            [_complete(shard_page, pages) for shard_page in pages],
+            name_of=lambda item: item.name,
+            size_of=lambda item: item.ByteSize(),
+            items_max=items_max,
+            bytes_max=LIST_PAGE_BYTES_MAX,
+        )
+        has_more = is_cut or any(shard_page.more_items for shard_page in pages)
+        token = page_token(page[-1].name) if page and has_more else ""
+        return pb.ListObjectsResponse(items=page, next_page_token=token)
+
+    async def _list_in(
+        self, shard_id: int, request: shard_pb.ListRequest, timeout_ms: int
+    ) -> shard_pb.ListResponse:
+        response = await self._shards.call(
+            shard_id, shard_pb.ShardRequest(list=request), timeout_ms=timeout_ms
+        )
+        return response.list
+
+    async def _move_in(
+        self, shard_id: int, moves: Sequence[shard_pb.TopicMove], timeout_ms: int
+    ) -> Sequence[LookupAnswer]:
+        # Moving to a named broker twice changes nothing the second time; "any other" would.
+        idempotent = all(move.target_broker_id for move in moves)
+        request = shard_pb.ShardRequest(move=shard_pb.MoveRequest(moves=moves))
+        try:
+            response = await self._shards.call(
+                shard_id, request, timeout_ms=timeout_ms, idempotent=idempotent
+            )
+        except MetadataError as error:
+            return [
+                LookupAnswer(
+                    topic=move.topic,
+                    rejection_code=error.reason,
+                    message=str(error),
+                    retryable=True,
+                )
+                for move in moves
+            ]
+        return response.move.answers
+
+
+def _complete(
+    shard_page: shard_pb.ListResponse, pages: Sequence[shard_pb.ListResponse]
+) -> list[Item]:
+    """Return the shard's items up to where no other shard may have an earlier one unseen.
+
+    A shard that stopped at its own limit of bytes has not said what comes behind its last
+    item, so nothing behind that may be listed before it.
+    """
+    ends = [page.items[-1].name for page in pages if page.more_items and page.items]
+    if not ends:
+        return list(shard_page.items)
+    end = min(ends)
+    return [item for item in shard_page.items if item.name <= end]
+
+
+def _single_result(response: shard_pb.ShardResponse) -> shard_pb.CommandResult:
+    if len(response.execute.results) != 1:
+        raise Unavailable("a shard answered a command without a result")
+    return response.execute.results[0]
+
+
+def _topic_outcomes(result: shard_pb.CommandResult, count: int) -> Sequence[shard_pb.TopicOutcome]:
+    """Return the outcome of each topic; a command that was refused as a whole refused each."""
+    if result.rejection_code:
+        refused = shard_pb.TopicOutcome(
+            rejection_code=result.rejection_code, message=result.message
+        )
+        return [refused] * count
+    return result.topics
+
+
+def _command_id(given: bytes) -> bytes:
+    check_command_id(given)
+    return given or secrets.token_bytes(COMMAND_ID_BYTES)
+
+
+async def _all_of(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """Run all parts to their end and return their answers.
+
+    Raises:
+        MetadataError: The worst of what was raised: an indefinite error before a definite one.
+    """
+    outcomes = await asyncio.gather(*parts, return_exceptions=True)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if errors:
+        raise next((error for error in errors if not isinstance(error, Definite)), errors[0])
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+
+async def _all_written(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """As ``_all_of``, for writes: if only some parts failed the whole is indefinite."""
+    done = 0
+
+    async def counted(part: Coroutine[Any, Any, Answer]) -> Answer:
+        nonlocal done
+        answer = await part
+        done += 1
+        return answer
+
+    try:
+        return await _all_of([counted(part) for part in parts])
+    except Definite as error:
+        if done and not isinstance(error, InvalidRequest):
+            raise DeadlineExceeded(f"{done} shards did their part, another: {error}") from error
+        raise

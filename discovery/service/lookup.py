@@ -1,0 +1,157 @@
+"""Lookups: from the cache at once, else from the shards."""
+
+from __future__ import annotations
+
+import asyncio
+
+from google.protobuf.message import DecodeError
+
+from discovery.domain.answer_cache import AnswerCache
+from discovery.ports import Clock, Directory, Shards
+from discovery.service.counters import DiscoveryCounters
+from discovery.service.shard_lookups import ShardLookups
+from discovery.wire import parse_lookup, refused_answer, trouble_answer
+from nextgen.client.errors_wire import to_detail
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
+from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.names import InvalidName, parse_topic
+from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
+
+
+class OpenLookup:
+    """A lookup that waits for shards: what the cache had, and the places that are open."""
+
+    __slots__ = ("answers", "missing", "request")
+
+    def __init__(self, request: LookupRequest, answers: list[bytes], missing: list[int]) -> None:
+        self.request = request
+        self.answers = answers
+        self.missing = missing
+
+
+class LookupService:
+    """Answers ``Lookup`` and ``LookupStream`` messages, from bytes to bytes.
+
+    A message that the cache can answer in full never waits: see ``answer_at_once``.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        directory: Directory,
+        cache: AnswerCache,
+        counters: DiscoveryCounters,
+        clock: Clock,
+    ) -> None:
+        self._shards = shards
+        self._directory = directory
+        self._cache = cache
+        self._counters = counters
+        self._clock = clock
+        self._lookups = ShardLookups(shards, directory, cache, counters, clock)
+
+    def answer_at_once(self, data: bytes) -> bytes | OpenLookup:
+        """Return the serialised ``LookupResponse``, or what has to wait for ``answer_later``.
+
+        Raises:
+            InvalidRequest: ``data`` is not a lookup within the limits.
+        """
+        try:
+            request = parse_lookup(data)
+        except InvalidRequest:
+            self._counters.requests_invalid += 1
+            raise
+        names = request.topics
+        answers, missing = self._cache.lookup(names, self._clock())
+        counters = self._counters
+        counters.lookup_messages += 1
+        counters.names_looked_up += len(answers)
+        counters.answers_from_cache += len(answers) - len(missing)
+        if missing:
+            return OpenLookup(request, answers, missing)
+        return self._response(answers, request.request_id)
+
+    async def answer_later(
+        self, lookup: OpenLookup, timeout_ms: int = REQUEST_TIMEOUT_DEFAULT_MS
+    ) -> bytes:
+        """Return the serialised ``LookupResponse`` once the shards have answered.
+
+        Names whose shard has not answered within ``timeout_ms`` are answered as retryable: one
+        shard without a leader costs the names of the others nothing but the wait.
+        """
+        waiting: dict[int, asyncio.Future[bytes]] = {}
+        names = lookup.request.topics
+        for place in lookup.missing:
+            answer = self._asked(names[place], lookup.request.trace_id)
+            if isinstance(answer, bytes):
+                lookup.answers[place] = answer
+            else:
+                waiting[place] = answer
+        if waiting:
+            # Unlike gather, wait leaves the shared futures alone when this is cancelled.
+            await asyncio.wait(set(waiting.values()), timeout=timeout_ms / 1_000)
+        for place, future in waiting.items():
+            lookup.answers[place] = (
+                future.result() if future.done() else self._late(names[place], timeout_ms)
+            )
+        return self._response(lookup.answers, lookup.request.request_id)
+
+    async def answer(self, data: bytes, timeout_ms: int) -> bytes:
+        """Return the serialised ``LookupResponse``, within ``timeout_ms``.
+
+        Raises:
+            InvalidRequest: ``data`` is not a lookup within the limits.
+        """
+        answer = self.answer_at_once(data)
+        if isinstance(answer, bytes):
+            return answer
+        return await self.answer_later(answer, timeout_ms)
+
+    def refusal(self, data: bytes, error: MetadataError) -> bytes:
+        """Return the ``LookupResponse`` that refuses a message of a stream as a whole."""
+        version = self._directory.view.shard_map_version
+        return LookupResponse(
+            request_id=_request_id(data),
+            error=to_detail(error, shard_map_version=version),
+            shard_map_version=version,
+        ).SerializeToString()
+
+    async def stop(self) -> None:
+        """Give up what waits for shards."""
+        await self._lookups.stop()
+
+    def _asked(self, spelling: str, trace_id: str) -> bytes | asyncio.Future[bytes]:
+        try:
+            name = parse_topic(spelling)
+        except InvalidName as error:
+            self._counters.lookups_by_result[RejectionCode.INVALID_NAME] += 1
+            return refused_answer(spelling, RejectionCode.INVALID_NAME, str(error))
+        topic = name.text
+        if topic != spelling:
+            self._cache.add_alias(spelling, topic)
+        try:
+            shard_id = self._shards.shard_of_key(name.routing_key)
+        except MetadataError as error:
+            self._counters.lookups_by_result[error.reason] += 1
+            return trouble_answer(topic, error)
+        return self._lookups.ask(shard_id, topic, trace_id)
+
+    def _late(self, spelling: str, timeout_ms: int) -> bytes:
+        self._counters.lookups_by_result[DeadlineExceeded.reason] += 1
+        error = DeadlineExceeded(f"its shard did not answer within {timeout_ms} ms")
+        return trouble_answer(parse_topic(spelling).text, error)
+
+    def _response(self, answers: list[bytes], request_id: int) -> bytes:
+        rest = LookupResponse(
+            request_id=request_id, shard_map_version=self._directory.view.shard_map_version
+        )
+        return b"".join(answers) + rest.SerializeToString()
+
+
+def _request_id(data: bytes) -> int:
+    """Return the id in a message that may be nothing at all; 0 if it has none."""
+    try:
+        return LookupRequest.FromString(data).request_id
+    except DecodeError:
+        return 0

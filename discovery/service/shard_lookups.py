@@ -1,0 +1,183 @@
+"""Lookups that the cache cannot answer: one question per name at a time, many per request.
+
+Names that arrive while ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to their shard are under way share
+the next one. A name that is being asked for already waits for that answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from discovery.domain.answer_cache import AnswerCache
+from discovery.ports import Clock, Directory, Shards
+from discovery.service.counters import DiscoveryCounters
+from discovery.wire import answer_facts, encoded_answer, trouble_answer
+from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
+from nextgen.kernel.limits import (
+    LOOKUP_BATCHES_IN_FLIGHT_MAX,
+    LOOKUP_NAMES_WAITING_MAX,
+    NAMES_PER_LOOKUP_MAX,
+    REQUEST_TIMEOUT_DEFAULT_MS,
+)
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest
+
+_ENDED_SESSION_PAUSES_MS = (20, 100, 250)
+"""Before asking again for a name whose answer named a session that is known to be over."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class _Shard:
+    """Names of one shard that wait to be asked for."""
+
+    __slots__ = ("batches", "flush_is_due", "trace_id", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, asyncio.Future[bytes]] = {}
+        self.batches = 0
+        self.flush_is_due = False
+        self.trace_id = ""
+
+
+class ShardLookups:
+    """Asks shards, fills the cache. Owned by one event loop."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        directory: Directory,
+        cache: AnswerCache,
+        counters: DiscoveryCounters,
+        clock: Clock,
+    ) -> None:
+        self._router = shards
+        self._directory = directory
+        self._cache = cache
+        self._counters = counters
+        self._clock = clock
+        self._flights: dict[str, asyncio.Future[bytes]] = {}
+        self._shards: dict[int, _Shard] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<ShardLookups names={len(self._flights)} requests={len(self._tasks)}>"
+
+    def ask(self, shard_id: int, topic: str, trace_id: str = "") -> asyncio.Future[bytes]:
+        """Return a future of the encoded answer; it never fails. Do not cancel it: it is shared."""
+        flight = self._flights.get(topic)
+        if flight is not None:
+            return flight
+        flight = asyncio.get_running_loop().create_future()
+        if len(self._flights) >= LOOKUP_NAMES_WAITING_MAX:
+            error = Overloaded(f"{LOOKUP_NAMES_WAITING_MAX} names wait for shards")
+            flight.set_result(trouble_answer(topic, error))
+            return flight
+        self._flights[topic] = flight
+        shard = self._shards.setdefault(shard_id, _Shard())
+        shard.waiting[topic] = flight
+        shard.trace_id = shard.trace_id or trace_id
+        self._flush_soon(shard_id, shard)
+        return flight
+
+    async def stop(self) -> None:
+        """Give up what is under way; whoever waits is told so."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for topic in tuple(self._flights):
+            self._settle(topic, trouble_answer(topic, Unavailable("this process is stopping")))
+
+    def _flush_soon(self, shard_id: int, shard: _Shard) -> None:
+        """Send what waits once the messages at hand have been read, so that they share it."""
+        if shard.flush_is_due or shard.batches >= LOOKUP_BATCHES_IN_FLIGHT_MAX:
+            return
+        shard.flush_is_due = True
+        asyncio.get_running_loop().call_soon(self._flush, shard_id, shard)
+
+    def _flush(self, shard_id: int, shard: _Shard) -> None:
+        shard.flush_is_due = False
+        while shard.waiting and shard.batches < LOOKUP_BATCHES_IN_FLIGHT_MAX:
+            names = list(shard.waiting)[:NAMES_PER_LOOKUP_MAX]
+            for name in names:
+                del shard.waiting[name]
+            shard.batches += 1
+            self._start(self._carry_out(shard_id, shard, names, shard.trace_id))
+            shard.trace_id = ""
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(
+        self, shard_id: int, shard: _Shard, names: list[str], trace_id: str
+    ) -> None:
+        try:
+            await self._ask_shard(shard_id, names, trace_id)
+        except MetadataError as error:
+            self._counters.lookups_by_result[error.reason] += len(names)
+            for name in names:
+                self._settle(name, trouble_answer(name, error))
+        except Exception as error:
+            # Whoever waits must be answered even if this is a mistake of ours.
+            _logger.exception("a lookup failed", shard_id=shard_id)
+            for name in names:
+                self._settle(name, trouble_answer(name, Unavailable(repr(error))))
+        finally:
+            shard.batches -= 1
+            self._flush_soon(shard_id, shard)
+
+    async def _ask_shard(self, shard_id: int, names: list[str], trace_id: str) -> None:
+        """Ask until every name has an answer that names no ended session, or patience ends."""
+        started = self._clock()
+        for pause_ms in (*_ENDED_SESSION_PAUSES_MS, None):
+            request = ShardRequest(trace_id=trace_id, lookup=ShardLookupRequest(topics=names))
+            response = await self._router.call(
+                shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
+            )
+            answers = response.lookup.answers
+            if len(answers) != len(names):
+                raise Unavailable(
+                    f"shard {shard_id} gave {len(answers)} answers to {len(names)} names"
+                )
+            latency_ms = (self._clock() - started) * 1_000
+            again: list[str] = []
+            for name, answer in zip(names, answers, strict=True):
+                if self._has_ended(answer):
+                    again.append(name)
+                else:
+                    self._take(shard_id, name, answer)
+            self._counters.add_cold(latency_ms, len(names) - len(again))
+            if not again:
+                return
+            names = again
+            if pause_ms is not None:
+                await asyncio.sleep(pause_ms / 1_000)
+        self._counters.lookups_by_result[SessionExpired.reason] += len(names)
+        for name in names:
+            error = SessionExpired(f"{name} was assigned to a broker that is gone")
+            self._settle(name, trouble_answer(name, error))
+
+    def _has_ended(self, answer: LookupAnswer) -> bool:
+        return bool(answer.session_id) and self._directory.view.has_session_ended(
+            answer.broker_id, answer.session_id
+        )
+
+    def _take(self, shard_id: int, name: str, answer: LookupAnswer) -> None:
+        encoded = encoded_answer(answer)
+        if not answer.rejection_code:
+            self._counters.lookups_by_result["assigned"] += 1
+            self._cache.insert(shard_id, encoded, answer_facts(answer))
+        else:
+            self._counters.lookups_by_result[answer.rejection_code] += 1
+        self._settle(name, encoded)
+
+    def _settle(self, topic: str, encoded: bytes) -> None:
+        flight = self._flights.pop(topic, None)
+        if flight is not None and not flight.done():
+            flight.set_result(encoded)

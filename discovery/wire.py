@@ -1,0 +1,185 @@
+"""Messages <-> what the service works with: encoded answers, names, pages, checks of limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+
+from discovery.domain.answer_cache import AnswerFacts, Delta
+from discovery.domain.page import InvalidPageToken, parse_page_token
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
+from nextgen.kernel.limits import (
+    COMMAND_ID_BYTES,
+    NAMES_PER_LOOKUP_MAX,
+    PAGE_ITEMS_DEFAULT,
+    PAGE_ITEMS_MAX,
+)
+from nextgen.kernel.names import InvalidName
+from protos.nextgen.v1.discovery_service_pb2 import (
+    ListObjectsRequest,
+    LookupRequest,
+    LookupResponse,
+)
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, CommandResult
+
+Parsed = TypeVar("Parsed")
+
+_ANSWERS_TAG = bytes([LookupResponse.ANSWERS_FIELD_NUMBER << 3 | 2])
+_CONTINUED = 0x80
+
+
+def encoded_answer(answer: LookupAnswer) -> bytes:
+    """Return ``answer`` as one element of ``LookupResponse.answers``: tag, length, message.
+
+    A protobuf message is the concatenation of its fields, so a response is made of these by
+    joining them.
+    """
+    payload = answer.SerializeToString()
+    return _ANSWERS_TAG + _varint(len(payload)) + payload
+
+
+def decoded_answer(encoded: bytes) -> LookupAnswer:
+    """Return the answer that ``encoded_answer`` made."""
+    return LookupResponse.FromString(encoded).answers[0]
+
+
+def answer_facts(answer: LookupAnswer) -> AnswerFacts:
+    """Return what the cache must know of an answer."""
+    return AnswerFacts(
+        topic=answer.topic,
+        topic_id=answer.topic_id,
+        epoch=answer.epoch,
+        broker_id=answer.broker_id,
+        session_id=answer.session_id,
+        position=answer.position,
+    )
+
+
+def encoded_answer_facts(encoded: bytes) -> AnswerFacts:
+    """Return the facts of an encoded answer."""
+    return answer_facts(decoded_answer(encoded))
+
+
+def delta_of(message: AssignmentDelta) -> Delta:
+    return Delta(
+        position=message.position,
+        topic=message.topic,
+        topic_id=message.topic_id,
+        epoch=message.epoch,
+        broker_id=message.broker_id,
+        session_id=message.session_id,
+    )
+
+
+def trouble_answer(topic: str, error: MetadataError) -> bytes:
+    """Return the encoded answer to a lookup that failed although the name may be good."""
+    message = str(error)
+    answer = LookupAnswer(topic=topic, rejection_code=error.reason, message=message, retryable=True)
+    return encoded_answer(answer)
+
+
+def refused_answer(topic: str, code: str, message: str) -> bytes:
+    """Return the encoded answer to a lookup that will fail again."""
+    return encoded_answer(LookupAnswer(topic=topic, rejection_code=code, message=message))
+
+
+def parse_lookup(data: bytes) -> LookupRequest:
+    """Return the request in ``data``.
+
+    Raises:
+        InvalidRequest: It is not one, or it has no name or too many.
+    """
+    try:
+        request = LookupRequest.FromString(data)
+    except DecodeError as error:
+        raise InvalidRequest(f"not a LookupRequest: {error}") from error
+    check_lookup(request)
+    return request
+
+
+def check_lookup(request: LookupRequest) -> None:
+    """Check the number of names.
+
+    Raises:
+        InvalidRequest: There is none, or there are too many.
+    """
+    count = len(request.topics)
+    if not 1 <= count <= NAMES_PER_LOOKUP_MAX:
+        raise InvalidRequest(
+            f"a lookup has {count} topics, 1 to {NAMES_PER_LOOKUP_MAX} are allowed"
+        )
+
+
+def parse_name(parse: Callable[[str], Parsed], text: str) -> Parsed:
+    """Return ``parse(text)``.
+
+    Raises:
+        InvalidRequest: It is not such a name; the message is the parser's.
+    """
+    try:
+        return parse(text)
+    except InvalidName as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def check_command_id(command_id: bytes) -> None:
+    """Check the length of a command id.
+
+    Raises:
+        InvalidRequest: It is neither empty nor ``COMMAND_ID_BYTES`` long.
+    """
+    if len(command_id) not in {0, COMMAND_ID_BYTES}:
+        raise InvalidRequest(
+            f"a command id has {len(command_id)} bytes, {COMMAND_ID_BYTES} are needed"
+        )
+
+
+def derived_command_id(command_id: bytes, shard_id: int) -> bytes:
+    """Return the id of the part of a command that ``shard_id`` carries out.
+
+    The same through every discovery node: a retry finds the first outcome. For ever.
+    """
+    digest = blake2b(command_id, digest_size=COMMAND_ID_BYTES)
+    digest.update(shard_id.to_bytes(4, "big"))
+    return digest.digest()
+
+
+def page_bounds(request: ListObjectsRequest) -> tuple[str, int]:
+    """Return the name that the page begins behind, and how many items it may have.
+
+    Raises:
+        InvalidRequest: The token is not ours, or the page is too big.
+    """
+    if request.page_size > PAGE_ITEMS_MAX:
+        raise InvalidRequest(
+            f"a page of {request.page_size} items, at most {PAGE_ITEMS_MAX} are allowed"
+        )
+    try:
+        after = parse_page_token(request.page_token)
+    except InvalidPageToken as error:
+        raise InvalidRequest(str(error)) from error
+    return after, request.page_size or PAGE_ITEMS_DEFAULT
+
+
+def check_accepted(result: CommandResult) -> CommandResult:
+    """Return ``result`` if the command was accepted.
+
+    Raises:
+        Refused: The rules said no.
+    """
+    if result.rejection_code:
+        raise Refused(result.rejection_code, result.message)
+    return result
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= _CONTINUED:
+        encoded.append(value & (_CONTINUED - 1) | _CONTINUED)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,91 @@
+"""A discovery node in this process, between a fake cluster manager and fake shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from discovery.bootstrap import DiscoveryNode
+from discovery.config import Address, DiscoveryConfig
+from nextgen.client.client import Client
+from nextgen.kernel.names import parse_topic
+from protos.nextgen.v1 import cluster_service_pb2 as pb
+from tests.support.fake_cluster import FakeClusterServer, broker, full_update
+from tests.support.fake_shard_server import FakeShard, FakeShardServer
+
+SHARDS = (1, 2, 3)
+
+
+@dataclass
+class Site:
+    """Everything a test may touch."""
+
+    node: DiscoveryNode
+    manager: FakeClusterServer
+    server: FakeShardServer
+    client: Client
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.node.grpc_port}"
+
+    def shard_of(self, name: str) -> FakeShard:
+        key = parse_topic(name).routing_key
+        return self.server.shards[self.node.router.shard_of_key(key)]
+
+    def assign(self, name: str, broker_id: str = "broker-1", session_id: str = "s-1") -> None:
+        self.shard_of(name).assign(name, broker_id, session_id)
+
+    async def until(self, condition, timeout_s: float = 5) -> None:
+        async with asyncio.timeout(timeout_s):
+            while not condition():  # noqa: ASYNC110  # What is waited for has no event.
+                await asyncio.sleep(0.01)
+
+    async def until_watched(self) -> None:
+        await self.until(
+            lambda: (
+                len(self.node.watches.by_shard) == len(SHARDS)
+                and all(watch.is_current for watch in self.node.watches.by_shard.values())
+            )
+        )
+
+
+async def started_node(manager: FakeClusterServer, node_id: str = "discovery-1") -> DiscoveryNode:
+    config = DiscoveryConfig(
+        node_id=node_id,
+        cluster_id="test",
+        listen=Address("127.0.0.1", 0),
+        advertise=Address("127.0.0.1", 1),
+        http_listen=Address("127.0.0.1", 0),
+        cluster_managers=(manager.endpoint,),
+    )
+    node = DiscoveryNode(config, CollectorRegistry())
+    await node.start()
+    return node
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    server = FakeShardServer(*SHARDS)
+    endpoint = await server.start()
+    update = full_update(dict.fromkeys(SHARDS, endpoint))
+    update.brokers.append(broker("broker-1", "s-1"))
+    manager = FakeClusterServer(update)
+    await manager.start()
+    node = await started_node(manager)
+    client = Client([f"127.0.0.1:{node.grpc_port}"], timeout_ms=3_000)
+    site = Site(node, manager, server, client)
+    await site.until_watched()
+    yield site
+    await client.close()
+    await node.stop()
+    await manager.stop()
+    await server.stop()
+
+
+def directory(*brokers) -> pb.ClusterUpdate:
+    return pb.ClusterUpdate(brokers=brokers)
