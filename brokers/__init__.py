@@ -1,0 +1,1 @@
+"""The broker agent: keeps a session with its broker manager and what it is assigned."""

@@ -1,0 +1,1 @@
+"""Sockets, clocks and metrics of the broker agent."""

@@ -1,0 +1,118 @@
+"""The stream to a broker manager, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import grpc
+import grpc.aio
+
+from brokers.ports import Clock, FromManager, Load, ManagerConnection, StreamEnded
+from brokers.wire import from_manager
+from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.errors_wire import error_of_rpc
+from nextgen.kernel.limits import BROKER_GOODBYE_MS_MAX
+from protos.nextgen.v1 import broker_service_pb2 as wire
+from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
+
+_Call = grpc.aio.StreamStreamCall[wire.BrokerMessage, wire.ManagerMessage]
+
+
+class GrpcManagerDialer:
+    """Dials broker managers with a hello that is the same but for the resume point."""
+
+    def __init__(self, hello: wire.BrokerHello, clock: Clock) -> None:
+        self._hello = hello
+        self._clock = clock
+
+    def dial(self, endpoint: str, session_id: str, last_sequence: int) -> ManagerConnection:
+        hello = wire.BrokerHello()
+        hello.CopyFrom(self._hello)
+        hello.session_id = session_id
+        hello.last_sequence = last_sequence
+        return GrpcManagerConnection(endpoint, hello, self._clock)
+
+
+class GrpcManagerConnection:
+    """One stream on a channel of its own, so that closing it leaves nothing behind."""
+
+    def __init__(self, endpoint: str, hello: wire.BrokerHello, clock: Clock) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._channel = open_channel(endpoint)
+        self._call: _Call = BrokerSessionServiceStub(self._channel).Connect()
+        self._hello: wire.BrokerHello | None = hello
+        self._sync_to_send: int | None = None
+        self._heartbeat_to_send: wire.BrokerHeartbeat | None = None
+        self._to_send = asyncio.Event()
+        self._to_send.set()
+        self._writer = asyncio.create_task(self._write())
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<GrpcManagerConnection to {self._endpoint}>"
+
+    async def receive(self) -> FromManager:
+        try:
+            message = await self._call.read()
+        except grpc.RpcError as error:
+            return StreamEnded(str(error_of_rpc(error)))
+        if not isinstance(message, wire.ManagerMessage):
+            return StreamEnded(f"{self._endpoint} ended the stream")
+        return from_manager(message, self._clock())
+
+    def report_sync(self, sequence: int) -> None:
+        self._sync_to_send = sequence
+        self._to_send.set()
+
+    def report_load(self, units: int, load: Load) -> None:
+        # The message rates stay zero: this agent carries no messages.
+        self._heartbeat_to_send = wire.BrokerHeartbeat(
+            sent_at_ms=self._clock(),
+            load=wire.LoadReport(
+                topics=units, cpu_fraction=load.cpu_fraction, memory_bytes=load.memory_bytes
+            ),
+        )
+        self._to_send.set()
+
+    async def say_goodbye(self) -> None:
+        self._writer.cancel()
+        with contextlib.suppress(TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+            async with asyncio.timeout(BROKER_GOODBYE_MS_MAX / 1000):
+                await self._call.write(wire.BrokerMessage(goodbye=wire.BrokerGoodbye()))
+                await self._call.done_writing()
+                while isinstance(await self._call.read(), wire.ManagerMessage):
+                    continue
+
+    def close(self) -> None:
+        self._writer.cancel()
+        self._call.cancel()
+        self._closing = asyncio.create_task(close_channel(self._channel))
+        _closing_channels.add(self._closing)
+        self._closing.add_done_callback(_closing_channels.discard)
+
+    async def _write(self) -> None:
+        """Send what is due; a report that is overtaken while another is sent is never sent."""
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            while True:
+                await self._to_send.wait()
+                self._to_send.clear()
+                while (message := self._next_message()) is not None:
+                    await self._call.write(message)
+
+    def _next_message(self) -> wire.BrokerMessage | None:
+        if self._hello is not None:
+            hello, self._hello = self._hello, None
+            return wire.BrokerMessage(hello=hello)
+        if self._sync_to_send is not None:
+            sequence, self._sync_to_send = self._sync_to_send, None
+            return wire.BrokerMessage(sync=wire.SyncPosition(sequence=sequence))
+        if self._heartbeat_to_send is not None:
+            heartbeat, self._heartbeat_to_send = self._heartbeat_to_send, None
+            return wire.BrokerMessage(heartbeat=heartbeat)
+        return None
+
+
+_closing_channels: set[asyncio.Task[None]] = set()
+"""Kept so that a channel that is being closed is not collected half way."""

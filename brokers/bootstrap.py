@@ -1,0 +1,143 @@
+"""Puts a broker process together: the only place that joins ports and adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+from prometheus_client import REGISTRY
+
+from brokers.adapters.broker_servicer import BrokerServicer
+from brokers.adapters.cluster_locator import ClusterLocator
+from brokers.adapters.load_meter import ProcessLoadMeter
+from brokers.adapters.manager_connection import GrpcManagerDialer
+from brokers.adapters.metrics import BrokerCollector
+from brokers.config import BrokerConfig
+from brokers.service import BrokerAgent
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.runtime.data_directory import DataDirectory
+from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.probes import Probes
+from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.settings import Address
+from protos.nextgen.v1.broker_service_pb2 import BrokerHello
+from protos.nextgen.v1.broker_service_pb2_grpc import add_BrokerServiceServicer_to_server
+from protos.nextgen.v1.cluster_service_pb2 import Hello
+from protos.nextgen.v1.events_pb2 import BrokerEndpoints
+
+SERVICE_NAME = "nextgen.v1.BrokerService"
+GRPC_GRACE_MS = 500
+"""Calls in flight at a stop are finished within it: each takes microseconds."""
+
+_logger = structlog.get_logger(__name__)
+
+
+def now_ms() -> int:
+    """Milliseconds of a clock that never goes backwards."""
+    return time.monotonic_ns() // 1_000_000
+
+
+async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
+    """Run the broker until it is asked to stop.
+
+    Raises:
+        RefusesToStart: A port is taken, or the data directory is somebody else's.
+        WrongCluster: The cluster manager belongs to another cluster.
+    """
+    async with AsyncExitStack() as stack:
+        if config.data_dir is not None:
+            stack.enter_context(_open_data_directory(config.data_dir, config))
+        link = ClusterLink(
+            [str(address) for address in config.cluster_managers], _cluster_hello(config)
+        )
+        agent = BrokerAgent(
+            dialer=GrpcManagerDialer(_broker_hello(config), now_ms),
+            locator=ClusterLocator(link, config.node_id),
+            load_meter=ProcessLoadMeter(),
+            clock=now_ms,
+        )
+        server = await _start_server(config, agent)
+        stack.push_async_callback(server.stop, GRPC_GRACE_MS)
+        REGISTRY.register(BrokerCollector(agent))
+        probes = Probes(lambda: _readiness(agent, link))
+        await probes.start(config.http_listen.host, config.http_listen.port)
+        stack.push_async_callback(probes.stop)
+        await link.start()
+        stack.push_async_callback(link.stop)
+        tune_garbage_collector()
+        _logger.info("serving", grpc=str(config.advertise), capacity_units=config.capacity_units)
+        await _run(agent, link, shutdown)
+
+
+async def _run(agent: BrokerAgent, link: ClusterLink, shutdown: Shutdown) -> None:
+    """Keep the session until the process is asked to stop or the cluster refuses it."""
+    running = asyncio.create_task(agent.run())
+    joined = asyncio.create_task(link.wait_connected())
+    stopping = asyncio.create_task(shutdown.wait())
+    tasks = {running, joined, stopping}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        while not done & {running, stopping}:
+            # Raises if the cluster manager will never accept this broker.
+            joined.result()
+            done, _ = await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _start_server(config: BrokerConfig, agent: BrokerAgent) -> GrpcServer:
+    server = new_server([SERVICE_NAME])
+    servicer = BrokerServicer(
+        agent, broker_id=config.node_id, capacity_units=config.capacity_units, clock=now_ms
+    )
+    add_BrokerServiceServicer_to_server(servicer, server.server)
+    await server.start(config.listen.host, config.listen.port, "the broker's gRPC service")
+    # What it answers is true with or without a session: without one it serves nothing.
+    await server.set_serving(True)
+    return server
+
+
+def _open_data_directory(path: Path, config: BrokerConfig) -> DataDirectory:
+    return DataDirectory.open(
+        path, cluster_id=config.cluster_id, node_id=config.node_id, component="broker"
+    )
+
+
+def _readiness(agent: BrokerAgent, link: ClusterLink) -> tuple[bool, list[str]]:
+    reasons = []
+    if not link.has_connected_once:
+        reasons.append("no cluster manager was reached yet")
+    if not agent.is_registered:
+        reasons.append("no session with the broker manager")
+    return not reasons, reasons
+
+
+def _cluster_hello(config: BrokerConfig) -> Hello:
+    return Hello(
+        cluster_id=config.cluster_id,
+        node_id=config.node_id,
+        kind="broker",
+        grpc=str(config.advertise),
+        http=_advertised_http(config),
+    )
+
+
+def _broker_hello(config: BrokerConfig) -> BrokerHello:
+    return BrokerHello(
+        cluster_id=config.cluster_id,
+        broker_id=config.node_id,
+        endpoints=BrokerEndpoints(grpc=str(config.advertise), http=_advertised_http(config)),
+        capacity_units=config.capacity_units,
+        zone=config.zone,
+    )
+
+
+def _advertised_http(config: BrokerConfig) -> str:
+    return str(Address(config.advertise.host, config.http_listen.port))

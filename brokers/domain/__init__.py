@@ -1,0 +1,1 @@
+"""Pure: what a broker holds, and the rules of its session."""

@@ -1,0 +1,185 @@
+"""The broker's side of a session with its broker manager, without any I/O.
+
+    connect ──▶ hello ──▶ Established ──▶ Delivered* ──▶ Disconnected ──▶ hello (resume) ...
+
+The manager sends one dense sequence per session: tenants, namespaces, assignments and
+releases, each with the next number. The machine applies it in order, skips what it has
+already applied, and never applies anything behind a gap: it asks for a new connection, on
+which the session resumes behind the last number applied. Two gaps without progress between
+them mean that the manager no longer has what is missing, so the session is given up.
+
+A connection that breaks voids nothing: a broker that is cut off serves on. What voids is a
+session that the manager does not resume, for then the units may have been given away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from brokers.domain.holding import Holding, Payload
+
+
+class Status(StrEnum):
+    """Where the session stands."""
+
+    UNREGISTERED = "unregistered"
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+
+
+@dataclass(frozen=True, slots=True)
+class Established:
+    """The manager accepted the hello. ``next_sequence`` is the first number it will send."""
+
+    session_id: str
+    epoch: int
+    resumed: bool
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One step of the session's sequence."""
+
+    sequence: int
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Steps that arrived together. ``now_ms`` is monotonic."""
+
+    deliveries: Sequence[Delivery]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection is gone; the session may be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The manager says that the session is over."""
+
+
+Input = Established | Delivered | Disconnected | Expired
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSync:
+    """Tell the manager that everything up to ``sequence`` is applied."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Close this connection and open another one, with the hello that ``resume_point`` gives."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Voided:
+    """An earlier session ended and ``units`` assigned units went with it."""
+
+    units: int
+
+
+Effect = ReportSync | Reconnect | Voided
+
+
+class BrokerSession:
+    """The session's machine; owned by one task. ``holding`` is what it may serve."""
+
+    def __init__(self) -> None:
+        self.status = Status.UNREGISTERED
+        self.session_id = ""
+        self.epoch = 0
+        self.applied_sequence = 0
+        self.holding = Holding()
+        self._gap_at_sequence: int | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<BrokerSession {self.status} id={self.session_id or '-'} epoch={self.epoch} "
+            f"applied={self.applied_sequence} {self.holding!r}>"
+        )
+
+    @property
+    def resume_point(self) -> tuple[str, int]:
+        """Session id (empty: ask for a new one) and last applied number, for the next hello."""
+        return (self.session_id, self.applied_sequence)
+
+    def step(self, given: Input) -> tuple[Effect, ...]:
+        """Take one input and return what is to be done, in order."""
+        match given:
+            case Established():
+                return self._established(given)
+            case Delivered():
+                return self._delivered(given)
+            case Disconnected():
+                if self.status is Status.CONNECTED:
+                    self.status = Status.DISCONNECTED
+                return ()
+            case Expired():
+                return self._give_up("the broker manager ended the session")
+
+    def _established(self, given: Established) -> tuple[Effect, ...]:
+        if given.resumed and given.session_id == self.session_id:
+            self.status = Status.CONNECTED
+            self.epoch = given.epoch
+            if given.next_sequence > self.applied_sequence + 1:
+                return self._give_up(
+                    f"the broker manager resumes at {given.next_sequence}, "
+                    f"applied is {self.applied_sequence}"
+                )
+            return (ReportSync(self.applied_sequence),)
+
+        voided = self._void()
+        self.status = Status.CONNECTED
+        self.session_id = given.session_id
+        self.epoch = given.epoch
+        self.applied_sequence = given.next_sequence - 1
+        return voided
+
+    def _delivered(self, given: Delivered) -> tuple[Effect, ...]:
+        if self.status is not Status.CONNECTED:
+            return ()
+        effects: tuple[Effect, ...] = ()
+        for delivery in given.deliveries:
+            if delivery.sequence <= self.applied_sequence:
+                continue
+            if delivery.sequence > self.applied_sequence + 1:
+                effects = self._gap(delivery.sequence)
+                break
+            self.holding.apply(delivery.payload, given.now_ms)
+            self.applied_sequence = delivery.sequence
+        if not self.session_id:
+            return effects
+        return (ReportSync(self.applied_sequence), *effects)
+
+    def _gap(self, sequence: int) -> tuple[Effect, ...]:
+        reason = f"sequence {sequence} arrived, {self.applied_sequence + 1} was next"
+        if self._gap_at_sequence == self.applied_sequence:
+            return self._give_up(f"{reason}, again")
+        self._gap_at_sequence = self.applied_sequence
+        self.status = Status.DISCONNECTED
+        return (Reconnect(reason),)
+
+    def _give_up(self, reason: str) -> tuple[Effect, ...]:
+        return (*self._void(), Reconnect(reason))
+
+    def _void(self) -> tuple[Effect, ...]:
+        units = len(self.holding.assignments)
+        had_session = bool(self.session_id)
+        self.status = Status.UNREGISTERED
+        self.session_id = ""
+        self.epoch = 0
+        self.applied_sequence = 0
+        self.holding = Holding()
+        self._gap_at_sequence = None
+        return (Voided(units),) if had_session else ()

@@ -1,0 +1,119 @@
+"""What the broker agent needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from brokers.domain.session import Delivered, Established
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerLocation:
+    """Where the broker manager of this broker is: ``endpoint`` leads its shard in ``term``."""
+
+    endpoint: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the process costs at the moment. ``cpu_fraction`` is of one core."""
+
+    cpu_fraction: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How the manager wants the session kept."""
+
+    session_ttl_ms: int
+    heartbeat_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The manager's answer to a hello."""
+
+    established: Established
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatEcho:
+    """The manager heard a heartbeat that was sent at ``sent_at_ms``, by this process's clock."""
+
+    sent_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """The manager ended the stream. ``leader_hint`` is empty when it knows no better place."""
+
+    reason: str
+    message: str
+    leader_hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """The connection broke or was closed."""
+
+    message: str
+
+
+FromManager = Greeting | Delivered | HeartbeatEcho | TurnedAway | StreamEnded
+
+
+class ManagerConnection(Protocol):
+    """One open stream to a broker manager. Reports are queued; only the latest of each counts."""
+
+    async def receive(self) -> FromManager:
+        """Return what arrives next. After ``TurnedAway`` or ``StreamEnded`` nothing does."""
+        ...
+
+    def report_sync(self, sequence: int) -> None:
+        """Send that everything up to ``sequence`` is applied, as soon as possible."""
+        ...
+
+    def report_load(self, units: int, load: Load) -> None:
+        """Send a heartbeat with the load."""
+        ...
+
+    async def say_goodbye(self) -> None:
+        """Ask the manager to end the session and wait a moment until it has heard that."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection up at once."""
+        ...
+
+
+class ManagerDialer(Protocol):
+    """Opens connections to broker managers."""
+
+    def dial(self, endpoint: str, session_id: str, last_sequence: int) -> ManagerConnection:
+        """Open a stream and send the hello; failure shows in the first ``receive``."""
+        ...
+
+
+class ManagerLocator(Protocol):
+    """Knows from the cluster's state who leads the shard of this broker's id."""
+
+    def location(self) -> ManagerLocation | None:
+        """Return the place as it is known at the moment."""
+        ...
+
+    async def wait_change(self, timeout_ms: int) -> None:
+        """Return when ``location`` may have changed, or after ``timeout_ms``."""
+        ...
+
+
+LoadMeter = Callable[[], Load]
+Clock = Callable[[], int]
+"""Milliseconds that never go backwards."""
+
+Sleep = Callable[[float], Awaitable[None]]
+"""Waits for seconds."""

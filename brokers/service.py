@@ -1,0 +1,253 @@
+"""The broker agent: finds its broker manager, keeps the session, carries out its effects.
+
+locate ──▶ dial + hello ──▶ greeting ──▶ deliveries, heartbeats ──▶ (broken) ──▶ locate ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass
+
+import structlog
+
+from brokers.domain.session import (
+    BrokerSession,
+    Delivered,
+    Disconnected,
+    Effect,
+    Expired,
+    Input,
+    Reconnect,
+    ReportSync,
+    Status,
+    Voided,
+)
+from brokers.ports import (
+    Clock,
+    Greeting,
+    HeartbeatEcho,
+    LoadMeter,
+    ManagerConnection,
+    ManagerDialer,
+    ManagerLocation,
+    ManagerLocator,
+    Sleep,
+    StreamEnded,
+    Timing,
+    TurnedAway,
+)
+from nextgen.kernel.errors import SessionExpired
+from nextgen.kernel.limits import BROKER_GREETING_MS_MAX, BROKER_RECONNECT_BACKOFF_MS_MAX
+
+BACKOFF_MS_MIN = 20
+"""First pause after a failed attempt; doubles from there."""
+
+HINTS_IN_A_ROW_MAX = 3
+"""Leader hints followed without a pause. Beyond it two replicas point at each other."""
+
+LEADER_CHECK_MS = 5_000
+"""Longest wait for news of the leader; changes wake the wait earlier."""
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class BrokerCounters:
+    """What the agent did since it started."""
+
+    deliveries_applied: int = 0
+    sessions_established: int = 0
+    sessions_voided: int = 0
+    connections_opened: int = 0
+    heartbeats_echoed: int = 0
+    names_checked: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class BrokerAgent:
+    """Keeps one broker registered. ``session.holding`` is what it may serve."""
+
+    def __init__(
+        self,
+        *,
+        dialer: ManagerDialer,
+        locator: ManagerLocator,
+        load_meter: LoadMeter,
+        clock: Clock,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.session = BrokerSession()
+        self.counters = BrokerCounters()
+        self._dialer = dialer
+        self._locator = locator
+        self._load_meter = load_meter
+        self._clock = clock
+        self._sleep = sleep
+        self._connection: ManagerConnection | None = None
+        self._heard_at_ms = 0
+        self._leader_hint = ""
+        self._hints_in_a_row = 0
+
+    def __repr__(self) -> str:
+        return f"<BrokerAgent {self.session!r}>"
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the session is up and connected."""
+        return self.session.status is Status.CONNECTED
+
+    async def run(self) -> None:
+        """Keep the session until cancelled, then end it cleanly."""
+        backoff_ms = BACKOFF_MS_MIN
+        while True:
+            location = self._next_location()
+            if location is None:
+                await self._locator.wait_change(BROKER_RECONNECT_BACKOFF_MS_MAX)
+                continue
+            greeted = await self._keep_connection(location)
+            if greeted:
+                backoff_ms = BACKOFF_MS_MIN
+            if self._leader_hint and self._hints_in_a_row < HINTS_IN_A_ROW_MAX:
+                self._hints_in_a_row += 1
+                continue
+            self._leader_hint, self._hints_in_a_row = "", 0
+            await self._locator.wait_change(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, BROKER_RECONNECT_BACKOFF_MS_MAX)
+
+    def _next_location(self) -> ManagerLocation | None:
+        location = self._locator.location()
+        if self._leader_hint:
+            return ManagerLocation(self._leader_hint, location.term if location else 0)
+        return location
+
+    async def _keep_connection(self, location: ManagerLocation) -> bool:
+        """Use one connection until it ends; return whether the manager greeted us on it."""
+        session_id, last_sequence = self.session.resume_point
+        connection = self._dialer.dial(location.endpoint, session_id, last_sequence)
+        self.counters.connections_opened += 1
+        self._connection = connection
+        self._leader_hint = ""
+        try:
+            timing = await self._greet(connection)
+            if timing is None:
+                return False
+            _logger.info("session is up", manager=location.endpoint, session=repr(self.session))
+            await self._converse(connection, location, timing)
+            return True
+        except asyncio.CancelledError:
+            if self.is_registered:
+                await connection.say_goodbye()
+            raise
+        finally:
+            self._take(Disconnected())
+            connection.close()
+            self._connection = None
+
+    async def _greet(self, connection: ManagerConnection) -> Timing | None:
+        try:
+            async with asyncio.timeout(BROKER_GREETING_MS_MAX / 1000):
+                answer = await connection.receive()
+        except TimeoutError:
+            return None
+        match answer:
+            case Greeting(established, timing):
+                if not established.resumed:
+                    self.counters.sessions_established += 1
+                self._hints_in_a_row = 0
+                self._heard_at_ms = self._clock()
+                self._take(established)
+                return timing if self.is_registered else None
+            case TurnedAway():
+                self._turned_away(answer)
+            case StreamEnded(message):
+                _logger.debug("broker manager not reached", message=message)
+            case _:
+                _logger.warning("broker manager did not greet first")
+        return None
+
+    async def _converse(
+        self, connection: ManagerConnection, location: ManagerLocation, timing: Timing
+    ) -> None:
+        """Return when the connection ended, fell silent, or the manager is elsewhere."""
+        reader = asyncio.create_task(self._read(connection))
+        tasks = {
+            reader,
+            asyncio.create_task(self._heartbeat(connection, timing)),
+            asyncio.create_task(self._watch_leader(location)),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, connection: ManagerConnection) -> None:
+        while True:
+            arrived = await connection.receive()
+            self._heard_at_ms = self._clock()
+            match arrived:
+                case Delivered():
+                    before = self.session.applied_sequence
+                    self._take(arrived)
+                    self.counters.deliveries_applied += max(
+                        0, self.session.applied_sequence - before
+                    )
+                    if not self.is_registered:
+                        return
+                case HeartbeatEcho():
+                    self.counters.heartbeats_echoed += 1
+                case TurnedAway():
+                    self._turned_away(arrived)
+                    return
+                case StreamEnded(message):
+                    _logger.info("connection to the broker manager ended", message=message)
+                    return
+                case Greeting():
+                    _logger.warning("broker manager greeted twice")
+                    return
+
+    async def _heartbeat(self, connection: ManagerConnection, timing: Timing) -> None:
+        while True:
+            holding = self.session.holding
+            holding.expire(self._clock())
+            connection.report_load(len(holding.assignments), self._load_meter())
+            await self._sleep(timing.heartbeat_ms / 1000)
+            silence_ms = self._clock() - self._heard_at_ms
+            if silence_ms >= timing.session_ttl_ms:
+                _logger.info("broker manager fell silent", silence_ms=silence_ms)
+                return
+
+    async def _watch_leader(self, location: ManagerLocation) -> None:
+        while True:
+            known = self._locator.location()
+            # A place named by a hint may be ahead of the pushed state, so only a later term counts.
+            if known and known.endpoint != location.endpoint and known.term > location.term:
+                _logger.info("broker manager moved", manager=known.endpoint)
+                return
+            await self._locator.wait_change(LEADER_CHECK_MS)
+
+    def _turned_away(self, answer: TurnedAway) -> None:
+        _logger.info("turned away", reason=answer.reason, message=answer.message)
+        self._leader_hint = answer.leader_hint
+        if answer.reason == SessionExpired.reason:
+            self._take(Expired())
+
+    def _take(self, given: Input) -> None:
+        self._carry_out(self.session.step(given))
+
+    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case ReportSync(sequence):
+                    if self._connection is not None:
+                        self._connection.report_sync(sequence)
+                case Reconnect(reason):
+                    _logger.warning("connecting anew", reason=reason)
+                case Voided(units):
+                    self.counters.sessions_voided += 1
+                    _logger.warning("session is over, its units are void", units=units)

@@ -1,0 +1,139 @@
+"""Protobuf on one side, the broker's domain on the other."""
+
+from __future__ import annotations
+
+from brokers.domain.holding import (
+    Assignment,
+    Holding,
+    NamespaceMetadata,
+    Payload,
+    Release,
+    TenantMetadata,
+    TopicMetadata,
+)
+from brokers.domain.session import Delivered, Delivery, Established
+from brokers.ports import (
+    FromManager,
+    Greeting,
+    HeartbeatEcho,
+    StreamEnded,
+    Timing,
+    TurnedAway,
+)
+from nextgen.kernel.names import InvalidName, parse_topic
+from protos.nextgen.v1 import broker_service_pb2 as wire
+from protos.nextgen.v1 import inventory_pb2, shard_service_pb2
+
+
+class UnknownMessage(ValueError):
+    """The peer sent something this version does not know, or nothing where something must be."""
+
+
+def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
+    """Return what a broker manager's message says. What is not known ends the stream."""
+    match message.WhichOneof("body"):
+        case "deliveries":
+            try:
+                deliveries = [_delivery(delivery) for delivery in message.deliveries.deliveries]
+            except UnknownMessage as error:
+                return StreamEnded(str(error))
+            return Delivered(deliveries, now_ms)
+        case "heartbeat_ack":
+            return HeartbeatEcho(message.heartbeat_ack.sent_at_ms)
+        case "established":
+            said = message.established
+            return Greeting(
+                Established(said.session_id, said.epoch, said.resumed, said.next_sequence),
+                Timing(session_ttl_ms=said.session_ttl_ms, heartbeat_ms=said.heartbeat_ms),
+            )
+        case "error":
+            said_no = message.error
+            return TurnedAway(said_no.reason, said_no.message, said_no.leader_hint)
+    return StreamEnded("the broker manager sent a message that this version does not know")
+
+
+def _delivery(delivery: wire.Delivery) -> Delivery:
+    return Delivery(delivery.sequence, _payload(delivery))
+
+
+def _payload(delivery: wire.Delivery) -> Payload:
+    match delivery.WhichOneof("body"):
+        case "assign":
+            return _assignment(delivery.assign)
+        case "release":
+            return _release(delivery.release)
+        case "tenant":
+            tenant = delivery.tenant
+            return TenantMetadata(
+                tenant.tenant_id, tenant.name, dict(tenant.properties), tenant.version
+            )
+        case "namespace":
+            namespace = delivery.namespace
+            return NamespaceMetadata(
+                namespace.namespace_id,
+                namespace.name,
+                dict(namespace.properties),
+                namespace.version,
+            )
+    # Skipping it would break the promise that everything up to the sync position is applied.
+    raise UnknownMessage(f"delivery {delivery.sequence} has a kind that this version does not know")
+
+
+def _assignment(given: shard_service_pb2.TopicAssignment) -> Assignment:
+    return Assignment(_topic(given.topic), given.unit, given.name, given.epoch, given.shard_id)
+
+
+def _topic(given: inventory_pb2.Topic) -> TopicMetadata:
+    return TopicMetadata(
+        given.topic_id, given.name, given.partitions, dict(given.properties), given.version
+    )
+
+
+def _release(given: shard_service_pb2.TopicRelease) -> Release:
+    return Release(
+        topic_id=given.topic_id,
+        unit=given.unit,
+        name=given.name,
+        epoch=given.epoch,
+        new_broker_id=given.new_broker_id,
+        new_epoch=given.new_epoch,
+        new_broker_grpc=given.new_broker_grpc,
+        new_broker_url=given.new_broker_url,
+    )
+
+
+def serving(holding: Holding, asked: str, now_ms: int) -> wire.Serving:
+    """Return the answer for one name in any spelling; the canonical one is the fast path."""
+    answer = _serving_canonical(holding, asked, now_ms)
+    if answer is not None:
+        return answer
+    try:
+        canonical = parse_topic(asked).text
+    except InvalidName:
+        return wire.Serving(topic=asked)
+    if canonical == asked:
+        return wire.Serving(topic=asked)
+    return _serving_canonical(holding, canonical, now_ms) or wire.Serving(topic=canonical)
+
+
+def _serving_canonical(holding: Holding, name: str, now_ms: int) -> wire.Serving | None:
+    held = holding.assigned(name)
+    if held is not None:
+        return wire.Serving(
+            topic=name,
+            serves=True,
+            epoch=held.epoch,
+            topic_id=held.topic.topic_id,
+            has_metadata=holding.has_metadata(held),
+        )
+    released = holding.released(name, now_ms)
+    if released is None:
+        return None
+    return wire.Serving(
+        topic=name,
+        epoch=released.epoch,
+        topic_id=released.topic_id,
+        new_broker_id=released.new_broker_id,
+        new_epoch=released.new_epoch,
+        new_broker_grpc=released.new_broker_grpc,
+    )

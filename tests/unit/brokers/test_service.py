@@ -1,0 +1,226 @@
+"""The agent against a scripted broker manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from brokers.domain.holding import TenantMetadata
+from brokers.domain.session import Delivered, Delivery, Established
+from brokers.ports import (
+    FromManager,
+    Greeting,
+    HeartbeatEcho,
+    Load,
+    ManagerLocation,
+    StreamEnded,
+    Timing,
+    TurnedAway,
+)
+from brokers.service import BrokerAgent
+from nextgen.kernel.limits import BROKER_RECONNECT_BACKOFF_MS_MAX
+
+TIMING = Timing(session_ttl_ms=3_000, heartbeat_ms=750)
+
+
+class FakeConnection:
+    """Plays ``script`` and then waits for ever; keeps what was reported on it."""
+
+    def __init__(self, endpoint: str, resume: tuple[str, int], script: list[FromManager]) -> None:
+        self.endpoint = endpoint
+        self.resume = resume
+        self.synced: list[int] = []
+        self.loads: list[int] = []
+        self.said_goodbye = False
+        self.closed = False
+        self.played = asyncio.Event()
+        self._script = deque(script)
+
+    async def receive(self) -> FromManager:
+        if not self._script:
+            self.played.set()
+            await asyncio.Event().wait()
+        return self._script.popleft()
+
+    def report_sync(self, sequence: int) -> None:
+        self.synced.append(sequence)
+
+    def report_load(self, units: int, load: Load) -> None:
+        self.loads.append(units)
+
+    async def say_goodbye(self) -> None:
+        self.said_goodbye = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeCluster:
+    """A dialer, a locator, a clock and a sleep in one; time passes only when slept."""
+
+    def __init__(self, *scripts: list[FromManager]) -> None:
+        self.now_ms = 0
+        self.known: ManagerLocation | None = ManagerLocation("a:1", 1)
+        self.connections: list[FakeConnection] = []
+        self.pauses_ms: list[int] = []
+        self.changed = asyncio.Event()
+        self._scripts = deque(scripts)
+        self.stuck = asyncio.Event()
+
+    def dial(self, endpoint: str, session_id: str, last_sequence: int) -> FakeConnection:
+        script = self._scripts.popleft() if self._scripts else []
+        connection = FakeConnection(endpoint, (session_id, last_sequence), script)
+        self.connections.append(connection)
+        return connection
+
+    def location(self) -> ManagerLocation | None:
+        return self.known
+
+    async def wait_change(self, timeout_ms: int) -> None:
+        if timeout_ms <= BROKER_RECONNECT_BACKOFF_MS_MAX:
+            self.pauses_ms.append(timeout_ms)
+            return
+        await self.changed.wait()
+        self.changed.clear()
+
+    async def sleep(self, seconds: float) -> None:
+        self.stuck.set()
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def running(cluster: FakeCluster) -> AsyncIterator[BrokerAgent]:
+    agent = BrokerAgent(
+        dialer=cluster,
+        locator=cluster,
+        load_meter=lambda: Load(0.0, 1),
+        clock=lambda: cluster.now_ms,
+        sleep=cluster.sleep,
+    )
+    task = asyncio.create_task(agent.run())
+    try:
+        yield agent
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def played(cluster: FakeCluster, number: int) -> FakeConnection:
+    """Return the connection of that number once its script is played."""
+    async with asyncio.timeout(5):
+        while len(cluster.connections) <= number:  # noqa: ASYNC110 - other tasks run meanwhile
+            await asyncio.sleep(0)
+        await cluster.connections[number].played.wait()
+    return cluster.connections[number]
+
+
+def greeting(session_id: str = "s-1", *, resumed: bool = False, next_sequence: int = 1) -> Greeting:
+    return Greeting(Established(session_id, 1, resumed, next_sequence), TIMING)
+
+
+def delivery(sequence: int) -> Delivered:
+    return Delivered([Delivery(sequence, TenantMetadata("t", f"acme-{sequence}", {}, 1))], 0)
+
+
+async def test_every_applied_batch_is_reported_and_the_load_is_sent_at_once():
+    cluster = FakeCluster([greeting(), delivery(1), delivery(2)])
+    async with running(cluster) as agent:
+        connection = await played(cluster, 0)
+
+        assert connection.synced == [1, 2]
+        assert connection.loads == [0]
+        assert agent.counters.deliveries_applied == 2
+
+
+async def test_a_broken_connection_is_resumed_where_it_ended():
+    cluster = FakeCluster(
+        [greeting(), delivery(1), StreamEnded("reset")],
+        [greeting(resumed=True, next_sequence=2), delivery(2)],
+    )
+    async with running(cluster) as agent:
+        connection = await played(cluster, 1)
+
+        assert connection.resume == ("s-1", 1)
+        assert connection.synced == [1, 2]
+        assert agent.counters.sessions_established == 1
+
+
+async def test_a_leader_hint_is_followed_without_a_pause():
+    cluster = FakeCluster([TurnedAway("NOT_LEADER", "no", "b:2")], [greeting()])
+    async with running(cluster):
+        connection = await played(cluster, 1)
+
+        assert connection.endpoint == "b:2"
+        assert cluster.pauses_ms == []
+
+
+async def test_hints_that_go_round_are_followed_only_a_few_times_before_a_pause():
+    away = [TurnedAway("NOT_LEADER", "no", "b:2")]
+    cluster = FakeCluster(away, away, away, away, [greeting()])
+    async with running(cluster):
+        connection = await played(cluster, 4)
+
+        assert connection.endpoint == "a:1"
+        assert len(cluster.pauses_ms) == 1
+
+
+async def test_pauses_between_attempts_grow_to_their_limit():
+    cluster = FakeCluster(*[[StreamEnded("refused")]] * 6, [greeting()])
+    async with running(cluster):
+        await played(cluster, 6)
+
+        assert cluster.pauses_ms == [20, 40, 80, 160, 200, 200]
+
+
+async def test_an_expired_session_is_registered_anew():
+    cluster = FakeCluster(
+        [greeting(), delivery(1), TurnedAway("SESSION_EXPIRED", "gone", "")], [greeting("s-2")]
+    )
+    async with running(cluster) as agent:
+        connection = await played(cluster, 1)
+
+        assert connection.resume == ("", 0)
+        assert agent.session.holding.tenants == {}
+        assert agent.counters.sessions_voided == 1
+
+
+async def test_news_of_a_later_leader_moves_the_connection():
+    cluster = FakeCluster([greeting(), HeartbeatEcho(0)], [greeting(resumed=True)])
+    async with running(cluster):
+        first = await played(cluster, 0)
+        cluster.known = ManagerLocation("c:3", 2)
+        cluster.changed.set()
+        second = await played(cluster, 1)
+
+        assert (first.closed, second.endpoint) == (True, "c:3")
+
+
+async def test_old_news_of_another_leader_does_not_move_the_connection():
+    cluster = FakeCluster([greeting()])
+    async with running(cluster):
+        await played(cluster, 0)
+        cluster.known = ManagerLocation("c:3", 1)
+        cluster.changed.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+        assert len(cluster.connections) == 1
+
+
+async def test_a_clean_stop_says_goodbye():
+    cluster = FakeCluster([greeting()])
+    async with running(cluster):
+        connection = await played(cluster, 0)
+
+    assert (connection.said_goodbye, connection.closed) == (True, True)
+
+
+async def test_a_stop_before_the_session_is_up_says_nothing():
+    cluster = FakeCluster([])
+    async with running(cluster):
+        connection = await played(cluster, 0)
+
+    assert (connection.said_goodbye, connection.closed) == (False, True)
