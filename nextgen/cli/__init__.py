@@ -1,0 +1,1 @@
+"""The ``nextgen`` command: a local cluster, and everything a person asks a cluster for."""

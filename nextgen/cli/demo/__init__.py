@@ -1,0 +1,1 @@
+"""``nextgen demo``: a cluster under steady load loses its leaders, and nobody is told wrong."""

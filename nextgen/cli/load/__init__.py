@@ -1,0 +1,1 @@
+"""Load from another process: what perf and demo drive the public ports with."""

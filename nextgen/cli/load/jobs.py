@@ -1,0 +1,28 @@
+"""Every job a load process can do, by the kind that its description names."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nextgen.cli.demo.traffic_job import traffic
+from nextgen.cli.load.create_jobs import commit_probe, create_batched, create_serial
+from nextgen.cli.load.lookup_jobs import lookup_all, lookup_bursts, lookup_one_topic, lookup_serial
+from nextgen.cli.load.move_job import move
+from nextgen.cli.load.reporter import Reporter
+from nextgen.cli.load.stream_job import lookup_stream
+
+Job = Callable[[dict[str, Any], Reporter], Awaitable[dict[str, Any]]]
+
+JOBS: dict[str, Job] = {
+    "create_batched": create_batched,
+    "create_serial": create_serial,
+    "commit_probe": commit_probe,
+    "lookup_all": lookup_all,
+    "lookup_serial": lookup_serial,
+    "lookup_bursts": lookup_bursts,
+    "lookup_one_topic": lookup_one_topic,
+    "lookup_stream": lookup_stream,
+    "move": move,
+    "traffic": traffic,
+}

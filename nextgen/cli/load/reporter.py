@@ -1,0 +1,32 @@
+"""How a job speaks to the process that started it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+PROGRESS_INTERVAL_MS = 100
+
+
+class Reporter:
+    """``stopping`` is set when the job is to finish early."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self._done = 0
+        self._told_at = 0.0
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Write one line at once."""
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+    def advance(self, count: int) -> None:
+        """Count work as done; told at most every PROGRESS_INTERVAL_MS."""
+        self._done += count
+        now = asyncio.get_running_loop().time()
+        if (now - self._told_at) * 1000 >= PROGRESS_INTERVAL_MS:
+            self._told_at = now
+            self.send({"progress": self._done})

@@ -1,0 +1,234 @@
+"""A cluster of real processes on loopback, kept by one supervisor.
+
+Every process ends with its supervisor: it holds the read end of a pipe whose other end only the
+supervisor has, and stops at end-of-file. The supervisor never polls a running cluster; a process
+that ends wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from nextgen.cli.cluster_state import remove_state, write_state
+from nextgen.cli.plan import MODULES, ClusterPlan, NodePlan
+from nextgen.cli.readiness import readiness
+from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
+from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.runtime.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
+
+READY_TIMEOUT_MS = 30_000
+"""From the first process to a cluster that answers. Measured in seconds; the rest is slack."""
+
+READY_INTERVAL_MS = 100
+LOG_TAIL_BYTES = 2_000
+_PASSED_ON = frozenset({"NEXTGEN_LOG_LEVEL", "NEXTGEN_LOG_FORMAT"})
+
+STOP_ORDER = (("broker", "discovery"), ("shard-node",), ("cluster-manager",))
+"""Those that say goodbye first, then those that hear it."""
+
+Ended = Callable[[str, int], None]
+"""Called with node id and exit code (negative: the signal) when a process ended by itself."""
+
+
+class LocalCluster:
+    """Starts, kills and restarts the processes of one plan. Used on one event loop.
+
+        async with LocalCluster(plan, data_dir) as cluster:
+            await cluster.wait_ready()
+            await cluster.kill("shard-node-1")
+            await cluster.start_node("shard-node-1")
+
+    ``on_ended`` hears of processes that end without being asked to.
+    """
+
+    def __init__(self, plan: ClusterPlan, data_dir: Path, *, on_ended: Ended | None = None) -> None:
+        self.plan = plan
+        self.data_dir = data_dir.absolute()
+        self._on_ended = on_ended
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._expected: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<LocalCluster {self.data_dir} running={len(self.running)}/{len(self.plan.nodes)}>"
+
+    async def __aenter__(self) -> LocalCluster:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.stop()
+
+    @property
+    def running(self) -> list[str]:
+        """Node ids of the processes that run, in the plan's order."""
+        return [node.node_id for node in self.plan.nodes if self.is_running(node.node_id)]
+
+    def is_running(self, node_id: str) -> bool:
+        process = self._processes.get(node_id)
+        return process is not None and process.returncode is None
+
+    def process_id(self, node_id: str) -> int | None:
+        """Return the operating system's id of a running process."""
+        return self._processes[node_id].pid if self.is_running(node_id) else None
+
+    def log_path(self, node_id: str) -> Path:
+        """Return where the process writes its diagnostics; restarts append."""
+        return self.data_dir / "logs" / f"{node_id}.log"
+
+    async def start(self) -> None:
+        """Start every process; they find each other in any order.
+
+        Raises:
+            RefusesToStart: A port is taken.
+        """
+        self.plan.check_ports()
+        self.plan.save(self.data_dir)
+        (self.data_dir / "logs").mkdir(exist_ok=True)
+        for node in self.plan.nodes:
+            await self.start_node(node.node_id)
+
+    async def start_node(self, node_id: str) -> None:
+        """Start one process that does not run, with the identity and the data it had before."""
+        assert not self.is_running(node_id), f"{node_id} runs already"
+        node = self.plan.node(node_id)
+        arguments = self.plan.arguments(node, self.data_dir)
+        self._expected.discard(node_id)
+        with self.log_path(node_id).open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                MODULES[node.kind],
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=child_environment(lifeline=True),
+                cwd=self.data_dir,
+                # A Ctrl-C at the terminal is for the supervisor, which stops them in order.
+                start_new_session=True,
+            )
+        self._processes[node_id] = process
+        self._watchers[node_id] = asyncio.create_task(self._watch(node_id, process))
+        self._write_state()
+
+    async def kill(self, node_id: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a running process and return when it is gone."""
+        process = self._processes[node_id]
+        self._expected.add(node_id)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        await process.wait()
+        await self._watchers[node_id]
+
+    async def restart(self, node_id: str) -> None:
+        """Kill the process if it runs (SIGKILL) and start it again; return without waiting."""
+        if self.is_running(node_id):
+            await self.kill(node_id)
+        await self.start_node(node_id)
+
+    async def wait_ready(
+        self, node_ids: Iterable[str] | None = None, *, timeout_ms: int = READY_TIMEOUT_MS
+    ) -> None:
+        """Return once these processes (default: all) say that they can do their work.
+
+        Raises:
+            RefusesToStart: One ended; the message has the end of its diagnostics.
+            DeadlineExceeded: Not all in time; the message says what the others lack.
+        """
+        waiting = {self.plan.node(one) for one in node_ids or [n.node_id for n in self.plan.nodes]}
+        reasons: dict[str, str] = {}
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while waiting:
+                    for node in sorted(waiting, key=lambda node: node.node_id):
+                        self._check_alive(node)
+                        ready, reasons[node.node_id] = await readiness(node.http)
+                        if ready:
+                            waiting.discard(node)
+                    if waiting:
+                        await asyncio.sleep(READY_INTERVAL_MS / 1000)
+        except TimeoutError:
+            lacking = "; ".join(
+                f"{node.node_id}: {reasons.get(node.node_id, 'not asked')}" for node in waiting
+            )
+            raise DeadlineExceeded(f"not ready after {timeout_ms} ms: {lacking}") from None
+
+    async def stop(self) -> None:
+        """Stop every process: asked first, in order, then killed."""
+        self._expected.update(self._processes)
+        for kinds in STOP_ORDER:
+            await self._stop_nodes([n for n in self.plan.nodes if n.kind in kinds])
+        for watcher in self._watchers.values():
+            await watcher
+        remove_state(self.data_dir)
+
+    async def _stop_nodes(self, nodes: list[NodePlan]) -> None:
+        running = [self._processes[n.node_id] for n in nodes if self.is_running(n.node_id)]
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        waits = [asyncio.create_task(process.wait()) for process in running]
+        if not waits:
+            return
+        _, late = await asyncio.wait(waits, timeout=SHUTDOWN_MS_MAX / 1000)
+        for process in running:
+            if late and process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+        await asyncio.gather(*waits)
+
+    async def _watch(self, node_id: str, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        if node_id not in self._expected and self._on_ended is not None:
+            self._on_ended(node_id, code)
+
+    def _check_alive(self, node: NodePlan) -> None:
+        process = self._processes.get(node.node_id)
+        if process is None or process.returncode is not None:
+            code = "never started" if process is None else f"ended with code {process.returncode}"
+            raise RefusesToStart(f"{node.node_id} {code}: {self._log_tail(node.node_id)}")
+
+    def _log_tail(self, node_id: str) -> str:
+        path = self.log_path(node_id)
+        if not path.exists():
+            return "it wrote nothing"
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it wrote nothing"
+
+    def _write_state(self) -> None:
+        write_state(self.data_dir, {node: self._processes[node].pid for node in self.running})
+
+
+def child_environment(*, lifeline: bool) -> dict[str, str]:
+    """Return the environment of a child that imports what we import.
+
+    With ``lifeline`` its standard input must be a pipe of ours: it ends when we do.
+    """
+    source = str(Path(__file__).resolve().parents[2])
+    path = os.environ.get("PYTHONPATH")
+    # What is meant for this command line, its data directory above all, is not for a child.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("NEXTGEN_") or name in _PASSED_ON
+    }
+    return {
+        **inherited,
+        **({LIFELINE_VARIABLE: LIFELINE_STDIN} if lifeline else {}),
+        "PYTHONPATH": f"{source}{os.pathsep}{path}" if path else source,
+        # Eleven processes with the default number of arenas would hold memory for nothing.
+        "MALLOC_ARENA_MAX": "2",
+    }

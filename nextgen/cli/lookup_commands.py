@@ -1,0 +1,97 @@
+"""``lookup`` and ``move``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from nextgen.cli.exit_code import ExitCode, print_error, run_command
+from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.output import as_dict, print_json, print_table
+from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
+
+RETRIES_MAX = 20
+RETRY_PAUSE_MS = 250
+"""With RETRIES_MAX some five seconds: longer than any failover takes."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(lookup)
+    app.command()(move)
+
+
+def lookup(
+    topics: Annotated[list[str], typer.Argument(help="Topic names; any accepted form.")],
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show where topics are served. A topic that no broker serves is assigned first."""
+    if len(topics) > NAMES_PER_LOOKUP_MAX:
+        raise typer.BadParameter(f"{len(topics)} names, at most {NAMES_PER_LOOKUP_MAX} at once")
+
+    async def work() -> list[Any]:
+        from nextgen.cli.discovery_client import DiscoveryClient
+        from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
+
+        async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
+            answers: dict[int, Any] = {}
+            for _ in range(RETRIES_MAX):
+                asked = [n for n in range(len(topics)) if n not in answers or answers[n].retryable]
+                request = LookupRequest(topics=[topics[n] for n in asked])
+                response = await client.call("Lookup", request)
+                answers |= dict(zip(asked, response.answers, strict=True))
+                if not any(answer.retryable for answer in answers.values()):
+                    break
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+        return [answers[n] for n in range(len(topics))]
+
+    _show(run_command(work()), json_output)
+
+
+def move(
+    topic: Annotated[str, typer.Argument(help="Topic name; it must be assigned.")],
+    to: Annotated[str, typer.Option("--to", help="Broker id. Default: any other.")] = "",
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Move a topic to another broker; nobody who looks it up meanwhile is told wrong."""
+
+    async def work() -> list[Any]:
+        from nextgen.cli.discovery_client import DiscoveryClient
+        from nextgen.kernel.names import parse_topic
+        from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest
+        from protos.nextgen.v1.shard_service_pb2 import TopicMove
+
+        name = parse_topic(topic).text
+        async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
+            moves = [TopicMove(topic=name, target_broker_id=to)]
+            response = await client.call("MoveTopics", MoveTopicsRequest(moves=moves))
+        return list(response.answers)
+
+    _show(run_command(work()), json_output)
+
+
+def _show(answers: list[Any], json_output: bool) -> None:
+    served = [answer for answer in answers if not answer.rejection_code]
+    if json_output:
+        print_json({"answers": [as_dict(answer) for answer in answers]})
+    elif served:
+        print_table(
+            "",
+            ("topic", "broker", "address", "epoch", "shard", "position"),
+            [
+                (a.topic, a.broker_id, a.broker_grpc, a.epoch, a.shard_id, a.position)
+                for a in served
+            ],
+        )
+    for answer in answers:
+        if answer.rejection_code:
+            more = f", look up its {answer.partitions} partitions" if answer.partitions else ""
+            print_error(f"{answer.topic}: {answer.message} ({answer.rejection_code}){more}")
+    if len(served) < len(answers):
+        raise typer.Exit(ExitCode.REFUSED)

@@ -1,0 +1,41 @@
+"""The ``nextgen`` command. Each group of commands is a module that is loaded with it.
+
+Modules that import gRPC do so inside the command: ``--help`` and completion stay fast.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from nextgen.cli import (
+    cluster_commands,
+    demo_command,
+    event_commands,
+    inventory_commands,
+    lookup_commands,
+    perf_commands,
+)
+
+app = typer.Typer(
+    name="nextgen",
+    help="Pulsar NextGen: a metadata and topic-ownership layer for Apache Pulsar.",
+    epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 4 a check failed, "
+    "78 cannot run like this.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+cluster_commands.register(app)
+lookup_commands.register(app)
+inventory_commands.register(app)
+event_commands.register(app)
+perf_commands.register(app)
+demo_command.register(app)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

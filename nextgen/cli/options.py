@@ -1,0 +1,77 @@
+"""Options that many commands share, and what they mean."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nextgen.cli.cluster_state import read_state
+from nextgen.cli.plan import load_plan
+from nextgen.kernel.errors import RefusesToStart
+
+DATA_DIR_VARIABLE = "NEXTGEN_DATA_DIR"
+TARGET_VARIABLE = "NEXTGEN_TARGET"
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar=DATA_DIR_VARIABLE,
+        help="Where the local cluster lives. Default: ./.nextgen if it exists, "
+        "else nextgen/ in $XDG_STATE_HOME (~/.local/state).",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        envvar=TARGET_VARIABLE,
+        help="host:port of discovery nodes, by commas. Default: those of the local cluster.",
+        show_default=False,
+    ),
+]
+
+
+def data_dir_of(given: Path | None) -> Path:
+    """Return the data directory that is meant; it need not exist."""
+    if given is not None:
+        return given.expanduser().absolute()
+    here = Path.cwd() / ".nextgen"
+    if here.is_dir():
+        return here
+    state_home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state_home).expanduser().absolute() / "nextgen"
+
+
+def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
+    """Return the discovery nodes to ask.
+
+    Raises:
+        RefusesToStart: None are given and no local cluster runs.
+    """
+    if target:
+        endpoints = tuple(part.strip() for part in target.split(",") if part.strip())
+        for endpoint in endpoints:
+            host, _, port = endpoint.rpartition(":")
+            if not host or not port.isdecimal():
+                raise RefusesToStart(f"--target names {endpoint!r}, it must be host:port")
+        if endpoints:
+            return endpoints
+    directory = data_dir_of(data_dir)
+    plan = load_plan(directory)
+    if plan is None:
+        raise RefusesToStart(
+            f"there is no local cluster in {directory}: start one with 'nextgen up', "
+            "or name a discovery node with --target"
+        )
+    if read_state(directory) is None:
+        raise RefusesToStart(
+            f"the local cluster in {directory} does not run: start it with 'nextgen up', "
+            "or name a discovery node with --target"
+        )
+    return plan.discovery_endpoints

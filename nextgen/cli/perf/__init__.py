@@ -1,0 +1,1 @@
+"""``nextgen perf``: measures a cluster from outside, and checks what it measured."""

@@ -1,0 +1,154 @@
+"""``perf``: measurements whose generator is another process on the public port."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import typer
+
+from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.options import JsonFlag, Target
+from nextgen.cli.output import print_json, print_table
+from nextgen.cli.plan import ClusterSize
+
+Topics = Annotated[int, typer.Option("--topics", min=1_000, help="How many.")]
+Shards = Annotated[int, typer.Option("--shards", min=1, help="Shards of a cluster of its own.")]
+
+IN_FLIGHT_STILL = 8
+IN_FLIGHT_MOVING = 64
+"""A message that names a topic on the move waits for it; the others should not wait with it."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        help="Measure. Starts a cluster of its own unless --target names one. "
+        "The last line is JSON; times are in milliseconds.",
+        no_args_is_help=True,
+    )
+    group.command("lookup")(lookup)
+    group.command("create")(create)
+    group.command("assign")(assign)
+    group.command("commit-failover")(commit_failover)
+    app.add_typer(group, name="perf")
+
+
+def lookup(
+    topics: Topics = 100_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Measured time.")] = 10,
+    streams: Annotated[int, typer.Option("--streams", min=1, max=64)] = 2,
+    in_flight: Annotated[
+        int | None,
+        typer.Option(
+            "--in-flight",
+            min=1,
+            max=512,
+            help=f"Messages per stream. Default: {IN_FLIGHT_STILL}, moving {IN_FLIGHT_MOVING}.",
+        ),
+    ] = None,
+    moving_percent: Annotated[
+        float, typer.Option("--moving-percent", min=0, max=100, help="Topics moved per second.")
+    ] = 0,
+    shards: Shards = 4,
+    target: Target = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Warm lookups over LookupStream at one discovery process, 64 names a message."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.lookup import measure_lookup
+
+        return await measure_lookup(
+            bench,
+            topics=topics,
+            seconds=seconds,
+            streams=streams,
+            in_flight=in_flight or (IN_FLIGHT_MOVING if moving_percent else IN_FLIGHT_STILL),
+            moving_percent=moving_percent,
+        )
+
+    _measure(measure, target, shards, json_output)
+
+
+def create(
+    topics: Topics = 100_000,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Per request.")] = 1_000,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=64, help="Batches.")] = 8,
+    serial: Annotated[int, typer.Option("--serial", min=1, help="Creates one by one.")] = 500,
+    shards: Shards = 4,
+    target: Target = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Create topics in batches, then one by one, each acknowledged after the fsyncs."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.create import measure_create
+
+        return await measure_create(
+            bench, topics=topics, batch=batch, in_flight=in_flight, serial=serial
+        )
+
+    _measure(measure, target, shards, json_output)
+
+
+def assign(
+    serial: Annotated[int, typer.Option("--serial", min=1, help="Lookups one by one.")] = 1_000,
+    burst: Annotated[int, typer.Option("--burst", min=1, max=1_024, help="Names at once.")] = 64,
+    bursts: Annotated[int, typer.Option("--bursts", min=1)] = 100,
+    concurrent: Annotated[
+        int, typer.Option("--concurrent", min=2, help="Lookups of one topic at once.")
+    ] = 1_000,
+    shards: Shards = 4,
+    target: Target = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """First lookups: each assigns a topic and waits until its broker has it."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.assign import measure_assign
+
+        return await measure_assign(
+            bench, serial=serial, burst=burst, bursts=bursts, concurrent=concurrent
+        )
+
+    _measure(measure, target, shards, json_output)
+
+
+def commit_failover(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Kills.")] = 20,
+    shards: Shards = 4,
+    json_output: JsonFlag = False,
+) -> None:
+    """Kill -9 a shard's leader, again and again: how long until the next commit."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.failover import measure_failover
+
+        return await measure_failover(bench, rounds=rounds)
+
+    _measure(measure, None, shards, json_output)
+
+
+def _measure(
+    measure: Callable[[Any], Awaitable[dict[str, Any]]],
+    target: str | None,
+    shards: int,
+    json_output: bool,
+) -> None:
+    async def work() -> dict[str, Any]:
+        from nextgen.cli.perf.bench import bench
+
+        async with bench(target, ClusterSize(shards=shards)) as ready:
+            return await measure(ready)
+
+    async def checked() -> None:
+        report = await work()
+        if not json_output:
+            rows = [(name, str(value)) for name, value in report.items() if name != "run"]
+            print_table(f"perf {report['benchmark']}", ("what", "value"), rows)
+        print_json(report)
+        if report.get("wrong"):
+            raise CheckFailed(f"{report['wrong']} answers were wrong")
+
+    run_command(checked())

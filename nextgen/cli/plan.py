@@ -1,0 +1,239 @@
+"""What a local cluster consists of: its processes, their ports, their flags.
+
+A plan is made once, stored in the data directory, and used again at each later start: the ports
+are part of what the replicas remember about each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.limits import SHARDS_MAX
+from nextgen.runtime.ports_check import assert_port_free
+
+HOST = "127.0.0.1"
+PLAN_FILE = "plan.json"
+PLAN_FORMAT = 1
+PORT_BASE_DEFAULT = 17_000
+"""Below the range that Linux takes outgoing ports from, so a restarted node gets its port back."""
+
+PORTS_PER_NODE = 3
+FREE_BLOCK_ATTEMPTS = 200
+_FREE_PORT_FIRST = 18_000
+_FREE_PORT_LAST = 31_000
+
+MODULES = {
+    "cluster-manager": "cluster_manager",
+    "shard-node": "shards",
+    "discovery": "discovery",
+    "broker": "brokers",
+}
+KINDS = tuple(MODULES)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSize:
+    """How many of each. The defaults are the smallest cluster that survives any one failure."""
+
+    cluster_managers: int = 3
+    shard_nodes: int = 3
+    discovery: int = 2
+    brokers: int = 3
+    shards: int = 4
+    capacity_units: int = 50_000
+
+    @property
+    def replication_factor(self) -> int:
+        return min(3, self.shard_nodes)
+
+
+MINIMAL = ClusterSize(1, 1, 1, 1, shards=1)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One process. The ports are on ``HOST``."""
+
+    node_id: str
+    kind: str
+    grpc_port: int
+    raft_port: int
+    http_port: int
+
+    @property
+    def grpc(self) -> str:
+        return f"{HOST}:{self.grpc_port}"
+
+    @property
+    def raft(self) -> str:
+        return f"{HOST}:{self.raft_port}"
+
+    @property
+    def http(self) -> str:
+        return f"{HOST}:{self.http_port}"
+
+    @property
+    def has_raft(self) -> bool:
+        return self.kind in ("cluster-manager", "shard-node")
+
+    def purposes(self) -> list[tuple[int, str]]:
+        """Return the ports it listens on, each with what for."""
+        ports = [(self.grpc_port, f"gRPC of {self.node_id}")]
+        if self.has_raft:
+            ports.append((self.raft_port, f"Raft of {self.node_id}"))
+        ports.append((self.http_port, f"metrics and probes of {self.node_id}"))
+        return ports
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A whole local cluster."""
+
+    cluster_id: str
+    size: ClusterSize
+    nodes: tuple[NodePlan, ...]
+
+    def of_kind(self, kind: str) -> list[NodePlan]:
+        return [node for node in self.nodes if node.kind == kind]
+
+    def node(self, node_id: str) -> NodePlan:
+        """Return the node's plan; it must exist."""
+        return next(node for node in self.nodes if node.node_id == node_id)
+
+    @property
+    def manager_endpoints(self) -> str:
+        return ",".join(node.grpc for node in self.of_kind("cluster-manager"))
+
+    @property
+    def discovery_endpoints(self) -> tuple[str, ...]:
+        return tuple(node.grpc for node in self.of_kind("discovery"))
+
+    def arguments(self, node: NodePlan, data_dir: Path) -> list[str]:
+        """Return the flags of the node's process."""
+        flags = {
+            "--node-id": node.node_id,
+            "--cluster-id": self.cluster_id,
+            "--listen": node.grpc,
+            "--advertise": node.grpc,
+            "--http-listen": node.http,
+        }
+        if node.has_raft:
+            flags |= {"--raft-listen": node.raft, "--raft-advertise": node.raft}
+            flags |= {"--data-dir": str(data_dir / node.node_id)}
+        if node.kind == "cluster-manager":
+            flags |= {
+                "--peers": ",".join(
+                    f"{peer.node_id}={peer.raft}={peer.grpc}"
+                    for peer in self.of_kind("cluster-manager")
+                ),
+                "--initial-shard-nodes": str(self.size.shard_nodes),
+                "--shards": str(self.size.shards),
+                "--replication-factor": str(self.size.replication_factor),
+            }
+        else:
+            flags |= {"--cluster-managers": self.manager_endpoints}
+        if node.kind == "broker":
+            flags |= {"--capacity-units": str(self.size.capacity_units)}
+        return [part for flag in flags.items() for part in flag]
+
+    def check_ports(self) -> None:
+        """Return if every port of the plan is free.
+
+        Raises:
+            RefusesToStart: One is taken; the sentence says which and what it is for.
+        """
+        for node in self.nodes:
+            for port, purpose in node.purposes():
+                assert_port_free(HOST, port, purpose)
+
+    def save(self, data_dir: Path) -> None:
+        """Store the plan in the data directory, which is made if need be."""
+        data_dir.mkdir(parents=True, exist_ok=True)
+        write_json(data_dir / PLAN_FILE, {"format": PLAN_FORMAT, **asdict(self)})
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replace a file as a whole, so that a reader never sees half of it."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def make_plan(
+    size: ClusterSize, *, port_base: int = PORT_BASE_DEFAULT, cluster_id: str = "local"
+) -> ClusterPlan:
+    """Return a plan whose ports start at ``port_base``; discovery comes first.
+
+    Raises:
+        RefusesToStart: The numbers do not make a cluster.
+    """
+    counts = {
+        "discovery": size.discovery,
+        "cluster-manager": size.cluster_managers,
+        "shard-node": size.shard_nodes,
+        "broker": size.brokers,
+    }
+    if not 1 <= size.shards <= SHARDS_MAX:
+        raise RefusesToStart(f"{size.shards} shards asked for, it must be 1 to {SHARDS_MAX}")
+    names = [(f"{kind}-{n}", kind) for kind, count in counts.items() for n in range(1, count + 1)]
+    if not 1 <= port_base <= 65_536 - len(names) * PORTS_PER_NODE:
+        raise RefusesToStart(f"port base {port_base} leaves no room for {len(names)} processes")
+    nodes = []
+    for place, (node_id, kind) in enumerate(names):
+        first = port_base + PORTS_PER_NODE * place
+        nodes.append(NodePlan(node_id, kind, first, first + 1, first + 2))
+    return ClusterPlan(cluster_id, size, tuple(nodes))
+
+
+def make_plan_on_free_ports(size: ClusterSize, *, cluster_id: str = "local") -> ClusterPlan:
+    """Return a plan on a block of ports that is free at the moment.
+
+    Raises:
+        RefusesToStart: No free block was found.
+    """
+    # Not from the kernel: it would hand out ports that outgoing connections take at a restart.
+    chooser = random.Random(os.urandom(8))
+    for _ in range(FREE_BLOCK_ATTEMPTS):
+        plan = make_plan(
+            size,
+            port_base=chooser.randrange(_FREE_PORT_FIRST, _FREE_PORT_LAST),
+            cluster_id=cluster_id,
+        )
+        try:
+            plan.check_ports()
+        except RefusesToStart:
+            continue
+        return plan
+    raise RefusesToStart(
+        f"found no free block of ports in {FREE_BLOCK_ATTEMPTS} attempts between "
+        f"{_FREE_PORT_FIRST} and {_FREE_PORT_LAST}: name one with --port-base"
+    )
+
+
+def load_plan(data_dir: Path) -> ClusterPlan | None:
+    """Return the plan stored in a data directory, None if there is none.
+
+    Raises:
+        RefusesToStart: It is damaged or of a format that is not known here.
+    """
+    path = data_dir / PLAN_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != PLAN_FORMAT:
+            raise RefusesToStart(f"{path} has format {content['format']}, known is {PLAN_FORMAT}")
+        return ClusterPlan(
+            content["cluster_id"],
+            ClusterSize(**content["size"]),
+            tuple(NodePlan(**node) for node in content["nodes"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RefusesToStart(
+            f"{path} is damaged ({error}): remove the data directory, or name another one"
+        ) from error

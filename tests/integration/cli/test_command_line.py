@@ -1,0 +1,201 @@
+"""The command line against a small cluster of real processes that it started itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from nextgen.cli.cluster_state import RunningCluster, read_state
+from nextgen.cli.exit_code import ExitCode
+from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
+
+pytestmark = pytest.mark.integration
+
+COMMAND_TIMEOUT_S = 90
+
+
+class CommandLine:
+    """Runs ``nextgen`` as a person would, with one data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "nextgen.cli", *arguments],
+            env={**os.environ, "NEXTGEN_DATA_DIR": str(self.data_dir)},
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        """Run a command that must succeed and return the last line it printed."""
+        result = self.run(*arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        last = result.stdout.strip().splitlines()[-1]
+        return dict(json.loads(last))
+
+    def refused(self, *arguments: str) -> str:
+        """Run a command that must be refused and return its one sentence."""
+        result = self.run(*arguments)
+        assert result.returncode == ExitCode.REFUSED, result
+        assert len(result.stderr.strip().splitlines()) == 1
+        return result.stderr
+
+
+@pytest.fixture(scope="module")
+def nextgen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    command_line = CommandLine(tmp_path_factory.mktemp("cluster"))
+    port_base = make_plan_on_free_ports(MINIMAL).nodes[0].grpc_port
+    ready = command_line.json("up", "--minimal", "--detach", "--port-base", str(port_base))
+    assert ready["ready"] is True
+    running = running_in(command_line)
+    try:
+        command_line.json("tenants", "create", "acme", "--property", "owner=sales")
+        command_line.json("namespaces", "create", "acme/orders")
+        yield command_line
+    finally:
+        command_line.run("down")
+        for process_id in (running.supervisor_pid, *running.node_pids.values()):
+            assert not psutil.pid_exists(process_id)
+
+
+def running_in(command_line: CommandLine) -> RunningCluster:
+    running = read_state(command_line.data_dir)
+    assert running is not None
+    return running
+
+
+def test_what_is_created_can_be_read_listed_and_deleted(nextgen: CommandLine):
+    created = nextgen.json("topics", "create", "acme/orders/paid", "-p", "retention=1h")
+    shown = nextgen.json("topics", "get", "acme/orders/paid")
+    listed = nextgen.json("topics", "list", "acme/orders")
+    nextgen.json("topics", "delete", "acme/orders/paid")
+
+    assert shown["topic_id"] == created["topics"][0]["topic_id"]
+    assert shown["properties"] == {"retention": "1h"}
+    assert shown["name"] in [topic["name"] for topic in listed["topics"]]
+    assert "there is no topic" in nextgen.refused("topics", "get", "acme/orders/paid")
+
+
+def test_tenants_and_namespaces_are_shown_with_their_properties(nextgen: CommandLine):
+    assert nextgen.json("tenants", "get", "acme")["properties"] == {"owner": "sales"}
+    assert nextgen.json("namespaces", "get", "acme/orders")["name"] == "acme/orders"
+    assert [one["name"] for one in nextgen.json("tenants", "list")["tenants"]] == ["acme"]
+
+
+def test_a_parent_with_children_is_not_deleted(nextgen: CommandLine):
+    assert "not empty" in nextgen.refused("tenants", "delete", "acme")
+
+
+def test_a_bad_name_gets_its_reason(nextgen: CommandLine):
+    assert "two parts" in nextgen.refused("topics", "create", "acme/orders")
+
+
+def test_a_list_can_be_cut_short(nextgen: CommandLine):
+    names = [f"acme/orders/many-{number}" for number in range(5)]
+    nextgen.json("topics", "create", *names)
+
+    page = nextgen.json("topics", "list", "acme/orders", "--limit", "3")
+
+    assert (len(page["topics"]), page["more"]) == (3, True)
+
+
+def test_a_first_lookup_assigns_and_the_event_log_tells_of_it(nextgen: CommandLine):
+    nextgen.json("topics", "create", "acme/orders/looked-up")
+
+    answer = nextgen.json("lookup", "acme/orders/looked-up")["answers"][0]
+    again = nextgen.json("lookup", "persistent://acme/orders/looked-up")["answers"][0]
+    result = nextgen.run("events", "1", "--type", "topic_assigned", "--json")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+
+    assert (answer["broker_id"], answer["epoch"]) == ("broker-1", 1)
+    assert again["epoch"] == 1
+    named = [event["topic_assigned"]["name"] for event in events]
+    assert named.count(answer["topic"]) == 1
+
+
+def test_a_lookup_of_nothing_is_refused_with_a_reason(nextgen: CommandLine):
+    assert "NOT_FOUND" in nextgen.refused("lookup", "acme/orders/never-created")
+
+
+def test_a_partitioned_topic_is_looked_up_by_partition(nextgen: CommandLine):
+    nextgen.json("topics", "create", "acme/orders/wide", "--partitions", "2")
+
+    sentence = nextgen.refused("lookup", "acme/orders/wide")
+    answer = nextgen.json("lookup", "acme/orders/wide-partition-1")["answers"][0]
+
+    assert "PARTITIONED" in sentence
+    assert answer["broker_id"] == "broker-1"
+
+
+def test_events_begin_where_they_are_asked_to(nextgen: CommandLine):
+    result = nextgen.run("events", "1", "--from", "2", "--limit", "2", "--json")
+
+    assert [json.loads(line)["position"] for line in result.stdout.splitlines()] == [2, 3]
+
+
+def test_a_shard_that_does_not_exist_is_said_so(nextgen: CommandLine):
+    assert "there is no shard 99" in nextgen.refused("events", "99")
+
+
+def test_status_shows_leaders_positions_and_sessions(nextgen: CommandLine):
+    status = nextgen.json("status")
+
+    assert [manager["role"] for manager in status["managers"]] == ["leader"]
+    assert [shard["leader"] for shard in status["shards"]] == ["shard-node-1"]
+    assert status["shards"][0]["commit_position"] > 3
+    assert [broker["is_live"] for broker in status["brokers"]] == [True]
+    assert status["sessions"][0]["session_id"] == status["brokers"][0]["session_id"]
+
+
+def test_a_second_cluster_in_the_same_directory_is_refused(nextgen: CommandLine):
+    result = nextgen.run("up", "--minimal")
+
+    assert result.returncode == ExitCode.CANNOT_RUN
+    assert "nextgen down" in result.stderr
+
+
+def target_of(nextgen: CommandLine) -> str:
+    nodes = nextgen.json("status")["nodes"]
+    return next(str(node["grpc"]) for node in nodes if node["kind"] == "discovery")
+
+
+def test_perf_create_agrees_with_the_event_logs(nextgen: CommandLine):
+    report = nextgen.json(
+        "perf", "create", "--topics", "1000", "--batch", "200", "--serial", "5",
+        "--target", target_of(nextgen),
+    )  # fmt: skip
+
+    assert report["errors"] == 0
+    assert report["rate"] > 0
+    assert 0 < report["serial_p50"] <= report["serial_p99"]
+
+
+def test_perf_lookup_agrees_with_discovery_and_no_answer_is_wrong(nextgen: CommandLine):
+    report = nextgen.json(
+        "perf", "lookup", "--topics", "1000", "--seconds", "1", "--target", target_of(nextgen)
+    )
+
+    assert (report["errors"], report["wrong"]) == (0, 0)
+    assert report["checked"] > 0
+
+
+def test_perf_assign_makes_one_assignment_of_many_first_lookups(nextgen: CommandLine):
+    report = nextgen.json(
+        "perf", "assign", "--serial", "20", "--bursts", "3", "--burst", "8", "--concurrent", "100",
+        "--target", target_of(nextgen),
+    )  # fmt: skip
+
+    assert report["errors"] == 0
+    assert report["one_topic"]["assignments"] == 1

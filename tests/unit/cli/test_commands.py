@@ -1,0 +1,122 @@
+"""The command line without a cluster: usage, refusals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nextgen.cli.exit_code import CheckFailed, ExitCode, code_of
+from nextgen.cli.inventory_commands import parse_properties
+from nextgen.cli.main import app
+from nextgen.cli.plan import make_plan
+from nextgen.cli.supervise import choose_plan
+from nextgen.kernel.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    Refused,
+    RefusesToStart,
+    Unavailable,
+)
+
+runner = CliRunner()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ["up"],
+        ["down"],
+        ["status"],
+        ["lookup"],
+        ["move"],
+        ["events"],
+        ["demo"],
+        *[[group, verb] for group in ("tenants", "namespaces", "topics")
+          for verb in ("create", "get", "list", "delete")],
+        *[["perf", what] for what in ("lookup", "create", "assign", "commit-failover")],
+    ],
+)  # fmt: skip
+def test_every_command_explains_itself_and_speaks_json(path: list[str]):
+    result = runner.invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+
+    assert result.exit_code == 0
+    assert "--json" in result.output
+
+
+def test_a_command_without_a_cluster_says_what_to_do(tmp_path: Path):
+    result = runner.invoke(app, ["lookup", "orders", "--data-dir", str(tmp_path)])
+
+    assert result.exit_code == ExitCode.CANNOT_RUN
+    assert "nextgen up" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_malformed_target_is_refused(tmp_path: Path):
+    result = runner.invoke(app, ["tenants", "list", "--target", "nowhere"])
+
+    assert result.exit_code == ExitCode.CANNOT_RUN
+    assert "'nowhere'" in result.stderr
+
+
+def test_stopping_what_does_not_run_is_said_so(tmp_path: Path):
+    result = runner.invoke(app, ["down", "--json", "--data-dir", str(tmp_path)])
+
+    assert result.exit_code == ExitCode.REFUSED
+    assert json.loads(result.stdout)["stopped"] is False
+
+
+def test_up_on_a_taken_port_says_which_and_starts_nothing(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        # The taken port is the second one of the plan's first process that has one to spare.
+        arguments = ["up", "--minimal", "--data-dir", str(tmp_path / "data")]
+        result = runner.invoke(app, [*arguments, "--port-base", str(port)])
+
+    assert result.exit_code == ExitCode.CANNOT_RUN
+    assert f"127.0.0.1:{port}" in result.stderr
+    assert "gRPC of discovery-1" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_property_without_a_value_is_wrong_usage():
+    result = runner.invoke(app, ["tenants", "create", "t", "-p", "x", "--target", "127.0.0.1:1"])
+
+    assert result.exit_code == ExitCode.USAGE
+    assert parse_properties(["a=b", "c=d=e"]) == {"a": "b", "c": "d=e"}
+
+
+def test_a_stored_cluster_keeps_its_shape(tmp_path: Path):
+    stored = choose_plan(tmp_path, minimal=True, shards=None, port_base=20_000)
+    stored.save(tmp_path)
+
+    assert choose_plan(tmp_path, minimal=False, shards=None, port_base=None) == stored
+    with pytest.raises(RefusesToStart, match="another shape"):
+        choose_plan(tmp_path, minimal=False, shards=3, port_base=None)
+    with pytest.raises(RefusesToStart, match="another shape"):
+        choose_plan(tmp_path, minimal=False, shards=None, port_base=21_000)
+
+
+def test_shards_can_be_chosen(tmp_path: Path):
+    plan = choose_plan(tmp_path, minimal=False, shards=9, port_base=None)
+
+    assert plan == make_plan(plan.size)
+    assert plan.size.shards == 9
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused("NOT_FOUND", "no"), ExitCode.REFUSED),
+        (InvalidRequest("bad"), ExitCode.USAGE),
+        (Unavailable("gone"), ExitCode.NO_ANSWER),
+        (DeadlineExceeded("late"), ExitCode.NO_ANSWER),
+        (RefusesToStart("taken"), ExitCode.CANNOT_RUN),
+        (CheckFailed("lost"), ExitCode.CHECK_FAILED),
+    ],
+)
+def test_each_kind_of_failure_has_its_exit_code(error: Exception, code: ExitCode):
+    assert code_of(error) is code
