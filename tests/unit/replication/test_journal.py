@@ -248,6 +248,21 @@ def test_after_a_reset_the_log_begins_behind_the_snapshot() -> None:
     assert journal.entry(501).first_position == 2_001
 
 
+def test_a_reset_that_lost_power_before_the_old_segments_went_is_a_reset() -> None:
+    disk = given_disk()
+    journal = open_journal(disk)
+    append_many(journal, 100)
+    disk.ignore_sync("journal.drop_segment")
+    journal.reset_to(500, 5, 2_000)
+    journal.sync()
+
+    again = restarted(disk)
+
+    assert len(disk.list_names(DIRECTORY)) > 3
+    assert (again.first_index, again.last_index, again.last_term) == (501, 500, 5)
+    assert again.last_position == 2_000
+
+
 def test_the_condition_of_a_journal_can_be_read_from_its_repr() -> None:
     journal = open_journal(given_disk())
     append_many(journal, 2)
@@ -476,6 +491,50 @@ def test_a_sync_that_fails_breaks_the_journal_for_good(label: str) -> None:
     assert done == []
     assert disk.syncs.total() == syncs
     assert "broken" in repr(journal)
+
+
+def test_a_disk_that_broke_under_the_barrier_and_the_worker_is_reported_once() -> None:
+    disk, runner, broken = given_disk(), HeldRunner(), []
+    journal = open_journal(disk, runner=runner, on_broken=broken.append)
+    journal.append(1, b"a", 1)
+    journal.when_durable(lambda: None)
+    disk.fail_sync("journal.batch", errno.EIO)
+
+    with pytest.raises(JournalBroken):
+        journal.sync()
+    runner.work()
+
+    assert len(broken) == 1
+    assert disk.syncs["journal.batch"] == 1
+
+
+def test_a_retry_that_comes_too_late_does_nothing() -> None:
+    """The barrier got through before the timer was due."""
+    disk, runner = given_disk(), InlineRunner()
+    journal = open_journal(disk, runner=runner)
+    disk.fill_up()
+    append_many(journal, 50)
+    journal.flush()
+    disk.free()
+    journal.sync()
+    syncs = disk.syncs.total()
+
+    runner.fire_timers()
+
+    assert disk.syncs.total() == syncs
+
+
+def test_a_sync_that_returns_after_the_end_calls_nobody_back() -> None:
+    disk, runner, done = given_disk(), HeldRunner(), []
+    journal = open_journal(disk, runner=runner)
+    journal.append(1, b"a", 1)
+    journal.when_durable(lambda: done.append("a"))
+    late = runner.held.popleft()
+    journal.close()
+
+    late()
+
+    assert done == []
 
 
 def test_a_broken_disk_that_nobody_watches_for_is_raised() -> None:

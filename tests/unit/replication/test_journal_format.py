@@ -68,7 +68,7 @@ def test_a_record_is_read_back_as_it_was_written(
 
     assert header is not None
     assert header == RecordHeader(
-        kind, len(payload), events, index, term, position, synced_to, header.payload_checksum
+        len(payload), header.payload_checksum, events, kind, index, term, position, synced_to
     )
     assert payload_at(b"before__" + data, 8, header) == payload
     assert len(data) == record_bytes(len(payload))

@@ -23,7 +23,19 @@ Said = tuple[object, ...]
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            "append append append truncate hard_state cut reset durable work work sync".split()
+            [
+                "append",
+                "append",
+                "append",
+                "truncate",
+                "hard_state",
+                "cut",
+                "reset",
+                "durable",
+                "work",
+                "work",
+                "sync",
+            ]
         ),
         st.integers(min_value=0, max_value=40),
     ),

@@ -8,7 +8,14 @@ import pytest
 
 from nextgen.kernel.errors import JournalCorrupted, RefusesToStart, WrongCluster
 from nextgen.replication.journal import UNKNOWN_INDEX, Journal
-from nextgen.replication.journal_format import HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes
+from nextgen.replication.journal_format import (
+    HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Kind,
+    address_of,
+    encode_record,
+    record_bytes,
+)
 from nextgen.replication.journal_recovery import (
     MARK_NAME,
     PREPARING_NAME,
@@ -337,6 +344,39 @@ def test_a_sound_record_in_the_wrong_place_is_not_believed() -> None:
     journal = open_journal(disk)
 
     assert (journal.recovery.outcome, journal.last_index) == (Outcome.DAMAGED_TAIL, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        (Kind.ENTRY, {"index": 12, "term": 1, "first_position": 11}),
+        (Kind.ENTRY, {"index": 11, "term": 1, "first_position": 12}),
+        (Kind.ENTRY, {"index": 11, "term": 0, "first_position": 11}),
+        (Kind.TRUNCATE, {"index": 12, "term": 1, "first_position": 11}),
+    ],
+    ids=["index gap", "position gap", "falling term", "truncation beyond the end"],
+)
+def test_a_sound_record_that_cannot_follow_is_refused(kind: Kind, numbers: dict[str, int]) -> None:
+    """Its checksum is right, so the medium is not to blame: entries are missing."""
+    disk = given_journal()
+    record = encode_record(address_of(1, offset_of_entry(11)), kind, **numbers)
+    disk.damage(DIRECTORY / segment_name(1), offset_of_entry(11), record)
+
+    check_nothing_is_touched(disk, JournalCorrupted, "follows entry 10")
+
+
+def test_a_truncation_right_behind_the_last_entry_changes_nothing() -> None:
+    disk = given_disk()
+    journal = open_journal(disk)
+    journal.reset_to(10, 2, 30)
+    append_many(journal, 1, term=2)
+    journal.truncate_from(11)
+    journal.sync()
+    disk.crash()
+
+    again = open_journal(disk)
+
+    assert (again.base_index, again.last_index, again.last_position) == (10, 10, 30)
 
 
 def test_a_journal_of_a_later_version_is_refused() -> None:

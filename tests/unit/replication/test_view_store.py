@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sqlite3
 import threading
@@ -15,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 import nextgen.replication.view_store as view_store_module
 from nextgen.replication.ports import AppliedPoint, Entry, Record
-from nextgen.replication.storage import is_full
+from nextgen.replication.storage import DiskStorage, Handle, is_full
 from nextgen.replication.view_database import ViewUnusable
 from nextgen.replication.view_store import ViewStore
 from tests.support.sim_disk import ShadowDisk
@@ -249,21 +250,27 @@ def _other_tables(path: Path) -> None:
         connection.execute("PRAGMA user_version=77")
 
 
-@pytest.mark.parametrize("spoil", [_not_a_database, _cut_short, _other_tables])
+def _one_rotten_page(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: 9 * 4096] + b"\x5a" * 4096 + data[10 * 4096 :])
+
+
+@pytest.mark.parametrize("spoil", [_not_a_database, _cut_short, _other_tables, _one_rotten_page])
 def test_a_snapshot_that_is_not_sound_is_refused_and_changes_nothing(
     view: ViewStore, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     snapshot = tmp_path / "snapshot"
-    view.apply(entries_of("ab"))
+    view.apply(entries_of([f"{number}{'x' * 1000}" for number in range(100)]))
+    before = names_in(view)
     view.write_snapshot(snapshot)
     spoil(snapshot)
 
     with pytest.raises(ViewUnusable):
         view.install_snapshot(snapshot)
 
-    assert names_in(view) == {"a": 1, "b": 1}
-    assert view.applied().index == 2
-    view.apply(entries_of("c", from_index=3))
+    assert names_in(view) == before
+    assert view.applied().index == 100
+    view.apply(entries_of("c", from_index=101))
     assert "installing" not in {path.name for path in (tmp_path / "view").iterdir()}
 
 
@@ -274,6 +281,61 @@ def test_a_snapshot_that_is_missing_changes_nothing(view: ViewStore, tmp_path: P
         view.install_snapshot(tmp_path / "missing")
 
     assert names_in(view) == {"a": 1}
+
+
+class FullDisk(DiskStorage):
+    """Has no space left when ``label`` is to be synced."""
+
+    def __init__(self, label: str) -> None:
+        self.full_at: str | None = label
+
+    def sync(self, handle: Handle, *, label: str) -> None:
+        self._check(label)
+        super().sync(handle, label=label)
+
+    def sync_directory(self, path: Path, *, label: str) -> None:
+        self._check(label)
+        super().sync_directory(path, label=label)
+
+    def _check(self, label: str) -> None:
+        if label == self.full_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_snapshot_that_finds_no_space_leaves_the_older_one(tmp_path: Path) -> None:
+    disk = FullDisk("nowhere")
+    view = open_view(tmp_path / "view", disk)
+    view.apply(entries_of("a"))
+    view.write_snapshot(tmp_path / "snapshot")
+    before = (tmp_path / "snapshot").read_bytes()
+    view.apply(entries_of("b", from_index=2))
+    disk.full_at = "view.snapshot"
+
+    with pytest.raises(OSError, match="No space left"):
+        view.write_snapshot(tmp_path / "snapshot")
+
+    assert (tmp_path / "snapshot").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["snapshot", "view"]
+    view.close()
+
+
+@pytest.mark.parametrize("label", ["view.install", "view.install_name"])
+def test_an_install_that_finds_no_space_changes_nothing(tmp_path: Path, label: str) -> None:
+    disk = FullDisk("nowhere")
+    view = open_view(tmp_path / "view", disk)
+    view.apply(entries_of("a"))
+    view.write_snapshot(tmp_path / "snapshot")
+    view.apply(entries_of("b", from_index=2))
+    disk.full_at = label
+
+    with pytest.raises(OSError, match="No space left"):
+        view.install_snapshot(tmp_path / "snapshot")
+
+    assert names_in(view) == {"a": 1, "b": 1}
+    view.apply(entries_of("c", from_index=3))
+    disk.full_at = None
+    assert view.install_snapshot(tmp_path / "snapshot") == AppliedPoint(1, 1, 1)
+    view.close()
 
 
 # Views that cannot be used ------------------------------------------------------------------
@@ -326,6 +388,17 @@ def test_damage_that_is_met_while_folding_is_remembered_until_the_next_start(
     again = open_view(tmp_path / "view")
     assert again.applied() == AppliedPoint(0, 0, 0)
     again.close()
+
+
+def test_a_suspicion_without_a_view_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "view").mkdir()
+    (tmp_path / "view" / "suspect").touch()
+
+    view = open_view(tmp_path / "view")
+
+    assert view.applied() == AppliedPoint(0, 0, 0)
+    assert not (tmp_path / "view" / "suspect").exists()
+    view.close()
 
 
 def test_a_view_can_be_put_aside_while_it_runs(view: ViewStore) -> None:

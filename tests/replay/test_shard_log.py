@@ -1,0 +1,46 @@
+"""Yesterday's log still means the same: golden logs of shards, and the views they must give."""
+
+from pathlib import Path
+
+import pytest
+
+from nextgen.replication.entry_codec import decode_records
+from shards.projections.evolution import ROUTES
+from shards.wire_event import decode_decided
+from tests.support.shard_events import entries_of
+from tests.support.shard_world import MemoryView
+from tests.support.write_golden_shard_log import LOGS, dump_text
+
+GOLDEN = sorted(LOGS.glob("shard-v*"))
+
+
+def records_in(folder: Path):
+    return decode_records((folder / "entries.msgpack").read_bytes())
+
+
+@pytest.mark.parametrize("folder", GOLDEN, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("records_per_entry", [1, 4, 1_000])
+def test_a_golden_log_still_gives_its_view(folder, records_per_entry):
+    records = records_in(folder)
+    groups = [
+        records[start : start + records_per_entry]
+        for start in range(0, len(records), records_per_entry)
+    ]
+    view = MemoryView()
+
+    for entry in entries_of(groups):
+        view.apply([entry])
+
+    assert dump_text(view) == (folder / "view.json").read_text()
+    view.close()
+
+
+def test_every_event_is_in_some_golden_log():
+    seen = {
+        type(event)
+        for folder in GOLDEN
+        for record in records_in(folder)
+        for event in decode_decided(record.payload).events
+    }
+
+    assert seen == set(ROUTES)
