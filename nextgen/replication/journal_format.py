@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -78,18 +79,20 @@ class SegmentHeader:
     doubt_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordHeader:
-    """A record without its payload. What the numbers mean depends on ``kind``."""
+class RecordHeader(NamedTuple):
+    """A record without its payload. What the numbers mean depends on ``kind``.
 
-    kind: Kind
+    A tuple in the order of the bytes: a restart reads one for every entry.
+    """
+
     length: int  # Bytes of payload.
+    payload_checksum: int
     events: int
-    index: int
+    kind: int  # A ``Kind``.
+    entry_index: int
     term: int
     first_position: int
     synced_to: int
-    payload_checksum: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +158,7 @@ def decode_record_header(data: bytes, offset: int, address: int) -> RecordHeader
     fields = data[offset + _RECORD_SEAL.size : offset + RECORD_HEADER_BYTES]
     if crc32c(fields, crc32c(_ADDRESS.pack(address))) != checksum:
         return None
-    length, payload_checksum, events, kind, index, term, position, synced_to = (
-        _RECORD_FIELDS.unpack(fields)
-    )
-    return RecordHeader(
-        Kind(kind), length, events, index, term, position, synced_to, payload_checksum
-    )
+    return RecordHeader._make(_RECORD_FIELDS.unpack(fields))
 
 
 def payload_at(data: bytes, offset: int, header: RecordHeader) -> bytes | None:

@@ -120,7 +120,7 @@ class JournalState:
         match record.kind:
             case Kind.ENTRY:
                 follows = (table.last_index + 1, table.next_position)
-                if (record.index, record.first_position) != follows:
+                if (record.entry_index, record.first_position) != follows:
                     return False
                 if record.term < table.last_term:
                     return False
@@ -128,17 +128,17 @@ class JournalState:
                 table.append(record.term, position, events, address, record.length)
             case Kind.HARD_STATE:
                 self.hard_term, self.voted_for = record.term, payload.decode()
-            case Kind.TRUNCATE if record.index in table:
-                table.truncate_from(record.index)
-            case Kind.TRUNCATE if record.index <= table.first_index:
+            case Kind.TRUNCATE if record.entry_index in table:
+                table.truncate_from(record.entry_index)
+            case Kind.TRUNCATE if record.entry_index <= table.first_index:
                 # What it kept of the older segments is gone with them.
-                table.reset(record.index - 1, record.term, record.first_position)
+                table.reset(record.entry_index - 1, record.term, record.first_position)
             case Kind.TRUNCATE:
                 return False
             case Kind.RESET:
-                table.reset(record.index, record.term, record.first_position)
+                table.reset(record.entry_index, record.term, record.first_position)
             case Kind.DOUBT:
-                self.doubt_index = record.index
+                self.doubt_index = record.entry_index
         return True
 
 
@@ -217,7 +217,7 @@ def _scan(directory: Path, state: JournalState, sequence: int, data: bytes) -> T
         if not state.fold(record, address, payload):
             raise _corrupted(
                 directory,
-                f"a {record.kind.name} record for entry {record.index} follows entry "
+                f"a {Kind(record.kind).name} record for entry {record.entry_index} follows entry "
                 f"{state.table.last_index}",
             )
         synced_to = max(synced_to, record.synced_to)
@@ -252,8 +252,8 @@ def _look_behind(tail: Tail, data: bytes, sequence: int) -> None:
         if record is not None:
             tail.synced_to = max(tail.synced_to, record.synced_to)
             tail.last_term = max(tail.last_term, record.term)
-            if record.kind is Kind.ENTRY:
-                tail.last_index = max(tail.last_index, record.index)
+            if record.kind == Kind.ENTRY:
+                tail.last_index = max(tail.last_index, record.entry_index)
         at = data.find(RECORD_MAGIC, at + 1)
 
 

@@ -182,6 +182,9 @@ class PySyncObjGroup:
     def snapshot_message(self, kind: str, sender: NodeId, message: Message) -> None:
         self._snapshots.on_message(kind, sender, message)
 
+    def peer_lost(self, node_id: NodeId) -> None:
+        self._snapshots.peer_lost(node_id)
+
     def broken(self, error: Exception) -> None:
         """Stop this replica for good: it must not be served."""
         if self._stopping is not None:

@@ -158,7 +158,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         assert term >= self.term, f"a leader of term {term} in term {self.term}"
         assert not (self.leads and term == self.term), f"two leaders in term {term}"
         self.step_down(term)
-        self._SyncObj__raftLeader = _Peer(leader_id)
+        self._set_leader(_Peer(leader_id))
 
     def step_down(self, term: int) -> None:
         """Become a follower of nobody in ``term``, if that is later than the present one."""
@@ -166,9 +166,12 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         if term > self.term:
             self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(_FOLLOWER)
-        self._SyncObj__raftLeader = None
+        self._set_leader(None)
         if led:
             self._owner.leadership_lost()
+
+    def _set_leader(self, leader: _Peer | None) -> None:
+        self._SyncObj__raftLeader = leader
 
     def send_from_library(self, node_id: NodeId, message: Message) -> None:
         """Let a message of the library's out once what it says is durable."""

@@ -122,7 +122,12 @@ class SnapshotTransfer:
         if follower not in self._senders:
             task = self._loop.create_task(self._send(follower))
             self._senders[follower] = task
-            task.add_done_callback(lambda _: self._senders.pop(follower, None))
+
+    def peer_lost(self, node_id: NodeId) -> None:
+        """Give up waiting for ``node_id``: its connection is gone."""
+        answer = self._answers.get(node_id)
+        if answer is not None and not answer.done():
+            answer.set_exception(TimeoutError("the connection is gone"))
 
     async def _send(self, follower: NodeId) -> None:
         try:
@@ -135,6 +140,9 @@ class SnapshotTransfer:
                 error or "no answer in time",
             )
             installed = None
+        finally:
+            # Before the kick: what it starts must not take this one for still under way.
+            self._senders.pop(follower, None)
         leadership = self._replica.leadership
         if leadership is None:
             return

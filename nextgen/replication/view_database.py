@@ -28,7 +28,6 @@ from sqlalchemy import (
     event,
     insert,
     select,
-    update,
 )
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.exc import DatabaseError
@@ -57,6 +56,7 @@ _applied = Table(
     Column("term", Integer, nullable=False),
     Column("position", Integer, nullable=False),
 )
+_STORE_APPLIED = "UPDATE applied SET log_index = ?, term = ?, position = ?"
 
 
 class ViewUnusable(Definite):
@@ -145,8 +145,8 @@ class ViewDatabase:
 
     def store_applied(self, point: AppliedPoint) -> None:
         """Note ``point`` within the writer's transaction."""
-        values = {"log_index": point.index, "term": point.term, "position": point.position}
-        self.writer.execute(update(_applied).values(values))
+        values = (point.index, point.term, point.position)
+        self.writer.exec_driver_sql(_STORE_APPLIED, values)
 
     def checkpoint(self) -> None:
         """Move what the write-ahead file has into the database, as far as readers allow."""

@@ -231,7 +231,7 @@ class ViewStore:
     def _put_aside(self) -> None:
         """Rename the present file and go on with a number it never had."""
         path = self._path()
-        if path.exists():
+        if path.name in self._storage.list_names(self._directory):
             self._storage.rename(path, self._directory / _QUARANTINED)
         for side in _SIDE_FILES:
             self._storage.unlink(path.with_name(path.name + side))
@@ -259,10 +259,7 @@ class ViewStore:
             raise
 
     def _sync(self, path: Path, label: str) -> None:
-        try:
-            handle = self._storage.open(path)
-        except FileNotFoundError:
-            return  # Nothing was written ahead: it is all in the database.
+        handle = self._storage.open(path)
         try:
             self._storage.sync(handle, label=label)
         finally:
