@@ -18,6 +18,7 @@ from cluster_manager.adapters.stored_view import StoredView, open_view_store
 from cluster_manager.config import ManagerConfig
 from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.service import ClusterManager
+from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.kernel.limits import JOIN_STREAMS_MAX
 from nextgen.replication.ports import (
     CLUSTER_MANAGER_GROUP_ID,
@@ -35,7 +36,6 @@ from protos.nextgen.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
     shard_service_pb2,
-    shard_service_pb2_grpc,
 )
 
 COMPONENT = "cluster_manager"
@@ -148,11 +148,13 @@ def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog) -> GrpcServer:
             (shard_service_pb2, "ShardService"),
         )
     ]
-    server = new_server(names, concurrent_calls_max=2 * JOIN_STREAMS_MAX)
+    server = new_server(
+        names, interceptors=[MalformedRequests()], concurrent_calls_max=2 * JOIN_STREAMS_MAX
+    )
     cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(
         ClusterServicer(manager), server.server
     )
-    shard_service_pb2_grpc.add_ShardServiceServicer_to_server(EventLogServicer(log), server.server)
+    EventLogServicer(log).add_to(server.server)
     return server
 
 

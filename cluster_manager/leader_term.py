@@ -31,7 +31,12 @@ from cluster_manager.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.spreader import LeaderSpreader, Situation
 from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import InvalidRequest, MetadataError, NotLeader, Overloaded, Refused
-from nextgen.kernel.limits import JOIN_SILENCE_MS, JOIN_STREAMS_MAX
+from nextgen.kernel.limits import (
+    ADDRESS_BYTES_MAX,
+    JOIN_SILENCE_MS,
+    JOIN_STREAMS_MAX,
+    NODE_ID_BYTES_MAX,
+)
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Commit, Entry, ReplicatedLog
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
@@ -134,8 +139,9 @@ class LeaderTerm:
             Refused: It cannot be a member as what it says it is.
             Overloaded: Too many nodes, or the log takes no more at the moment.
         """
-        if not hello.node_id:
-            raise InvalidRequest("a node without an id cannot join")
+        node_id = hello.node_id
+        if not 0 < len(node_id.encode()) <= NODE_ID_BYTES_MAX or not node_id.isprintable():
+            raise InvalidRequest(f"a node joins with an id of 1 to {NODE_ID_BYTES_MAX} bytes")
         if hello.node_id not in self._connections and len(self._connections) >= JOIN_STREAMS_MAX:
             raise Overloaded(f"{JOIN_STREAMS_MAX} nodes are connected, no more are taken")
         if hello.kind in MEMBER_KINDS:
@@ -174,6 +180,8 @@ class LeaderTerm:
         shard_map = self.committed.shard_map
         if shard_map is None or report.shard_id not in shard_map.shard_ids:
             raise InvalidRequest(f"shard {report.shard_id} is not in the shard map")
+        if not report.grpc or len(report.grpc.encode()) > ADDRESS_BYTES_MAX:
+            raise InvalidRequest(f"the leader of shard {report.shard_id} gives no usable address")
         endpoint = LeaderEndpoint(report.shard_id, report.term, report.node_id, report.grpc)
         if not self._endpoints.offer(endpoint, self._clock.monotonic_ms()):
             return

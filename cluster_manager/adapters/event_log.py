@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from cluster_manager import wire
@@ -17,7 +18,8 @@ from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.replication.ports import Entry, ReplicatedLog
 from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
-from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
+
+SERVICE_NAME = "nextgen.v1.ShardService"
 
 BATCH_EVENTS_MAX = 500
 """Events in one answer."""
@@ -32,11 +34,22 @@ PAYLOAD_NAMES = frozenset(
 )
 
 
-class EventLogServicer(shard_grpc.ShardServiceServicer):
+class EventLogServicer:
     """Reads committed events from this replica, leader or not."""
 
     def __init__(self, log: ReplicatedLog) -> None:
         self._log = log
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register with ``server``. What is not registered is answered UNIMPLEMENTED by gRPC."""
+        read_events = grpc.unary_stream_rpc_method_handler(
+            self.ReadEvents,
+            request_deserializer=shard_pb.ReadEventsRequest.FromString,
+            response_serializer=shard_pb.EventBatch.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE_NAME, {"ReadEvents": read_events}),)
+        )
 
     async def ReadEvents(
         self, request: shard_pb.ReadEventsRequest, context: Context

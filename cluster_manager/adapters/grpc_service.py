@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from cluster_manager import wire
 from cluster_manager.connection import NodeConnection
@@ -122,12 +121,10 @@ async def _read(context: Context) -> cluster_pb.NodeMessage | None:
     """Return the node's next message, None once it says no more.
 
     Raises:
-        InvalidRequest: What came is no message.
+        InvalidRequest: What came is no message: see ``MalformedRequests``.
     """
     try:
         message = await context.read()
-    except DecodeError as error:
-        raise InvalidRequest("a message that cannot be decoded") from error
     except grpc.aio.BaseError:
         return None
     return message if isinstance(message, cluster_pb.NodeMessage) else None

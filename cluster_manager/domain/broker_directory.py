@@ -11,7 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import BROKERS_MAX
+from nextgen.kernel.limits import (
+    ADDRESS_BYTES_MAX,
+    BROKERS_MAX,
+    NODE_ID_BYTES_MAX,
+    STORED_INTEGER_MAX,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,18 @@ INITIAL = BrokerDirectory()
 def decide(state: BrokerDirectory, command: RecordBroker) -> Accepted[BrokerRecorded] | Rejected:
     """Accept what is newer than what is known; what is known already changes nothing."""
     broker = command.broker
-    if not broker.broker_id or not broker.session_id or broker.epoch < 1:
+    if not broker.broker_id or not broker.session_id or not 1 <= broker.epoch <= STORED_INTEGER_MAX:
         return Rejected(
             RejectionCode.NOT_ALLOWED,
             f"session {broker.session_id!r} of broker {broker.broker_id!r} at epoch "
             f"{broker.epoch} names no session",
+        )
+    texts = (broker.session_id, broker.pulsar_url, broker.grpc, broker.http, broker.zone)
+    if len(broker.broker_id.encode()) > NODE_ID_BYTES_MAX or any(
+        len(text.encode()) > ADDRESS_BYTES_MAX for text in texts
+    ):
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED, "a broker's id, address or zone is longer than allowed"
         )
     known = state.brokers.get(broker.broker_id)
     if known is None:

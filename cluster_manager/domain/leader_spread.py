@@ -1,12 +1,14 @@
 """Spreading leaders: which leadership, if any, should move next.
 
 Each shard's first replica should lead it; first replicas are spread evenly, so leaders are too.
+The shards of a first replica that is away are spread over the nodes that are left.
 One transfer at a time, and only of a leadership that was stable for a while: whatever made
 leaders move must not be made worse by moving more of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -96,14 +98,41 @@ def _misplaced(
     connected: Mapping[str, int] | AbstractSet[str],
 ) -> list[Transfer]:
     transfers = []
-    for placement in placements:
-        leadership = leaders.get(placement.shard_id)
-        preferred = placement.replicas[0]
-        if leadership is None or leadership.node_id == preferred:
+    for shard_id, wanted in _wanted_leaders(placements, leaders, connected).items():
+        leadership = leaders.get(shard_id)
+        if leadership is None or leadership.node_id == wanted:
             continue
-        if preferred in connected and leadership.node_id in connected:
-            transfers.append(Transfer(placement.shard_id, leadership.node_id, preferred))
+        if leadership.node_id in connected:
+            transfers.append(Transfer(shard_id, leadership.node_id, wanted))
     return transfers
+
+
+def _wanted_leaders(
+    placements: Sequence[Placement],
+    leaders: Mapping[int, Leadership],
+    connected: Mapping[str, int] | AbstractSet[str],
+) -> dict[int, str]:
+    """Return who should lead each shard that has a connected replica."""
+    wanted: dict[int, str] = {}
+    led: Counter[str] = Counter()
+    homeless = []
+    for placement in placements:
+        if placement.replicas[0] in connected:
+            wanted[placement.shard_id] = placement.replicas[0]
+            led[placement.replicas[0]] += 1
+        else:
+            homeless.append(placement)
+    # While a first replica is away, the one with the least to lead takes its shard; among equals
+    # the present leader keeps it, so that nothing moves without a gain.
+    for placement in homeless:
+        leadership = leaders.get(placement.shard_id)
+        present = leadership.node_id if leadership is not None else None
+        candidates = [replica for replica in placement.replicas if replica in connected]
+        if candidates:
+            chosen = min(candidates, key=lambda replica: (led[replica], replica != present))
+            wanted[placement.shard_id] = chosen
+            led[chosen] += 1
+    return wanted
 
 
 def _last_tried(attempts: Mapping[int, Attempt], transfer: Transfer) -> tuple[int, int]:

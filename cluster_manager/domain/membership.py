@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import CLUSTER_NODES_MAX
+from nextgen.kernel.limits import ADDRESS_BYTES_MAX, CLUSTER_NODES_MAX
 
 SHARD_KIND = "shard"
 DISCOVERY_KIND = "discovery"
@@ -67,6 +67,13 @@ def decide(state: Membership, command: RegisterNode) -> Accepted[NodeRegistered]
         return Rejected(
             RejectionCode.NOT_ALLOWED,
             f"node {node.node_id!r} of kind {node.kind!r} cannot be a member",
+        )
+    if any(
+        len(text.encode()) > ADDRESS_BYTES_MAX for text in (node.grpc, node.raft_host, node.http)
+    ):
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"node {node.node_id} gives an address of more than {ADDRESS_BYTES_MAX} bytes",
         )
     if node.kind == SHARD_KIND and not (node.raft_host and 0 < node.raft_port < 65_536):
         return Rejected(

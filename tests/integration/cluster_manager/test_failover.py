@@ -16,7 +16,7 @@ from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
 from tests.integration.cluster_manager.managers import Managers, link_of, ready
 
 PUSH_MS_MAX = 200.0
-REJOIN_MS_MAX = 20_000
+REJOIN_MS_MAX = 60_000
 
 
 def _report_leader(link: ClusterLink, shard_id: int, term: int) -> None:
@@ -76,7 +76,7 @@ async def test_a_killed_leader_is_replaced_by_one_that_knows_the_same(tmp_path: 
             await fresh.stop()
             assert pushed.shard_map == shard_map
             assert [broker.session_id for broker in pushed.brokers] == ["s-1"]
-            print(f"{leader} -> {successor}: rejoined after {took_ms:.0f} ms")  # noqa: T201
+            print(f"{leader} -> {successor}: rejoined after {took_ms:.0f} ms")
 
             managers.start(leader)
             status = await managers.status(leader)
@@ -109,7 +109,7 @@ async def test_a_shard_leader_is_known_everywhere_within_200_ms(tmp_path: Path) 
                 )
                 delays_ms.append((time.monotonic() - sent_at) * 1_000)
 
-            print(f"pushed within {sorted(delays_ms)[10]:.1f} / {max(delays_ms):.1f} ms")  # noqa: T201
+            print(f"pushed within {sorted(delays_ms)[10]:.1f} / {max(delays_ms):.1f} ms")
             assert max(delays_ms) < PUSH_MS_MAX
         finally:
             for each in (link, *watchers):
@@ -130,7 +130,7 @@ async def test_a_leader_that_is_stopped_hands_over_first_and_exits_clean(tmp_pat
             code, successor = await asyncio.gather(stopping, _rejoined(managers, link, leader))
             took_ms = (time.monotonic() - stopped_at) * 1_000
 
-            print(f"{leader} -> {successor}: stopped and rejoined in {took_ms:.0f} ms")  # noqa: T201
+            print(f"{leader} -> {successor}: stopped and rejoined in {took_ms:.0f} ms")
             assert code == 0
             assert (await managers.status(successor)).term == term + 1
         finally:

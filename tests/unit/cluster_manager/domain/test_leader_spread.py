@@ -95,3 +95,32 @@ def test_carried_out_steps_end_with_leaders_that_differ_by_at_most_one(
     counts = Counter(leadership.node_id for leadership in leaders.values())
     assert max(counts[node] for node in nodes) - min(counts[node] for node in nodes) <= 1
     assert moves <= shards
+
+
+@given(shards=st.integers(1, 12), nodes=st.integers(3, 6), data=st.data())
+def test_while_a_node_is_away_the_leaders_end_up_spread_over_the_others(shards, nodes, data):
+    """Every replica set is all nodes, so that an even spread is possible at all."""
+    names = [f"n{number}" for number in range(nodes)]
+    placements = [
+        Placement(shard, tuple(names[(shard + step) % nodes] for step in range(nodes)))
+        for shard in range(shards)
+    ]
+    away = data.draw(st.sampled_from(names))
+    connected = frozenset(names) - {away}
+    leaders = {
+        shard: Leadership(data.draw(st.sampled_from(sorted(connected))), 0)
+        for shard in range(shards)
+    }
+
+    for _ in range(2 * shards):
+        transfer = next_step(placements, leaders, connected, {}, NOW).transfer
+        if transfer is None:
+            break
+        leaders[transfer.shard_id] = Leadership(transfer.target, 0)
+
+    assert next_step(placements, leaders, connected, {}, NOW).transfer is None
+    led = Counter(leadership.node_id for leadership in leaders.values())
+    preferred = Counter(placement.replicas[0] for placement in placements)
+    most = max(led[node] for node in connected)
+    least = min(led[node] for node in connected)
+    assert most - least <= max(1, max(preferred.values()) - min(preferred.values()))
