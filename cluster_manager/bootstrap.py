@@ -28,8 +28,10 @@ from nextgen.replication.ports import (
     RoleChange,
 )
 from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.replication.view_store import ViewStore
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
 from protos.nextgen.v1 import (
@@ -66,6 +68,7 @@ async def serve(config: ManagerConfig, shutdown: Shutdown) -> None:
                 component=COMPONENT,
             )
         )
+        assert_port_free(config.raft_listen.host, config.raft_listen.port, "the Raft mesh")
         host = PySyncObjHost(
             node_id=NodeId(config.node_id),
             cluster_id=config.cluster_id,
@@ -78,9 +81,17 @@ async def serve(config: ManagerConfig, shutdown: Shutdown) -> None:
         for peer in config.peers:
             if peer.node_id != config.node_id:
                 await host.set_peer_address(NodeId(peer.node_id), peer.raft.host, peer.raft.port)
-        store = open_view_store(directory.path / f"group-{CLUSTER_MANAGER_GROUP_ID}" / "view")
+        view_path = directory.path / f"group-{CLUSTER_MANAGER_GROUP_ID}" / "view"
+        stores: list[ViewStore] = []
+
+        def open_view() -> ViewStore:
+            stores.append(open_view_store(view_path))
+            return stores[-1]
+
         members = [NodeId(peer.node_id) for peer in config.peers]
-        log = await host.open_group(CLUSTER_MANAGER_GROUP_ID, members, store)
+        log = await host.open_group(
+            CLUSTER_MANAGER_GROUP_ID, members, open_view, rejoining=config.rejoin
+        )
 
         source = OwnClusterSource()
         grantor = ShardGrantor(source)
@@ -94,7 +105,7 @@ async def serve(config: ManagerConfig, shutdown: Shutdown) -> None:
             },
             plan=FirstMapPlan(config.initial_shard_nodes, config.shards, config.replication_factor),
             log=log,
-            view=StoredView(store),
+            view=StoredView(stores[0]),
             grantor=grantor,
             clock=LoopClock(),
             on_update=source.apply,

@@ -90,8 +90,8 @@ class LeaseKeeper:
         return found
 
     def note_use(self, candidates: list[Candidate]) -> None:
-        """Ask for more if more than half of a lease is in use."""
-        if any(2 * one.units_used > one.units_leased for one in candidates):
+        """Ask for more if more than four fifths of a lease are in use."""
+        if any(5 * one.units_used > 4 * one.units_leased for one in candidates):
             self._grow()
 
     def want(self, units: int) -> None:

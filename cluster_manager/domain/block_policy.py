@@ -2,8 +2,10 @@
 whatever comes out here.
 
 Blocks start at capacity / (2 x shards), so that every shard's first block leaves half of the broker
-over. A block grows by half of what is left, so that nobody can take everything at once: when more
-than half of it is used, or while the shard says that it wants more.
+over. A block grows when more than four fifths of it are used, or while the shard says that it wants
+more: by half of what is left at most, so that nobody can take everything at once, and by a quarter or
+by the wish at most, because nothing that was leased comes back before its session ends: what one
+shard holds and does not use, the others lack.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ def units_to_offer(
         if lease is None:
             first = max(1, account.capacity_units // (FIRST_BLOCK_PARTS * max(1, shards)))
             growth = min(first, free)
-        elif 2 * used.get(broker.broker_id, 0) > units:
-            growth = _half(free)
+        elif 5 * used.get(broker.broker_id, 0) > 4 * units:
+            growth = min(_half(free), _quarter(units))
         else:
             growth = 0
         offers[broker.broker_id], left[broker.broker_id] = units + growth, free - growth
@@ -61,7 +63,7 @@ def _grow_for_wish(offers: dict[str, int], left: dict[str, int], units_wanted: i
     for broker_id in sorted(left, key=lambda key: (-left[key], key)):
         if units_wanted <= 0:
             return
-        growth = _half(left[broker_id])
+        growth = min(_half(left[broker_id]), max(units_wanted, _quarter(offers[broker_id])))
         offers[broker_id] += growth
         units_wanted -= growth
 
@@ -69,3 +71,8 @@ def _grow_for_wish(offers: dict[str, int], left: dict[str, int], units_wanted: i
 def _half(units: int) -> int:
     """Return half of ``units``, rounded up so that the last unit is not out of reach."""
     return (max(0, units) + 1) // 2
+
+
+def _quarter(units: int) -> int:
+    """Return a quarter of ``units``, rounded up so that the smallest block can grow."""
+    return (units + 3) // 4

@@ -108,18 +108,18 @@ async def test_a_renewal_that_changes_nothing_writes_nothing_for_a_third_of_the_
     assert list(due.leases) == [_lease(20)]
 
 
-async def test_a_block_grows_when_more_than_half_is_used(one: ManagerUnderTest) -> None:
+async def test_a_block_grows_when_more_than_four_fifths_are_used(one: ManagerUnderTest) -> None:
     await one.manager.lease_capacity(_request())
 
-    response = await one.manager.lease_capacity(_request(used=11))
+    response = await one.manager.lease_capacity(_request(used=17))
 
-    assert list(response.leases) == [_lease(50)]
+    assert list(response.leases) == [_lease(25)]
 
 
 async def test_use_of_a_session_that_is_gone_counts_nothing(one: ManagerUnderTest) -> None:
     await one.manager.lease_capacity(_request())
 
-    response = await one.manager.lease_capacity(_request(used=11, session_id="s-0"))
+    response = await one.manager.lease_capacity(_request(used=17, session_id="s-0"))
 
     assert list(response.leases) == [_lease(20)]
 

@@ -57,23 +57,74 @@ def test_a_tiny_broker_still_gives_a_unit() -> None:
     assert _offer(_granted(tiny), tiny) == {"broker-1": 1}
 
 
-def test_a_block_of_which_half_is_used_stays_as_it_is() -> None:
+def test_a_block_of_which_four_fifths_are_used_stays_as_it_is() -> None:
     state = _leased(_granted(ONE), 1, 10)
 
-    assert _offer(state, ONE, used={"broker-1": 5}) == {"broker-1": 10}
+    assert _offer(state, ONE, used={"broker-1": 8}) == {"broker-1": 10}
 
 
-def test_a_block_of_which_more_than_half_is_used_grows_by_half_of_what_is_left() -> None:
+def test_a_block_of_which_more_than_four_fifths_are_used_grows_by_a_quarter() -> None:
     state = _leased(_granted(ONE), 1, 10)
 
-    assert _offer(state, ONE, used={"broker-1": 6}) == {"broker-1": 10 + 35}
+    assert _offer(state, ONE, used={"broker-1": 9}) == {"broker-1": 13}
+
+
+def test_a_block_grows_by_half_of_what_is_left_at_most() -> None:
+    state = _leased(_granted(ONE), 1, 60)
+
+    assert _offer(state, ONE, used={"broker-1": 60}) == {"broker-1": 60 + 10}
+
+
+def test_shards_that_grow_together_end_near_an_even_share() -> None:
+    state = _granted(ONE)
+    for _ in range(6):
+        for shard_id in (1, 2, 3, 4):
+            account = state.accounts["broker-1"]
+            lease = account.leases.get(shard_id)
+            offers = units_to_offer(
+                state,
+                brokers=(ONE,),
+                shard_id=shard_id,
+                shards=4,
+                used={"broker-1": lease.units if lease else 0},
+                units_wanted=0,
+            )
+            state = _leased(state, shard_id, offers["broker-1"])
+
+    units = [lease.units for lease in state.accounts["broker-1"].leases.values()]
+    assert sum(units) == 80
+    even = 80 // 4
+    assert all(0.75 * even <= each <= 1.25 * even for each in units)
+
+
+def test_shards_that_fill_up_alike_use_four_fifths_of_a_broker_before_one_starves() -> None:
+    """Units go out one by one, round and round the shards, whichever way their blocks grow."""
+    broker = Broker("broker-1", "s-1", 1, True, capacity_units=50_000)
+    state = _granted(broker)
+    shards = (1, 2, 3, 4)
+    for used in range(0, 50_000 // len(shards), 50):
+        for shard_id in shards:
+            offers = units_to_offer(
+                state,
+                brokers=(broker,),
+                shard_id=shard_id,
+                shards=len(shards),
+                used={"broker-1": used},
+                units_wanted=0,
+            )
+            state = _leased(state, shard_id, offers["broker-1"], broker)
+        leases = state.accounts["broker-1"].leases
+        if any(leases[shard_id].units <= used for shard_id in shards):
+            break
+
+    assert used * len(shards) >= 0.8 * 50_000
 
 
 def test_a_wish_lets_the_broker_with_most_left_grow_first_and_no_more_than_needed() -> None:
     state = _leased(_leased(_granted(ONE, TWO), 1, 10), 1, 5, TWO)
 
-    assert _offer(state, ONE, TWO, units_wanted=20) == {"broker-1": 45, "broker-2": 5}
-    assert _offer(state, ONE, TWO, units_wanted=50) == {"broker-1": 45, "broker-2": 23}
+    assert _offer(state, ONE, TWO, units_wanted=20) == {"broker-1": 30, "broker-2": 5}
+    assert _offer(state, ONE, TWO, units_wanted=50) == {"broker-1": 45, "broker-2": 20}
 
 
 def test_a_broker_without_units_left_offers_nothing_to_a_newcomer() -> None:

@@ -1,0 +1,170 @@
+"""When capacity is asked for, and when nobody is bothered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from shards.lease_keeper import LeaseKeeper
+from tests.support.shard_harness import Cluster, VirtualClock
+from tests.support.virtual_time import run_virtual
+
+
+class Kept:
+    """A keeper, the ledger it asks, and what is in use."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(units=10)
+        self.used: dict[str, int] = {}
+        self.keeper = LeaseKeeper(
+            1,
+            7,
+            self.cluster,
+            self.cluster,
+            lambda session_id: self.used.get(session_id, 0),
+            VirtualClock(),
+        )
+
+    @property
+    def requests(self) -> int:
+        return len(self.cluster.lease_requests)
+
+    def broker(self, number: int, *, is_live: bool = True) -> None:
+        self.cluster.report(
+            BrokerRecorded(
+                broker_id=f"broker-{number}", session_id=f"s-{number}", epoch=1, is_live=is_live
+            )
+        )
+
+
+def with_keeper(scenario: Callable[[Kept], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        it = Kept()
+        it.keeper.start()
+        try:
+            await scenario(it)
+        finally:
+            it.keeper.close()
+
+    run_virtual(main)
+
+
+def test_nobody_is_asked_while_no_broker_lives() -> None:
+    async def scenario(it: Kept) -> None:
+        await asyncio.sleep(1_000)
+
+        assert it.requests == 0
+        assert it.keeper.candidates() == []
+
+    with_keeper(scenario)
+
+
+def test_a_new_broker_is_leased_at_once_and_renewed_at_a_third_of_the_life() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1)
+        await asyncio.sleep(0.1)
+        assert it.requests == 1
+        (candidate,) = it.keeper.candidates()
+        assert (candidate.session_id, candidate.units_leased) == ("s-1", 10)
+
+        await asyncio.sleep(29.0)
+        assert it.requests == 1
+        await asyncio.sleep(2.0)
+
+        assert it.requests == 2
+
+    with_keeper(scenario)
+
+
+def test_a_request_says_term_and_use() -> None:
+    async def scenario(it: Kept) -> None:
+        it.used["s-1"] = 4
+        it.broker(1)
+        await asyncio.sleep(0.1)
+
+        (request,) = it.cluster.lease_requests
+        assert (request.shard_id, request.term, request.units_wanted) == (1, 7, 0)
+        (use,) = request.uses
+        assert (use.broker_id, use.session_id, use.units_used) == ("broker-1", "s-1", 4)
+
+    with_keeper(scenario)
+
+
+def test_more_than_four_fifths_in_use_asks_for_more_but_not_all_the_time() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1)
+        await asyncio.sleep(0.1)
+        it.used["s-1"] = 8
+        it.keeper.note_use(it.keeper.candidates())
+        await asyncio.sleep(1.0)
+        assert it.requests == 1
+
+        it.used["s-1"] = 9
+        for _ in range(100):
+            it.keeper.note_use(it.keeper.candidates())
+            await asyncio.sleep(0.01)
+
+        assert 2 <= it.requests <= 7
+
+    with_keeper(scenario)
+
+
+def test_a_want_right_after_another_is_asked_a_moment_later_and_not_forgotten() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1)
+        await asyncio.sleep(0.1)
+        it.keeper.want(3)
+        await asyncio.sleep(0.01)
+
+        it.keeper.want(5)
+        assert await it.keeper.wait_change(1_000)
+
+        assert [request.units_wanted for request in it.cluster.lease_requests] == [0, 3, 5]
+
+    with_keeper(scenario)
+
+
+def test_without_a_cluster_manager_leases_go_on_until_they_end() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1)
+        await asyncio.sleep(0.1)
+        it.cluster.is_reachable = False
+
+        await asyncio.sleep(89.0)
+        assert len(it.keeper.candidates()) == 1
+        await asyncio.sleep(1.1)
+        assert it.keeper.candidates() == []
+
+        it.cluster.is_reachable = True
+        await asyncio.sleep(17.0)
+        assert len(it.keeper.candidates()) == 1
+
+    with_keeper(scenario)
+
+
+def test_a_session_that_ended_is_no_candidate() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1)
+        it.broker(2)
+        await asyncio.sleep(0.1)
+
+        it.broker(1, is_live=False)
+
+        assert [each.broker_id for each in it.keeper.candidates()] == ["broker-2"]
+
+    with_keeper(scenario)
+
+
+def test_waiting_for_a_change_ends_in_time() -> None:
+    async def scenario(it: Kept) -> None:
+        assert not await it.keeper.wait_change(500)
+
+        waiting = asyncio.create_task(it.keeper.wait_change(5_000))
+        await asyncio.sleep(0.1)
+        it.broker(1)
+
+        assert await waiting
+
+    with_keeper(scenario)
