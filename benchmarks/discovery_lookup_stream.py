@@ -181,6 +181,7 @@ async def run(arguments: argparse.Namespace) -> None:
     discovery = subprocess.Popen(  # noqa: ASYNC220
         [
             *(sys.executable, "-m", "discovery", "--node-id", "discovery-1"),
+            *("--cluster-id", "benchmark"),
             *("--listen", f"127.0.0.1:{port}", "--http-listen", f"127.0.0.1:{http_port}"),
             *("--cluster-managers", manager),
         ],

@@ -18,6 +18,7 @@ from brokers.adapters.metrics import BrokerCollector
 from brokers.config import BrokerConfig
 from brokers.service import BrokerAgent
 from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.probes import Probes
@@ -93,7 +94,7 @@ async def _run(agent: BrokerAgent, link: ClusterLink, shutdown: Shutdown) -> Non
 
 
 async def _start_server(config: BrokerConfig, agent: BrokerAgent) -> GrpcServer:
-    server = new_server([SERVICE_NAME])
+    server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
     servicer = BrokerServicer(
         agent, broker_id=config.node_id, capacity_units=config.capacity_units, clock=now_ms
     )

@@ -20,6 +20,7 @@ from discovery.service.status import StatusService
 from discovery.wire import encoded_answer_facts
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
+from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.routing import ShardRouter
 from nextgen.kernel.limits import (
     DISCOVERY_CACHE_ALIASES_MAX,
@@ -80,7 +81,7 @@ class DiscoveryNode:
             RefusesToStart: A port is taken.
         """
         config = self._config
-        server = new_server([SERVICE_NAME])
+        server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
         server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
         await server.start(config.listen.host, config.listen.port, "discovery over gRPC")
         self._server = server

@@ -16,6 +16,7 @@ from nextgen.kernel.limits import (
     NAMES_PER_LOOKUP_MAX,
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
+    TRACE_ID_CHARACTERS_MAX,
 )
 from nextgen.kernel.names import InvalidName
 from protos.nextgen.v1.discovery_service_pb2 import (
@@ -102,15 +103,20 @@ def parse_lookup(data: bytes) -> LookupRequest:
 
 
 def check_lookup(request: LookupRequest) -> None:
-    """Check the number of names.
+    """Check the number of names and the length of the trace id.
 
     Raises:
-        InvalidRequest: There is none, or there are too many.
+        InvalidRequest: There is no name, or there are too many, or the id is too long.
     """
     count = len(request.topics)
     if not 1 <= count <= NAMES_PER_LOOKUP_MAX:
         raise InvalidRequest(
             f"a lookup has {count} topics, 1 to {NAMES_PER_LOOKUP_MAX} are allowed"
+        )
+    if len(request.trace_id) > TRACE_ID_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"a trace id has {len(request.trace_id)} characters, "
+            f"at most {TRACE_ID_CHARACTERS_MAX} are allowed"
         )
 
 

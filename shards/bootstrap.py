@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.exchange import ExchangePool
+from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.routing import ShardRouter
 from nextgen.replication.ports import NodeId
 from nextgen.replication.raft_host import PySyncObjHost
@@ -141,7 +142,7 @@ async def _start_server(
     metrics: NodeMetrics,
 ) -> GrpcServer:
     names = [shard_servicer.SERVICE_NAME, broker_session_servicer.SERVICE_NAME]
-    server = new_server(names)
+    server = new_server(names, interceptors=[MalformedRequests()])
     ShardServicer(desk, node.status, metrics).add_to(server.server)
     BrokerSessionServicer(config.cluster_id, desk, view).add_to(server.server)
     await server.start(config.listen.host, config.listen.port, "the shard service")

@@ -81,11 +81,12 @@ class BrokerManager:
         items = await self._reads.read(missing) if missing else []
         # From here to the last append there is no await: the sequence has no gaps or strangers.
         session = self.sessions.live(request.broker_id, request.session_id)
-        session.check_room(len(items) + len(request.assignments))
-        for item in items:
-            if not session.was_sent(item.name):
-                session.append(_metadata_delivery(item))
-                session.note_sent(item.name)
+        # Others may have sent the same metadata while it was read.
+        unsent = [item for item in items if not session.was_sent(item.name)]
+        session.check_room(len(unsent) + len(request.assignments))
+        for item in unsent:
+            session.append(_metadata_delivery(item))
+            session.note_sent(item.name)
         sequence = session.sequence
         for assignment in request.assignments:
             sequence = session.append(Delivery(assign=assignment))

@@ -24,10 +24,12 @@ from nextgen.kernel.errors import (
     SessionExpired,
 )
 from nextgen.kernel.limits import (
-    NAME_PART_BYTES_MAX,
+    ADDRESS_BYTES_MAX,
+    NODE_ID_BYTES_MAX,
     SESSION_HEARTBEAT_MS,
     SESSION_TTL_MS,
     SESSIONS_PER_SHARD_MAX,
+    STORED_INTEGER_MAX,
 )
 from protos.nextgen.v1.broker_service_pb2 import (
     BrokerHeartbeat,
@@ -325,10 +327,20 @@ class BrokerSessions:
 
 
 def _check_hello(hello: BrokerHello) -> None:
-    if not 0 < len(hello.broker_id) <= NAME_PART_BYTES_MAX:
-        raise InvalidRequest(f"a broker id has 1 to {NAME_PART_BYTES_MAX} characters")
-    if not hello.endpoints.grpc:
-        raise InvalidRequest(f"broker {hello.broker_id} does not say where its gRPC listens")
+    broker_id = hello.broker_id
+    if not 0 < len(broker_id.encode()) <= NODE_ID_BYTES_MAX or not broker_id.isprintable():
+        raise InvalidRequest(f"a broker id has 1 to {NODE_ID_BYTES_MAX} printable bytes")
+    endpoints = hello.endpoints
+    if not endpoints.grpc:
+        raise InvalidRequest(f"broker {broker_id} does not say where its gRPC listens")
+    for text in (endpoints.grpc, endpoints.http, endpoints.pulsar_url, hello.zone):
+        if len(text.encode()) > ADDRESS_BYTES_MAX:
+            raise InvalidRequest(
+                f"broker {broker_id} gives an address or zone of {len(text.encode())} bytes, "
+                f"at most {ADDRESS_BYTES_MAX} are allowed"
+            )
+    if hello.last_sequence > STORED_INTEGER_MAX:
+        raise InvalidRequest(f"broker {broker_id} applied up to {hello.last_sequence}, nobody did")
 
 
 def _is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:

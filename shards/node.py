@@ -131,6 +131,8 @@ class ShardNode:
                 reasons.append(f"shard {shard_id} is not open yet")
             elif replica.leader_id is None:
                 reasons.append(f"shard {shard_id} has no known leader")
+            elif replica.leader_id == self._node_id and replica.leader is None:
+                reasons.append(f"shard {shard_id} is being taken over")
         return not reasons, reasons
 
     def status(self) -> NodeStatus:

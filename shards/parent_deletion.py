@@ -129,7 +129,7 @@ class ParentDeletion:
             # A later attempt is under way, so this leader is not the leader any more.
             raise _unfinished(family.kind, name, refusals[0].message)
         if refusals:
-            await self._reopen(family.kind, name, parent_id, attempt, answers)
+            await self._reopen(family.kind, name, parent_id, attempt, list(answers))
             return await self._abort(family, name, parent_id, command_id)
         if errors:
             raise _unfinished(family.kind, name, str(errors[0]))
@@ -148,10 +148,12 @@ class ParentDeletion:
         return dict(zip(shard_ids, await gather(closes), strict=True))
 
     async def _reopen(
-        self, kind: ParentKind, name: str, parent_id: str, attempt: int, answers: ShardAnswers
+        self, kind: ParentKind, name: str, parent_id: str, attempt: int, shard_ids: list[int]
     ) -> None:
-        """Reopen every gate that was closed, or may have been."""
-        shard_ids = [each for each, answer in answers.items() if not isinstance(answer, Rejected)]
+        """Give the attempt up in every shard.
+
+        In those that refused, too: that keeps out what earlier attempts still have on its way.
+        """
         reopens = [
             self._directory.reopen_gate(shard_id, kind, name, parent_id, attempt)
             for shard_id in shard_ids

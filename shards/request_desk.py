@@ -19,7 +19,11 @@ from nextgen.kernel.errors import (
     NotLeader,
     StaleShardMap,
 )
-from nextgen.kernel.limits import REQUEST_TIMEOUT_MS_DEFAULT, REQUEST_TIMEOUT_MS_MAX
+from nextgen.kernel.limits import (
+    REQUEST_TIMEOUT_MS_DEFAULT,
+    REQUEST_TIMEOUT_MS_MAX,
+    TRACE_ID_CHARACTERS_MAX,
+)
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignResponse,
     MoveResponse,
@@ -104,6 +108,8 @@ class RequestDesk:
         carry_out = _BODIES.get(body)
         if carry_out is None:
             raise InvalidRequest(f"a shard does not know requests of this kind ({body})")
+        if len(request.trace_id) > TRACE_ID_CHARACTERS_MAX:
+            raise InvalidRequest(f"a trace id has at most {TRACE_ID_CHARACTERS_MAX} characters")
         return await carry_out(replica, request, timeout_ms, on_progress)
 
     async def _answer_locally(
@@ -120,6 +126,7 @@ async def _execute(
     replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
 ) -> ShardResponse:
     leader = replica.leading()
+    leader.metrics.commands.inc(len(request.execute.commands))
     response = await leader.inventory.execute(request.execute, trace_id=request.trace_id)
     return ShardResponse(execute=response, position=leader.state.position)
 

@@ -17,7 +17,9 @@ from shards.broker_manager import BrokerManager
 from shards.broker_sync import BrokerSync
 from shards.inventory_service import InventoryService
 from shards.lease_keeper import LeaseKeeper
+from shards.measured_log import MeasuredLog
 from shards.metrics import ShardMetrics
+from shards.move_finisher import MoveFinisher
 from shards.ports import (
     BrokerDirectory,
     BrokerManagers,
@@ -65,7 +67,11 @@ class ShardLeader:
     ) -> None:
         self.shard_id = shard_id
         self.term = term
-        self.state = ShardState(shard_id, term, log, query, around.clock.wall_ms, around.entropy)
+        self.metrics = metrics
+        self._log = MeasuredLog(log, metrics.commit_latency, around.clock.monotonic)
+        self.state = ShardState(
+            shard_id, term, self._log, query, around.clock.wall_ms, around.entropy
+        )
         self.brokers = BrokerManager(
             shard_id, self.state, around.metadata, around.reports, around.clock
         )
@@ -92,13 +98,16 @@ class ShardLeader:
         self.inventory = InventoryService(
             self.state, around.parents, on_unassigned=self.topics.let_go
         )
+        self._finisher = MoveFinisher(
+            shard_id, self.state, self.topics, sync, self.feed, around.directory
+        )
         self.mover = TopicMover(
             shard_id,
             self.state,
             self.topics,
             sync,
             self.leases,
-            self.feed,
+            self._finisher,
             around.clock,
             around.draw,
             metrics,
@@ -112,10 +121,12 @@ class ShardLeader:
         self.state.adopt_slots(table.ranges_of(self.shard_id), table.version)
         self.brokers.start()
         self.leases.start()
+        self._finisher.recover(self._log)
 
     def close(self, leader_hint: str | None) -> None:
         """Fail everybody who waits; they are sent to ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
+        self.state.close()
         self.inventory.close()
         self.topics.close(error)
         self.brokers.close(error)

@@ -105,8 +105,12 @@ class ShardState:
 
     @property
     def is_lost(self) -> bool:
-        """True once a proposal of this term was lost: the object is of no more use."""
+        """True once the term is over as far as is known here: the object is of no more use."""
         return self._is_lost
+
+    def close(self) -> None:
+        """End the term: whoever still holds this object must not decide in the next one."""
+        self._is_lost = True
 
     @property
     def position(self) -> int:

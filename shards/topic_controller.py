@@ -250,19 +250,19 @@ class TopicController:
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Carry out ``work`` whatever becomes of who asked for it; ends with the term."""
-        task = asyncio.get_running_loop().create_task(self._guard(work))
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_done)
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except MetadataError as error:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, MetadataError):
             # The term is over, which the log says a moment later.
             self.flights.fail_all(error)
-        except Exception as error:
+        elif error is not None:
             # A mistake of ours. Nobody is to wait for ever for what it left behind.
-            _logger.exception("assignment failed", shard=self._shard_id)
+            _logger.error("assignment failed", shard=self._shard_id, exc_info=error)
             self.flights.fail_all(Unavailable(f"shard {self._shard_id} broke: {error!r}"))
 
     # Planning: no await ----------------------------------------------------------------------

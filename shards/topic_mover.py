@@ -22,7 +22,6 @@ from nextgen.kernel.names import TopicName
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
-from shards.assignment_feed import AssignmentFeed
 from shards.broker_sync import BrokerSync, Placed
 from shards.domain import assignment as assignments
 from shards.domain.assignment import Assignment, MoveTopic, TopicAssigned
@@ -30,6 +29,7 @@ from shards.domain.placement import Candidate, choose
 from shards.domain.topic import Topic
 from shards.lease_keeper import LeaseKeeper
 from shards.metrics import ShardMetrics
+from shards.move_finisher import MoveFinisher, UnfinishedMove
 from shards.ports import Clock
 from shards.shard_state import ShardState
 from shards.topic_controller import TopicController
@@ -59,7 +59,7 @@ class TopicMover:
         controller: TopicController,
         sync: BrokerSync,
         leases: LeaseKeeper,
-        feed: AssignmentFeed,
+        finisher: MoveFinisher,
         clock: Clock,
         draw: Callable[[], tuple[int, int]],
         metrics: ShardMetrics,
@@ -69,7 +69,7 @@ class TopicMover:
         self._controller = controller
         self._sync = sync
         self._leases = leases
-        self._feed = feed
+        self._finisher = finisher
         self._clock = clock
         self._draw = draw
         self._metrics = metrics
@@ -205,8 +205,8 @@ class TopicMover:
         try:
             first = (await commit).first_position
             self._metrics.moves.inc(len(moves))
-            await self._hand_over(moves, first, answers)
-            await self._release(moves, first + len(moves) - 1)
+            unfinished = await self._hand_over(moves, first, answers)
+            self._finisher.finish_later(unfinished)
             done.set_result(None)
         except MetadataError as error:
             self._controller.flights.fail([move.flight for move in moves], error)
@@ -217,23 +217,43 @@ class TopicMover:
 
     async def _hand_over(
         self, moves: Sequence[_Move], first: int, answers: dict[str, LookupAnswer]
-    ) -> None:
-        by_session: dict[str, list[tuple[Flight, Placed]]] = {}
+    ) -> list[UnfinishedMove]:
+        """Bring the units to their targets and away from their old owners, as far as it goes."""
+        by_target: dict[str, list[tuple[Flight, UnfinishedMove]]] = {}
         for offset, move in enumerate(moves):
             assignment = assignments.evolve(move.before, move.event)
             assert assignment is not None, "a moved unit has an assignment"
-            placed = Placed(move.topic, assignment, first + offset)
-            by_session.setdefault(assignment.session_id, []).append((move.flight, placed))
-        await asyncio.gather(
-            *(self._hand_over_group(group, answers) for group in by_session.values())
-        )
+            unfinished = UnfinishedMove(
+                Placed(move.topic, assignment, first + offset), (move.before,)
+            )
+            by_target.setdefault(assignment.session_id, []).append((move.flight, unfinished))
+        groups = list(by_target.values())
+        arrived = await asyncio.gather(*(self._hand_over_group(group, answers) for group in groups))
+        there = [
+            move for group, here in zip(groups, arrived, strict=True) if here for _, move in group
+        ]
+        missing = [
+            move
+            for group, here in zip(groups, arrived, strict=True)
+            if not here
+            for _, move in group
+        ]
+        try:
+            await self._finisher.release(there)
+        except MetadataError as error:
+            self._controller.check_open()
+            _logger.info("old owners not told yet", shard=self._shard_id, why=str(error))
+            return [*there, *missing]
+        return missing
 
     async def _hand_over_group(
-        self, units: Sequence[tuple[Flight, Placed]], answers: dict[str, LookupAnswer]
-    ) -> None:
-        error = await self._sync.assign([placed for _, placed in units])
-        broker = await self._controller.broker_of(units[0][1].assignment)
-        for flight, placed in units:
+        self, units: Sequence[tuple[Flight, UnfinishedMove]], answers: dict[str, LookupAnswer]
+    ) -> bool:
+        """Bring units to one target, answer for them, and say whether it has them."""
+        error = await self._finisher.hand_over([move for _, move in units])
+        broker = await self._controller.broker_of(units[0][1].placed.assignment)
+        for flight, move in units:
+            placed = move.placed
             if error is None and broker is not None:
                 answer = served_answer(
                     placed.assignment, broker, shard_id=self._shard_id, position=placed.position
@@ -243,15 +263,7 @@ class TopicMover:
                 answer = self._controller.rejected(flight.text, RejectionCode.NO_BROKER, why)
             answers[flight.text] = answer
             self._controller.flights.land(flight, answer)
-
-    async def _release(self, moves: Sequence[_Move], last_position: int) -> None:
-        await self._feed.wait_effective(last_position)
-        released = [(move.before, assignments.evolve(move.before, move.event)) for move in moves]
-        try:
-            await self._sync.release(released)
-        except MetadataError as error:
-            # The units have moved all the same; the old owner is fenced by the epoch.
-            _logger.warning("old owner not told", shard=self._shard_id, why=str(error))
+        return error is None
 
 
 def _fail(done: asyncio.Future[None], error: MetadataError) -> None:

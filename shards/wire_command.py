@@ -12,7 +12,12 @@ from typing import Any
 from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import COMMAND_ID_BYTES, TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits import (
+    COMMAND_ID_BYTES,
+    NAME_PART_BYTES_MAX,
+    STORED_INTEGER_MAX,
+    TOPICS_PER_CREATE_MAX,
+)
 from nextgen.kernel.names import (
     InvalidName,
     NamespaceName,
@@ -193,6 +198,8 @@ def _gate(command_id: bytes, body: GateBody) -> ParsedCommand:
         raise InvalidRequest(f"{body.parent_kind!a} is no kind of parent") from None
     if not body.parent_id or not body.attempt:
         raise InvalidRequest("an order to a gate names the parent's id and the attempt")
+    if body.attempt > STORED_INTEGER_MAX or len(body.parent_id) > NAME_PART_BYTES_MAX:
+        raise InvalidRequest(f"the attempt {body.attempt} or the parent's id is beyond any that is")
     if kind is ParentKind.TENANT:
         parse_tenant(body.parent_name)
     else:

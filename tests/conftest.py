@@ -25,7 +25,7 @@ def seed(request: pytest.FixtureRequest) -> int:
     """The seed of a simulation; what is printed is shown when it fails."""
     given: int | None = request.config.getoption("--seed")
     chosen = random.SystemRandom().getrandbits(32) if given is None else given
-    print(f"repeat with: make sim SEED={chosen}")  # noqa: T201  # Shown with a failure only.
+    print(f"repeat with: make sim SEED={chosen}")  # Shown with a failure only.
     return chosen
 
 

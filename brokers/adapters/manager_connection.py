@@ -1,4 +1,9 @@
-"""The stream to a broker manager, over gRPC."""
+"""The stream to a broker manager, over gRPC.
+
+gRPC ends a call when a pending read or write on it is cancelled. Whoever uses the connection may
+be cancelled while it waits, and must still be able to say goodbye: so reading and writing are
+tasks of the connection itself, and nobody else touches the call.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from brokers.ports import Clock, FromManager, Load, ManagerConnection, StreamEnd
 from brokers.wire import from_manager
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
-from nextgen.kernel.limits import BROKER_GOODBYE_MS_MAX
+from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
 
@@ -45,22 +50,18 @@ class GrpcManagerConnection:
         self._hello: wire.BrokerHello | None = hello
         self._sync_to_send: int | None = None
         self._heartbeat_to_send: wire.BrokerHeartbeat | None = None
+        self._is_leaving = False
         self._to_send = asyncio.Event()
         self._to_send.set()
+        self._arrived: asyncio.Queue[FromManager] = asyncio.Queue(BROKER_ARRIVALS_MAX)
+        self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
-        self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<GrpcManagerConnection to {self._endpoint}>"
 
     async def receive(self) -> FromManager:
-        try:
-            message = await self._call.read()
-        except grpc.RpcError as error:
-            return StreamEnded(str(error_of_rpc(error)))
-        if not isinstance(message, wire.ManagerMessage):
-            return StreamEnded(f"{self._endpoint} ended the stream")
-        return from_manager(message, self._clock())
+        return await self._arrived.get()
 
     def report_sync(self, sequence: int) -> None:
         self._sync_to_send = sequence
@@ -77,29 +78,49 @@ class GrpcManagerConnection:
         self._to_send.set()
 
     async def say_goodbye(self) -> None:
-        self._writer.cancel()
-        with contextlib.suppress(TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+        self._is_leaving = True
+        self._to_send.set()
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BROKER_GOODBYE_MS_MAX / 1000):
-                await self._call.write(wire.BrokerMessage(goodbye=wire.BrokerGoodbye()))
-                await self._call.done_writing()
-                while isinstance(await self._call.read(), wire.ManagerMessage):
+                # The manager ends the stream once it has heard. What it sends before has to be
+                # taken, or the reader would wait for room.
+                while not isinstance(await self._arrived.get(), StreamEnded):
                     continue
 
     def close(self) -> None:
+        self._reader.cancel()
         self._writer.cancel()
         self._call.cancel()
-        self._closing = asyncio.create_task(close_channel(self._channel))
-        _closing_channels.add(self._closing)
-        self._closing.add_done_callback(_closing_channels.discard)
+        closing = asyncio.create_task(close_channel(self._channel))
+        _closing_channels.add(closing)
+        closing.add_done_callback(_closing_channels.discard)
+
+    async def _read(self) -> None:
+        while True:
+            arrived = await self._next_arrival()
+            await self._arrived.put(arrived)
+            if isinstance(arrived, StreamEnded):
+                return
+
+    async def _next_arrival(self) -> FromManager:
+        try:
+            message = await self._call.read()
+        except grpc.RpcError as error:
+            return StreamEnded(str(error_of_rpc(error)))
+        if not isinstance(message, wire.ManagerMessage):
+            return StreamEnded(f"{self._endpoint} ended the stream")
+        return from_manager(message, self._clock())
 
     async def _write(self) -> None:
         """Send what is due; a report that is overtaken while another is sent is never sent."""
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
-            while True:
+            while not self._is_leaving:
                 await self._to_send.wait()
                 self._to_send.clear()
                 while (message := self._next_message()) is not None:
                     await self._call.write(message)
+            await self._call.write(wire.BrokerMessage(goodbye=wire.BrokerGoodbye()))
+            await self._call.done_writing()
 
     def _next_message(self) -> wire.BrokerMessage | None:
         if self._hello is not None:

@@ -1,25 +1,24 @@
-"""Calls to any discovery node: tries the next one when a node does not answer."""
+"""Calls to discovery nodes with the messages as they are on the wire."""
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
 import grpc.aio
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
-from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, Unavailable
+from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import COMMAND_ID_BYTES
-from protos.nextgen.v1.discovery_service_pb2_grpc import DiscoveryServiceStub
+from protos.nextgen.v1 import discovery_service_pb2
 
 ATTEMPT_TIMEOUT_MS = 5_000
 CALL_TIMEOUT_MS = 15_000
-PAUSE_MS_MIN = 50
-PAUSE_MS_MAX = 500
+
+_METHODS = discovery_service_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].methods_by_name
 
 
 def new_command_id() -> bytes:
@@ -28,68 +27,53 @@ def new_command_id() -> bytes:
 
 
 class DiscoveryClient:
-    """Unary calls with retries over several discovery nodes. Use it as a context manager.
+    """``DiscoveryNodes`` by method name. The first endpoint is used first. A context manager.
 
     Every request must be safe to repeat: a read, or a write with its command id set.
     """
 
     def __init__(self, endpoints: Sequence[str], *, timeout_ms: int = CALL_TIMEOUT_MS) -> None:
-        assert endpoints, "a client needs the address of a discovery node"
         self.endpoints = tuple(endpoints)
         self._timeout_ms = timeout_ms
-        self._channels = {endpoint: open_channel(endpoint) for endpoint in self.endpoints}
-        self._stubs: dict[str, Any] = {
-            endpoint: DiscoveryServiceStub(channel) for endpoint, channel in self._channels.items()
-        }
-        self._next = 0
+        self._nodes = DiscoveryNodes(endpoints, in_order=True)
 
     async def __aenter__(self) -> DiscoveryClient:
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
-        await asyncio.gather(*map(close_channel, self._channels.values()))
+        await self._nodes.close()
 
     def channel(self, endpoint: str) -> grpc.aio.Channel:
         """Return the channel to one of the endpoints, for streams."""
-        return self._channels[endpoint]
+        return self._nodes.channel_to(endpoint)
 
-    async def call(self, method: str, request: Any) -> Any:
-        """Return the answer to ``request`` from whichever node gives one.
+    async def call(self, method: str, request: Message) -> Any:
+        """Return the answer to ``request`` from whichever node gives one, with retries.
 
         Raises:
             Refused, InvalidRequest: An answer, and a final one.
             MetadataError: The last failure, when the time is over.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout_ms / 1000
-        pause_ms = PAUSE_MS_MIN
-        while True:
-            endpoint = self.endpoints[self._next % len(self.endpoints)]
-            try:
-                return await self.call_at(endpoint, method, request)
-            except (Refused, InvalidRequest):
-                raise
-            except MetadataError as error:
-                self._next += 1
-                if asyncio.get_running_loop().time() + pause_ms / 1000 > deadline:
-                    raise _with_endpoints(error, self.endpoints) from error
-            await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+        try:
+            return await self._nodes.call(
+                method, request, _response_type(method), timeout_ms=self._timeout_ms
+            )
+        except Unavailable as error:
+            nodes = ", ".join(self.endpoints)
+            raise Unavailable(f"no discovery node at {nodes} could help: {error}") from error
 
     async def call_at(
-        self, endpoint: str, method: str, request: Any, *, timeout_ms: int = ATTEMPT_TIMEOUT_MS
+        self, endpoint: str, method: str, request: Message, *, timeout_ms: int = ATTEMPT_TIMEOUT_MS
     ) -> Any:
         """Return the answer of one node; no retries.
 
         Raises:
             MetadataError: What went wrong.
         """
-        try:
-            return await getattr(self._stubs[endpoint], method)(request, timeout=timeout_ms / 1000)
-        except grpc.RpcError as error:
-            raise error_of_rpc(error) from error
+        return await self._nodes.call_at(
+            endpoint, method, request, _response_type(method), timeout_ms=timeout_ms
+        )
 
 
-def _with_endpoints(error: MetadataError, endpoints: Sequence[str]) -> MetadataError:
-    if isinstance(error, Unavailable):
-        return Unavailable(f"no discovery node at {', '.join(endpoints)} could help: {error}")
-    return error
+def _response_type(method: str) -> type[Message]:
+    return GetMessageClass(_METHODS[method].output_type)

@@ -124,12 +124,15 @@ class LocalCluster:
 
     async def kill(self, node_id: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a running process and return when it is gone."""
-        process = self._processes[node_id]
+        self.strike(node_id, number)
+        await self._processes[node_id].wait()
+        await self._watchers[node_id]
+
+    def strike(self, node_id: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a running process and return at once; ``kill`` waits for its end."""
         self._expected.add(node_id)
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-        await process.wait()
-        await self._watchers[node_id]
+            self._processes[node_id].send_signal(number)
 
     async def restart(self, node_id: str) -> None:
         """Kill the process if it runs (SIGKILL) and start it again; return without waiting."""

@@ -40,13 +40,16 @@ _ATTEMPT_MS_MIN = 1_000
 
 
 class DiscoveryNodes:
-    """The discovery nodes a client was given. One is in use until it fails, then the next."""
+    """The discovery nodes a client was given. One is in use until it fails, then the next.
 
-    def __init__(self, endpoints: Sequence[str]) -> None:
+    Clients spread by chance, so that no node carries them all; with ``in_order`` the first one
+    is used first.
+    """
+
+    def __init__(self, endpoints: Sequence[str], *, in_order: bool = False) -> None:
         assert endpoints, "a client needs the address of a discovery node"
         self._endpoints = tuple(endpoints)
-        # Clients spread by chance, so that no node carries them all.
-        self._turn = random.randrange(len(self._endpoints))
+        self._turn = 0 if in_order else random.randrange(len(self._endpoints))
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     @property
@@ -56,7 +59,10 @@ class DiscoveryNodes:
 
     def channel(self) -> grpc.aio.Channel:
         """Return the channel to the node in use."""
-        endpoint = self.endpoint
+        return self.channel_to(self.endpoint)
+
+    def channel_to(self, endpoint: str) -> grpc.aio.Channel:
+        """Return the channel to one of the nodes."""
         channel = self._channels.get(endpoint)
         if channel is None:
             channel = self._channels[endpoint] = open_channel(endpoint)
@@ -88,7 +94,13 @@ class DiscoveryNodes:
             remaining_ms = max(1.0, (deadline - loop.time()) * 1_000)
             endpoint = self.endpoint
             try:
-                return await self._attempt(method, request, response_type, remaining_ms)
+                return await self.call_at(
+                    endpoint,
+                    method,
+                    request,
+                    response_type,
+                    timeout_ms=self._share_ms(remaining_ms),
+                )
             except _RETRIED as failure:
                 error: MetadataError = failure
             was_indefinite = was_indefinite or isinstance(error, Indefinite)
@@ -100,23 +112,36 @@ class DiscoveryNodes:
             await asyncio.sleep(pause_ms / 1_000)
             backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
 
-    async def _attempt(
-        self, method: str, request: Message, response_type: type[Response], remaining_ms: float
+    async def call_at(
+        self,
+        endpoint: str,
+        method: str,
+        request: Message,
+        response_type: type[Response],
+        *,
+        timeout_ms: float,
     ) -> Response:
-        # A node that hangs must leave time for the next one.
-        share_ms = remaining_ms
-        if len(self._endpoints) > 1:
-            share_ms = min(remaining_ms, max(_ATTEMPT_MS_MIN, remaining_ms / 2))
-        call: Any = self.channel().unary_unary(
+        """Carry out one unary call at one node, without retries.
+
+        Raises:
+            MetadataError: What went wrong.
+        """
+        call: Any = self.channel_to(endpoint).unary_unary(
             SERVICE + method,
             request_serializer=type(request).SerializeToString,
             response_deserializer=response_type.FromString,
         )
         try:
-            response: Response = await call(request, timeout=share_ms / 1_000)
+            response: Response = await call(request, timeout=timeout_ms / 1_000)
         except grpc.RpcError as error:
             raise error_of_rpc(error) from error
         return response
+
+    def _share_ms(self, remaining_ms: float) -> float:
+        """Return how long one attempt may take: a node that hangs must leave time for the next."""
+        if len(self._endpoints) == 1:
+            return remaining_ms
+        return min(remaining_ms, max(_ATTEMPT_MS_MIN, remaining_ms / 2))
 
 
 def _settled(error: MetadataError, *, was_indefinite: bool) -> MetadataError:

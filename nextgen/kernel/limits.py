@@ -106,6 +106,10 @@ BROKER_GREETING_MS_MAX = 2_000
 BROKER_GOODBYE_MS_MAX = 1_000
 """Wait, at a clean stop, until the broker manager has heard the goodbye."""
 
+BROKER_ARRIVALS_MAX = 16
+"""Messages of the broker manager that wait to be applied; beyond it the stream's own flow
+control holds the manager back."""
+
 SERVES_NAMES_MAX = 4_096
 """Names in one Serves message: their answers stay below a gRPC message's size."""
 
@@ -190,7 +194,7 @@ DISCOVERY_CACHE_ANSWERS_MAX = 250_000
 DISCOVERY_CACHE_ALIASES_MAX = 50_000
 """Other spellings of cached names that one discovery process keeps."""
 
-RECENT_DELTAS_MAX = 20_000
+RECENT_DELTAS_MAX = 10_000
 """Assignment changes per shard that a discovery process remembers, to judge late answers:
 some seconds at the highest rate of assignments."""
 
@@ -232,6 +236,9 @@ SNAPSHOT_CHUNK_BYTES = 1024 * 1024
 
 APPLY_BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Entry bytes folded in one transaction of a view."""
+
+ENTRIES_PER_MESSAGE_MAX = 4_096
+"""Entries sent, folded or read at a time, however small: each costs some bytes and work."""
 
 READ_REQUESTS_MAX = 65_536
 """Reads of one group that wait for a confirmation of leadership; beyond it ``Overloaded``."""
@@ -373,3 +380,19 @@ who opens the file can make it wait at all."""
 
 VIEW_READERS_MAX = 8
 """Read transactions that one view has open at a time; more wait for one of them to end."""
+
+# What other processes say of themselves --------------------------------------------------------
+
+STORED_INTEGER_MAX = 2**63 - 1
+"""The largest integer a view's table holds. Messages have room for twice as much: what is beyond
+is refused where it arrives, because an event with it would stop every replica that folds it."""
+
+NODE_ID_BYTES_MAX = 255
+"""UTF-8 bytes of a node id or broker id: a file name's length, as for the parts of a name."""
+
+ADDRESS_BYTES_MAX = 512
+"""UTF-8 bytes of an address, URL or zone that a process gives for itself: a host name has at
+most 253. They are stored, and sent to every node in every full update."""
+
+TRACE_ID_CHARACTERS_MAX = 256
+"""Characters of a trace id: it is repeated in diagnostics. Common schemes use 32."""

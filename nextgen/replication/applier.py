@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
-from nextgen.kernel.limits import APPLY_BATCH_BYTES_MAX
+from nextgen.kernel.limits import APPLY_BATCH_BYTES_MAX, ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.entry_codec import decode_records
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, StateMachine
@@ -115,8 +115,10 @@ class Applier:
             self._task = None
 
     async def _apply_next(self) -> None:
-        batch = self._log.entries(self.applied.index + 1, self._limit, APPLY_BATCH_BYTES_MAX)
-        assert batch, f"entry {self.applied.index + 1} is not in the log"
+        first = self.applied.index + 1
+        last = min(self._limit, first + ENTRIES_PER_MESSAGE_MAX - 1)
+        batch = self._log.entries(first, last, APPLY_BATCH_BYTES_MAX)
+        assert batch, f"entry {first} is not in the log"
         try:
             last = await self._loop.run_in_executor(
                 self._executor, _fold, self._state_machine, batch

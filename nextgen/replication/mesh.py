@@ -38,6 +38,9 @@ REDIAL_DELAY_S_MAX = 1.0
 LOG_INTERVAL_S = 60.0
 """A peer that is refused is mentioned in the diagnostics at most this often."""
 
+LOG_LINES_MAX = 64
+"""Lines about refused peers in that time: whoever shouts at the port must not fill a disk."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -105,16 +108,16 @@ class Mesh:
     async def stop(self) -> None:
         """Close every connection and the listener."""
         self._stopping = True
+        if self._server is not None:
+            self._server.close()
         tasks = [*self._dialers.values(), *self._probes.values()]
         for task in tasks:
             task.cancel()
-        if self._server is not None:
-            self._server.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
         connections = tuple(self._all_connections)
         for connection in connections:
             connection.abort()
-        waits = [*tasks, *(connection.closed for connection in connections)]
-        await asyncio.gather(*waits, return_exceptions=True)
+        await asyncio.gather(*(connection.closed for connection in connections))
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -280,20 +283,23 @@ class Mesh:
         except (OSError, TimeoutError):
             alive = False
         else:
-            alive = await _stays_open(reader, PROBE_DEADLINE_S)
-            writer.transport.abort()
+            try:
+                alive = await _stays_open(reader, PROBE_DEADLINE_S)
+            finally:
+                writer.transport.abort()
+                await asyncio.gather(writer.wait_closed(), return_exceptions=True)
         self._probes.pop(node_id, None)
         if not alive and node_id not in self._connections:
             self._tell_unreachable(node_id)
 
     def _log_rarely(self, key: str, text: str, *arguments: object) -> None:
         now = asyncio.get_running_loop().time()
-        last = self._last_logged_at.get(key)
-        if last is not None and now - last < LOG_INTERVAL_S:
+        logged = self._last_logged_at
+        while logged and now - next(iter(logged.values())) >= LOG_INTERVAL_S:
+            del logged[next(iter(logged))]
+        if key in logged or len(logged) >= LOG_LINES_MAX:
             return
-        if len(self._last_logged_at) >= MESH_CONNECTIONS_MAX:
-            self._last_logged_at.clear()
-        self._last_logged_at[key] = now
+        logged[key] = now
         _logger.warning(text, *arguments)
 
 

@@ -263,9 +263,11 @@ class RaftHost(Protocol):
         self,
         group_id: GroupId,
         members: Sequence[NodeId],
-        state_machine: StateMachine,
+        state_machine: StateMachine | Callable[[], StateMachine],
     ) -> ReplicatedLog:
         """Open this process's replica of ``group_id``, from disk if it has been here before.
+
+        A function is called, on a worker thread, when the log is known to be sound.
 
         Raises:
             JournalCorrupted: The journal has a hole that no leader can mend; the message

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
+from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.entry_codec import decode_records, limited_run
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.mesh_frames import Message
@@ -120,7 +121,8 @@ class PySyncObjGroup:
         if from_position > replica.commit_position:
             return ()
         first = journal.index_of_position(from_position)
-        found = journal.entries(first, replica.commit_index, bytes_max)
+        last = min(replica.commit_index, first + ENTRIES_PER_MESSAGE_MAX - 1)
+        found = journal.entries(first, last, bytes_max)
         return limited_run(map(_decoded, found), events_max=events_max, bytes_max=bytes_max)
 
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 def majority_of(members: int) -> int:
@@ -14,9 +14,21 @@ def reached_by_majority(values: Iterable[int]) -> int:
     """Return the greatest number that a majority of ``values`` has reached.
 
     One value per member, 0 for one that has acknowledged nothing. For durable indexes this
-    is the index that may be committed, provided that its entry is of the leader's own term
-    (Raft paper, 5.4.2): the caller checks that.
+    is the index that may be committed, if ``next_commit_index`` agrees (Raft paper, 5.4.2).
     """
     ordered = sorted(values, reverse=True)
     assert ordered, "a group without members can commit nothing"
     return ordered[majority_of(len(ordered)) - 1]
+
+
+def next_commit_index(
+    durable_index: int, *, commit_index: int, term: int, term_of: Callable[[int], int]
+) -> int:
+    """Return the commit index of a leader of ``term`` once a majority has ``durable_index``.
+
+    An entry of an earlier term is never committed by counting: a majority may have it and a
+    later leader still replace it. It is committed with the first entry of this term.
+    """
+    if durable_index <= commit_index or term_of(durable_index) != term:
+        return commit_index
+    return durable_index

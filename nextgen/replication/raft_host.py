@@ -2,11 +2,13 @@
 
 <data_directory>/group-<id>/journal/    segments and mark
 <data_directory>/group-<id>/snapshots/  at most one complete snapshot
+<data_directory>/group-<id>.member      this node has been a member: it may have voted
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -29,6 +31,8 @@ from nextgen.replication.snapshot_transfer import SnapshotTransfer
 from nextgen.replication.storage import DiskStorage, Storage
 
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 
 class HostMesh(Protocol):
@@ -120,14 +124,18 @@ class PySyncObjHost:
         self,
         group_id: GroupId,
         members: Sequence[NodeId],
-        state_machine: StateMachine,
+        state_machine: StateMachine | Callable[[], StateMachine],
         *,
         rejoining: bool = False,
     ) -> PySyncObjGroup:
         """Open this process's replica of ``group_id``, from disk if it has been here before.
 
+        ``state_machine`` may be a function that opens it: it is called on a worker thread when
+        the journal is known to be sound, so that a refusal to start has touched no view.
+
         ``rejoining`` says that this node was a member before and has lost its disk: it then
-        votes only after a leader has given back what it may have promised.
+        votes only after a leader has given back what it may have promised. A journal that is
+        gone from a directory that remembers the membership is recognised without it.
 
         Raises:
             JournalCorrupted: The journal has a hole that no leader can mend; the message
@@ -143,30 +151,44 @@ class PySyncObjHost:
             for report in broken:
                 report(error)
 
-        def open_files() -> tuple[Journal, SnapshotFiles, AppliedPoint]:
+        def open_files() -> tuple[Journal, SnapshotFiles, StateMachine, AppliedPoint]:
+            was_member = self._was_member(group_id)
             journal = Journal.open(
                 self._storage,
                 directory / "journal",
                 cluster_id=self._cluster_id,
                 group_id=group_id,
                 node_id=self._node_id,
-                rejoining=rejoining,
+                rejoining=rejoining or was_member,
                 runner=self._surroundings.make_runner(),
                 on_broken=journal_broke,
                 segment_bytes=self._config.journal_segment_bytes,
             )
+            view: StateMachine | None = None
             try:
+                if not was_member:
+                    self._remember_member(group_id)
                 files = SnapshotFiles(self._storage, directory / "snapshots")
                 files.prepare()
-                return journal, files, _join_view(journal, state_machine, files, directory)
+                view = state_machine() if callable(state_machine) else state_machine
+                return journal, files, view, _join_view(journal, view, files, directory)
             except BaseException:
                 journal.close()
+                if view is not None and view is not state_machine:
+                    view.close()
                 raise
 
-        journal, files, applied = await self._blocking(open_files)
+        journal, files, view, applied = await self._blocking(open_files)
+        if journal.doubt_index:
+            _logger.warning(
+                "group %s: this replica lost a part of its log (%s); it votes again when a "
+                "leader has given it back",
+                group_id,
+                journal.recovery.outcome.value,
+            )
         group = PySyncObjGroup(applied=applied, on_stopped=self._forget)
         broken.append(group.broken)
-        self._wire(group, group_id, members, journal, state_machine, files, applied)
+        self._wire(group, group_id, members, journal, view, files, applied)
         self._groups[group_id] = group
         self._mesh.register(group_id, group.engine)
         return group
@@ -191,6 +213,19 @@ class PySyncObjHost:
         self._groups.clear()
 
     # Inside -----------------------------------------------------------------------------------
+
+    def _was_member(self, group_id: GroupId) -> bool:
+        return _member_file(group_id) in self._storage.list_names(self._data_directory)
+
+    def _remember_member(self, group_id: GroupId) -> None:
+        """Note, before the first vote, that this node has been a member.
+
+        The note is beside what an operator moves away when the journal is damaged.
+        """
+        storage = self._storage
+        note = storage.open(self._data_directory / _member_file(group_id), create=True)
+        storage.close(note)
+        storage.sync_directory(self._data_directory, label="group.member_name")
 
     def _wire(
         self,
@@ -250,6 +285,10 @@ class PySyncObjHost:
         return await asyncio.get_running_loop().run_in_executor(self._snapshot_executor, work)
 
 
+def _member_file(group_id: GroupId) -> str:
+    return f"group-{group_id}.member"
+
+
 def _join_view(
     journal: Journal, state_machine: StateMachine, files: SnapshotFiles, directory: Path
 ) -> AppliedPoint:
@@ -264,12 +303,13 @@ def _join_view(
         if newest is None or newest[1].index < journal.base_index:
             raise JournalCorrupted(
                 f"{directory}: the view ends at entry {applied.index}, the journal begins at "
-                f"{journal.base_index + 1} and there is no snapshot in between: remove this "
-                f"directory and the view, and start the replica as rejoining"
+                f"{journal.base_index + 1} and there is no snapshot in between: move this "
+                f"directory away and start this node again; the replica is rebuilt from the others"
             )
         applied = state_machine.install_snapshot(newest[0])
     if applied.index > journal.last_index:
         # The journal lost its tail after the view had folded it; what is folded is committed.
         journal.reset_to(applied.index, applied.term, applied.position)
-        journal.flush()
+        # Not flush: this may be a worker thread, and only the event loop is called back.
+        journal.sync()
     return applied

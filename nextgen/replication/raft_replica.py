@@ -38,7 +38,7 @@ from nextgen.replication.ports import (
     StateMachine,
 )
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
-from nextgen.replication.quorum import majority_of
+from nextgen.replication.quorum import majority_of, next_commit_index
 from nextgen.replication.raft_messages import check_message
 from nextgen.replication.replicator import Replicator
 from nextgen.replication.statistics import ReplicaStatistics
@@ -473,8 +473,13 @@ class RaftReplica:
 
     def _lead(self, leadership: Leadership) -> None:
         replicator = leadership.replicator
-        index = replicator.majority_durable_index()
-        if index > self.commit_index and self.journal.term_of(index) == leadership.term:
+        index = next_commit_index(
+            replicator.majority_durable_index(),
+            commit_index=self.commit_index,
+            term=leadership.term,
+            term_of=self.journal.term_of,
+        )
+        if index > self.commit_index:
             self._commit_to(index)
             self._notice_commit_soon()
         self._fill(leadership)

@@ -12,7 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nextgen.kernel.limits import ENTRY_BYTES_MAX, FOLLOWER_IN_FLIGHT_BYTES_MAX
+from nextgen.kernel.limits import (
+    ENTRIES_PER_MESSAGE_MAX,
+    ENTRY_BYTES_MAX,
+    FOLLOWER_IN_FLIGHT_BYTES_MAX,
+)
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import NodeId
@@ -195,7 +199,8 @@ class Replicator:
             follower.needs_snapshot = True
             self._start_snapshot(follower.node_id)
             return
-        entries = self._log.entries(follower.next_index, self._log.last_index, ENTRY_BYTES_MAX)
+        last = min(self._log.last_index, previous + ENTRIES_PER_MESSAGE_MAX)
+        entries = self._log.entries(follower.next_index, last, ENTRY_BYTES_MAX)
         assert entries, f"entry {follower.next_index} is not in the log"
         follower.told_commit_index = commit_index
         self._send(follower.node_id, self._append(previous, entries, commit_index, read_round))

@@ -6,15 +6,28 @@ when it cannot, the answer lists the reasons.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from nextgen.runtime.ports_check import port_refusal
 
 Readiness = Callable[[], tuple[bool, list[str]]]
 """Returns whether the process is ready, and the reasons if it is not. Must not block."""
+
+
+class _NotOurMistake(logging.Filter):
+    """Drops aiohttp's traceback for a request that was none: its sender has its 400."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, HttpProcessingError)
+
+
+_NOT_OUR_MISTAKE = _NotOurMistake()
 
 
 class Probes:
@@ -37,6 +50,7 @@ class Probes:
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._live)
         application.router.add_get("/readyz", self._ready)
+        logging.getLogger("aiohttp.server").addFilter(_NOT_OUR_MISTAKE)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:

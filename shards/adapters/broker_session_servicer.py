@@ -78,11 +78,14 @@ class BrokerSessionServicer:
 
 
 async def _first(messages: AsyncIterator[BrokerMessage]) -> BrokerHello | None:
-    async for message in messages:
-        if message.WhichOneof("body") != "hello":
-            raise InvalidRequest("a broker says hello first")
-        return message.hello
-    return None
+    try:
+        async with asyncio.timeout(SESSION_TTL_MS / 1000):
+            message = await anext(messages, None)
+    except TimeoutError:
+        raise InvalidRequest(f"no hello within {SESSION_TTL_MS} ms") from None
+    if message is not None and message.WhichOneof("body") != "hello":
+        raise InvalidRequest("a broker says hello first")
+    return message.hello if message is not None else None
 
 
 async def _converse(

@@ -39,15 +39,16 @@ class RaftGroups:
         directory = self._data_directory / f"group-{shard_id}"
         # Nothing on this disk though the shard is led already: it may have voted and forgotten.
         rejoining = is_led_elsewhere and not directory.exists()
-        store = await asyncio.to_thread(ViewStore, directory / "view", METADATA, fold)
-        try:
-            log = await self._host.open_group(
-                GroupId(shard_id), members, store, rejoining=rejoining
-            )
-        except BaseException:
-            store.close()
-            raise
-        return OpenedGroup(log, query_of(store.reader))
+        stores: list[ViewStore] = []
+
+        def open_view() -> ViewStore:
+            stores.append(ViewStore(directory / "view", METADATA, fold))
+            return stores[-1]
+
+        log = await self._host.open_group(
+            GroupId(shard_id), members, open_view, rejoining=rejoining
+        )
+        return OpenedGroup(log, query_of(stores[0].reader))
 
     async def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
         await self._host.set_peer_address(node_id, host, port)
@@ -73,6 +74,9 @@ class RaftGroups:
 
     def _store(self, data: bytes) -> None:
         path = self._data_directory / _KNOWN_FILE
+        # A restart learns what it knew: not writing it again needs no space on a full disk.
+        if path.exists() and path.read_bytes() == data:
+            return
         draft = path.with_suffix(".draft")
         with draft.open("wb") as file:
             file.write(data)

@@ -12,7 +12,7 @@ import grpc.aio
 
 from nextgen.client.errors_wire import abort, to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.kernel.limits import ASSIGNMENT_UPDATE_MS
+from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignmentUpdate,
@@ -84,7 +84,7 @@ class ShardServicer:
         subscription: Subscription | None = None
         reader: asyncio.Task[None] | None = None
         try:
-            first = await anext(requests, None)
+            first = await _first(requests)
             if first is None:
                 return
             subscription = self._subscribe(first)
@@ -94,6 +94,8 @@ class ShardServicer:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ASSIGNMENT_UPDATE_MS / 1000):
                         await subscription.changed.wait()
+            if isinstance(failure := reader.exception(), MetadataError):
+                raise failure
         except MetadataError as error:
             await context.write(AssignmentUpdate(error=to_detail(error)))
         finally:
@@ -133,10 +135,22 @@ class ShardServicer:
         return TransferLeadershipResponse()
 
 
+async def _first(
+    requests: AsyncIterator[WatchAssignmentsRequest],
+) -> WatchAssignmentsRequest | None:
+    try:
+        async with asyncio.timeout(ASSIGNMENT_TTL_MS / 1000):
+            return await anext(requests, None)
+    except TimeoutError:
+        raise InvalidRequest(f"no subscription within {ASSIGNMENT_TTL_MS} ms") from None
+
+
 async def _take_acks(
     requests: AsyncIterator[WatchAssignmentsRequest], subscription: Subscription
 ) -> None:
-    async for request in requests:
-        subscription.acknowledge(request.acked_position)
-    # The subscriber is gone: the writer is not to wait for the next update to see it.
-    subscription.changed.set()
+    try:
+        async for request in requests:
+            subscription.acknowledge(request.acked_position)
+    finally:
+        # The writer is not to wait for the next update to see that the subscriber is gone.
+        subscription.changed.set()

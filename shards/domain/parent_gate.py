@@ -7,8 +7,9 @@ messages out:
 
 - ``version`` grows with each event of the gate. Who reads the parent in order to open the gate
   notes the version first: if the gate has changed meanwhile, what was read may be out of date.
-- ``attempt`` grows with each attempt to delete a parent. A gate takes orders from the latest
-  attempt it has heard of only, so an order that was delayed cannot undo a later one.
+- ``attempt`` grows with each attempt to delete a parent of this name, its successors included. A
+  gate takes orders from the latest attempt it has heard of only, so an order that was delayed
+  cannot undo a later one.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ ParentGateEvent = ParentGateOpened | ParentGateClosed
 
 @dataclass(frozen=True, slots=True)
 class ParentGate:
-    """State of a gate. ``attempt`` is the latest one heard of for ``parent_id``, 0 for none."""
+    """State of a gate. ``attempt`` is the latest one heard of, 0 for none."""
 
     kind: ParentKind
     name: str
@@ -142,18 +143,17 @@ def _decide_open(
             f"gate of {command.kind.value} {command.name} is at version {version}, "
             f"command expected {command.expected_version}",
         )
-    return Accepted((ParentGateOpened(command.kind, command.name, command.parent_id, 0),))
+    attempt = 0 if gate is None else gate.attempt
+    return Accepted((ParentGateOpened(command.kind, command.name, command.parent_id, attempt),))
 
 
 def _decide_close(
     gate: ParentGateState, command: CloseParentGate
 ) -> Accepted[ParentGateEvent] | Rejected:
-    if gate is not None and gate.parent_id == command.parent_id:
-        if not gate.is_open and gate.attempt == command.attempt:
-            return Accepted(())
+    if gate is not None and gate.attempt >= command.attempt:
+        is_done = gate.attempt == command.attempt and not gate.is_open
         # An open gate that knows the attempt was reopened by it: the attempt was given up.
-        if gate.attempt >= command.attempt:
-            return _stale(gate, command.attempt)
+        return Accepted(()) if is_done else _stale(gate, command.attempt)
     if command.has_children:
         return Rejected(
             RejectionCode.NOT_EMPTY, f"{command.kind.value} {command.name} has children"
@@ -165,12 +165,10 @@ def _decide_close(
 def _decide_reopen(
     gate: ParentGateState, command: ReopenParentGate
 ) -> Accepted[ParentGateEvent] | Rejected:
-    if gate is not None:
-        if gate.parent_id != command.parent_id:
-            return Accepted(())
+    if gate is not None and gate.attempt >= command.attempt:
         if gate.attempt > command.attempt:
             return _stale(gate, command.attempt)
-        if gate.is_open and gate.attempt == command.attempt:
+        if gate.is_open:
             return Accepted(())
     # Opened even where nothing was closed: a close of this attempt may still be on its way.
     opened = ParentGateOpened(command.kind, command.name, command.parent_id, command.attempt)

@@ -12,14 +12,14 @@ from nextgen.cli.plan import ClusterSize
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from tests.support.chaos_load import Ledger, assert_ledger_holds, write_until
-from tests.support.clusters import (
+from tests.support.cluster_questions import (
     NAMESPACE,
     busiest_shard_leader,
     client_of,
     manager_leader,
     prepare_namespace,
-    running_cluster,
 )
+from tests.support.local_cluster import running_cluster
 
 KILLS = 20
 WRITERS = 4

@@ -1,4 +1,4 @@
-"""The compose file, as a user starts it: build, up, create and look up from the host, kill a leader.
+"""The compose file as a user starts it: create and look up from the host, kill a leader.
 
 Needs a container engine; `make compose-test` runs it. Both spellings of the tool are tried: the
 plugin (`docker compose`) and the older program (`docker-compose`); one that is not there is

@@ -195,8 +195,7 @@ async def test_a_full_queue_refuses_and_keeps_what_it_has(subject: Subject) -> N
     futures = [subject.log.propose(record) for _ in range(fits)]
 
     with pytest.raises(Overloaded):
-        for _ in range(2):
-            futures.append(subject.log.propose(record))
+        futures += [subject.log.propose(record) for _ in range(2)]
 
     commits = await asyncio.gather(*futures)
     assert [commit.first_position for commit in commits] == list(range(1, len(futures) + 1))

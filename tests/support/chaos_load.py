@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
@@ -32,7 +33,7 @@ class Ledger:
     def gap_s_max(self) -> float:
         """The longest time in which no operation succeeded."""
         times = sorted(self.done_at)
-        return max((b - a for a, b in zip(times, times[1:], strict=False)), default=0.0)
+        return max((b - a for a, b in pairwise(times)), default=0.0)
 
     def note_error(self, error: MetadataError) -> None:
         self.errors.append(f"{type(error).__name__}: {error}")

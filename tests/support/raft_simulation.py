@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nextgen.kernel.errors import MetadataError, NotLeader, Overloaded
@@ -33,6 +33,10 @@ from tests.support.virtual_time import VirtualWorker
 
 GROUP = GroupId(1)
 DATA = Path("/data")
+FAULTS = (
+    *("crash", "crash", "stop", "power cut", "cut", "cut", "unplug", "unplug"),
+    *("heal", "heal", "loss", "disk", "disk", "transfer", "snapshot"),
+)
 CONFIG = RaftConfig(
     journal_segment_bytes=32 * 1024, snapshot_tail_entries=8, snapshot_chunk_bytes=512
 )
@@ -45,6 +49,8 @@ class SimView:
         self._disk = disk
         self._point = AppliedPoint(0, 0, 0)
         self.payloads: list[str] = []
+        self.full = False
+        self.broken = False
         if "view" in disk.list_names(DATA):
             self._load(DATA / "view")
 
@@ -52,6 +58,9 @@ class SimView:
         return self._point
 
     def apply(self, entries: Sequence[Entry]) -> None:
+        if self.full:
+            raise OSError(28, "no space left on device")
+        assert not self.broken, "the view is broken"
         for entry in entries:
             assert entry.index == self._point.index + 1, "a gap in what is folded"
             assert entry.first_position == self._point.position + 1, "positions are dense"
@@ -97,6 +106,8 @@ class SimNetwork:
         self._loop = asyncio.get_running_loop()
         self.meshes: dict[NodeId, SimMesh] = {}
         self.cut: set[frozenset[NodeId]] = set()
+        self.tap: Callable[[NodeId, NodeId, Message], None] = lambda _sender, _target, _m: None
+        """Sees every message at the moment it is sent."""
         self.loss = 0.0
         self.delay_ms_max = 2.0
 
@@ -107,6 +118,7 @@ class SimNetwork:
         if not self.connected(sender.node_id, target_id):
             return False
         frame = encode_frame(channel, message)
+        self.tap(sender.node_id, target_id, message)
         if self._chance.random() < self.loss:
             return True
         target = self.meshes[target_id]
@@ -127,6 +139,13 @@ class SimNetwork:
             (body,) = FrameReader().receive_data(frame)
             channel, message = decode_frame(body)
             target.receive(sender.node_id, channel, message)
+
+    def unplug(self, node_id: NodeId) -> None:
+        """Cut a living node off in a way that makes the others take it for dead at once."""
+        for other in tuple(self.meshes.values()):
+            if other.node_id != node_id:
+                self.cut.add(frozenset((node_id, other.node_id)))
+                other.tell_unreachable(node_id)
 
     def join(self, mesh: SimMesh) -> None:
         self.meshes[mesh.node_id] = mesh
@@ -189,6 +208,10 @@ class SimMesh:
             return  # It is back already.
         for receiver in tuple(self._channels.values()):
             receiver.on_peer_disconnected(node_id)
+        self.tell_unreachable(node_id)
+
+    def tell_unreachable(self, node_id: NodeId) -> None:
+        for receiver in tuple(self._channels.values()):
             receiver.on_peer_unreachable(node_id)
 
 
@@ -198,21 +221,26 @@ class SimNode:
     def __init__(self, simulation: RaftSimulation, node_id: NodeId) -> None:
         self._simulation = simulation
         self.node_id = node_id
-        self.disk = SimDisk()
-        self.disk.make_directory(DATA)
-        self.disk.sync_directory(Path("/"), label="simulation")
+        self.lose_disk()
         self.disk_delay_ms = 1.0
+        self.view_delay_ms = 1.0
         self.host: PySyncObjHost | None = None
         self.log: PySyncObjGroup | None = None
         self.view: SimView | None = None
         self._mesh: SimMesh | None = None
         self._workers: list[VirtualWorker] = []
 
+    def lose_disk(self) -> None:
+        """Put an empty disk in."""
+        self.disk = SimDisk()
+        self.disk.make_directory(DATA)
+        self.disk.sync_directory(Path("/"), label="simulation")
+
     @property
     def is_up(self) -> bool:
         return self.log is not None
 
-    async def start(self) -> None:
+    async def start(self, *, rejoining: bool = False) -> None:
         simulation = self._simulation
         self._mesh = SimMesh(simulation.network, self.node_id)
         self.host = PySyncObjHost(
@@ -225,18 +253,20 @@ class SimNode:
             storage=self.disk,
             random_source=simulation.chance,
             surroundings=Surroundings(
-                self._mesh, lambda _name: self._worker(), lambda: self._worker()
+                self._mesh,
+                lambda name: self._worker("view" if name.startswith("view") else "disk"),
+                lambda: self._worker("disk"),
             ),
         )
         await self.host.start()
         view = SimView(self.disk)
-        log = await self.host.open_group(GROUP, simulation.members, view)
+        log = await self.host.open_group(GROUP, simulation.members, view, rejoining=rejoining)
         self.view, self.log = view, log
         log.on_commit(lambda entries: simulation.saw_committed(self.node_id, entries))
         log.on_role_change(lambda change: simulation.saw_role(self.node_id, change))
 
-    def crash(self) -> None:
-        """Cut the power: unsynced bytes are gone, nothing is said to anybody."""
+    def crash(self, *, keep_some: bool = True) -> None:
+        """Cut the power; nothing is said to anybody. Of the unsynced bytes some may survive."""
         assert self.log is not None
         assert self.host is not None
         assert self._mesh is not None
@@ -245,7 +275,7 @@ class SimNode:
         self._workers.clear()
         self.host.abandon()
         self._simulation.network.leave(self._mesh)
-        self.disk.crash(seed=self._simulation.chance.getrandbits(32))
+        self.disk.crash(self._simulation.chance.getrandbits(32) if keep_some else None)
         self.host = self.log = self.view = None
 
     async def stop(self) -> None:
@@ -255,9 +285,14 @@ class SimNode:
         self.view = None
         self._workers.clear()
 
-    def _worker(self) -> VirtualWorker:
+    def _worker(self, works_on: str) -> VirtualWorker:
         chance = self._simulation.chance
-        worker = VirtualWorker(chance, lambda: chance.uniform(0.1, 2.0) * self.disk_delay_ms)
+
+        def delay_ms() -> float:
+            typical_ms = self.view_delay_ms if works_on == "view" else self.disk_delay_ms
+            return chance.uniform(0.5, 1.5) * typical_ms
+
+        worker = VirtualWorker(delay_ms)
         self._workers.append(worker)
         return worker
 
@@ -280,6 +315,17 @@ class RaftSimulation:
     async def start(self) -> None:
         for node in self.nodes:
             await node.start()
+
+    async def leader(self) -> SimNode:
+        """Return the one node that leads, once there is one."""
+        async with asyncio.timeout(30):
+            while len(leading := [n for n in self.nodes if n.log and n.log.is_leader]) != 1:
+                await asyncio.sleep(0.001)
+        return leading[0]
+
+    async def followers(self) -> list[SimNode]:
+        leader = await self.leader()
+        return [node for node in self.nodes if node is not leader]
 
     # Invariants -------------------------------------------------------------------------------
 
@@ -346,17 +392,19 @@ class RaftSimulation:
 
     async def one_fault(self) -> str:
         """Let one thing go wrong, or right again; return what it was."""
-        fault = self.chance.choice(
-            ("crash", "crash", "stop", "cut", "cut", "heal", "loss", "disk", "transfer", "snapshot")
-        )
+        fault = self.chance.choice(FAULTS)
         node = self.chance.choice(self.nodes)
         if fault in ("crash", "stop") and node.log is not None:
             node.crash() if fault == "crash" else await node.stop()
             await asyncio.sleep(self.chance.uniform(0, 3))
             await node.start()
+        elif fault == "power cut":
+            await self._cut_power()
         elif fault == "cut":
             pairs = [frozenset((node.node_id, m)) for m in self.members if m != node.node_id]
             self.network.cut |= set(self.chance.sample(pairs, self.chance.randint(1, len(pairs))))
+        elif fault == "unplug":
+            self.network.unplug(node.node_id)
         elif fault == "heal":
             self.network.cut.clear()
         elif fault == "loss":
@@ -367,6 +415,16 @@ class RaftSimulation:
         else:
             await self._ask_leader(fault)
         return f"{fault} {node.node_id}"
+
+    async def _cut_power(self) -> None:
+        """Everybody dies at once; some come back much later than others."""
+        down = [node for node in self.nodes if node.is_up]
+        for node in down:
+            node.crash()
+        self.chance.shuffle(down)
+        for node in down:
+            await asyncio.sleep(self.chance.choice((0.0, 0.1, 4.0)))
+            await node.start()
 
     async def _ask_leader(self, fault: str) -> None:
         for node in self.nodes:

@@ -160,6 +160,7 @@ class LocalShard:
     def __init__(self) -> None:
         self.desk: RequestDesk
         self.assign_error: MetadataError | None = None
+        self.release_error: MetadataError | None = None
         self.assigned: list[pb.AssignRequest] = []
         self.released: list[pb.ReleaseRequest] = []
         self.reads: list[str] = []
@@ -186,6 +187,8 @@ class LocalShard:
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).assign
 
     async def release(self, request: pb.ReleaseRequest, *, timeout_ms: int) -> pb.ReleaseResponse:
+        if self.release_error is not None:
+            raise self.release_error
         self.released.append(request)
         wrapped = pb.ShardRequest(release=request)
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).release

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, StaticPool, create_engine
 
@@ -29,6 +30,9 @@ from shards.projections.tables import METADATA
 from shards.shard_state import ShardState
 
 START_MS = 1_700_000_000_000
+
+
+Delivery = Coroutine[Any, Any, pb.CommandResult]
 
 
 class Ticks:
@@ -120,6 +124,8 @@ class ShardReplica:
 
     def next_term(self) -> None:
         """Let the leader win another term: state and service start from the log."""
+        self.service.close()
+        self.state.close()
         self.log.become_leader()
         self.state = self._new_state()
         self.service = self._new_service()
@@ -139,8 +145,8 @@ class ShardReplica:
 class World:
     """Some shards, and the directory of parents over them. A test may stand in the way.
 
-    ``before_read``, ``before_close`` and ``before_reopen`` are awaited first, if set; what they
-    raise is what the caller gets.
+    ``before_read``, ``after_read``, ``before_close`` and ``before_reopen`` are awaited, if set;
+    what they raise is what the caller gets. ``post`` delivers orders to gates.
     """
 
     def __init__(self, shards: int = 2) -> None:
@@ -150,6 +156,7 @@ class World:
         self.after_read: Callable[[str], object] | None = None
         self.before_close: Callable[[int], object] | None = None
         self.before_reopen: Callable[[int], object] | None = None
+        self.post: Callable[[Delivery], Delivery] = _deliver
         self.reads: list[str] = []
         self.shards = {
             shard_id: ShardReplica(shard_id, self.table, self) for shard_id in self.table.shard_ids
@@ -186,6 +193,10 @@ class World:
         return await self.run(
             self.home_of_topic(name), create_topics([name], command_id, partitions=partitions)
         )
+
+    async def delete_topic(self, name: str, command_id: bytes = b"") -> pb.CommandResult:
+        command = pb.Command(command_id=command_id, delete_topic=pb.DeleteTopic(name=name))
+        return await self.run(self.home_of_topic(name), command)
 
     async def delete_namespace(self, name: str, command_id: bytes = b"") -> pb.CommandResult:
         command = pb.Command(command_id=command_id, delete_namespace=pb.DeleteNamespace(name=name))
@@ -233,7 +244,7 @@ class World:
         return await self._order(shard_id, pb.Command(reopen_parent_gate=order))
 
     async def _order(self, shard_id: int, command: pb.Command) -> Rejected | None:
-        result = await self.run(self.shards[shard_id], command)
+        result = await self.post(self.run(self.shards[shard_id], command))
         if not result.rejection_code:
             return None
         return Rejected(RejectionCode(result.rejection_code), result.message)
@@ -274,6 +285,10 @@ def unreachable(world: World, shard_id: int) -> Iterator[None]:
     world.before_close = world.before_reopen = refuse
     yield
     world.before_close = world.before_reopen = None
+
+
+async def _deliver(message: Delivery) -> pb.CommandResult:
+    return await message
 
 
 async def _stand_in_the_way(hook: Callable[..., object] | None, argument: object) -> None:

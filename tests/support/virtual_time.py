@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
@@ -48,9 +47,8 @@ class VirtualWorker(Executor):
     Also a journal's ``Runner``. After ``kill`` nothing it was given ever ends.
     """
 
-    def __init__(self, chance: random.Random, delay_ms: Callable[[], float]) -> None:
+    def __init__(self, delay_ms: Callable[[], float]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._chance = chance
         self._delay_ms = delay_ms
         self._free_at = self._loop.time()
         self._killed = False

@@ -85,9 +85,9 @@ async def create_serial(job: dict[str, Any], reporter: Reporter) -> dict[str, An
 
 
 async def commit_probe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Create topics one by one in several lanes until stopped; report when each was acknowledged.
+    """Create topics one by one in several lanes until stopped; report the times of each.
 
-    The times are of the machine's monotonic clock, which its processes share.
+    They are of the machine's monotonic clock, which its processes share.
     """
     names: list[str] = job["names"]
     lanes: int = job["lanes"]
@@ -102,8 +102,9 @@ async def commit_probe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
             for name in names[number::lanes]:
                 if reporter.stopping.is_set():
                     return
+                sent_at = time.monotonic()
                 refused = await create_topics(client, [name])
-                reporter.send({"acknowledged_at": time.monotonic()})
+                reporter.send({"sent_at": sent_at, "acknowledged_at": time.monotonic()})
                 acknowledged += 1
                 errors += len(refused)
         raise Refused("LIMIT_EXCEEDED", f"the probe ran out of its {len(names)} names")

@@ -7,11 +7,15 @@ from typing import Any
 from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.cli.event_reader import read_events
 from nextgen.cli.exit_code import CheckFailed
+from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.perf.bench import Bench, check_count
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import SlotTable
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+
+FIRST_TOPICS = 20
+"""Enough that each of a few brokers gets one."""
 
 
 async def measure_assign(
@@ -23,56 +27,43 @@ async def measure_assign(
         CheckFailed: The concurrent lookups made another number of assignments than one, or the
             shards' logs did not grow by one event for each assignment.
     """
-    parts = {
-        "serial": bench.topics("serial", serial),
-        "burst": bench.topics("burst", burst * bursts),
-        "one": bench.topics("one", 1),
-        # The first assignments of a session also carry tenant and namespace to the broker.
-        "first": bench.topics("first", 20),
-    }
-    for part in parts.values():
-        created = await bench.run(
-            "create_batched",
-            "creating topics",
-            part.count,
-            topics=part.as_json(),
-            batch=TOPICS_PER_CREATE_MAX,
-            in_flight=4,
-        )
-        if created["errors"]:
-            raise CheckFailed(f"creates were refused: {created['first_error']}")
-    topics = parts["first"].as_json()
-    await bench.run("lookup_serial", "first of the session", parts["first"].count, topics=topics)
+    one_by_one = bench.topics("serial", serial)
+    in_bursts = bench.topics("burst", burst * bursts)
+    one = bench.topics("one", 1)
+    await _create(bench, one_by_one, in_bursts, one)
+    await _begin_sessions(bench)
+
     before = await bench.committed_events()
-    one_by_one = await bench.run(
-        "lookup_serial", "cold, one by one", serial, topics=parts["serial"].as_json()
-    )
-    in_bursts = await bench.run(
+    cold = await bench.run("lookup_serial", "cold, one by one", serial, topics=one_by_one.as_json())
+    bursting = await bench.run(
         "lookup_bursts",
         "cold, in bursts",
-        parts["burst"].count,
-        topics=parts["burst"].as_json(),
+        in_bursts.count,
+        topics=in_bursts.as_json(),
         burst=burst,
     )
     events = await bench.committed_events() - before
-    served = one_by_one["count"] + in_bursts["count"] - one_by_one["errors"] - in_bursts["errors"]
-    topic = parts["one"].name(0)
+    errors = cold["errors"] + bursting["errors"]
+    check_count("assignments", cold["count"] + bursting["count"] - errors, events)
+
+    topic = one.name(0)
     together = await bench.run(
         "lookup_one_topic", "many of one topic", concurrent, topic=topic, count=concurrent
     )
     assignments = await _count_assignments(bench, topic)
-    report = {
+    if assignments != 1 or len(together["owners"]) != 1:
+        raise CheckFailed(
+            f"{concurrent} concurrent first lookups made {assignments} assignments "
+            f"and named {together['owners']}"
+        )
+    return {
         "benchmark": "assign",
-        "rate": round(in_bursts["count"] / in_bursts["seconds"]),
+        "rate": round(bursting["count"] / bursting["seconds"]),
         "rate_unit": "assignments/s in bursts",
-        **one_by_one["latency_ms"],
-        "burst_p50": in_bursts["latency_ms"]["p50"],
-        "burst_p99": in_bursts["latency_ms"]["p99"],
-        "burst_max": in_bursts["latency_ms"]["max"],
-        "errors": one_by_one["errors"] + in_bursts["errors"] + together["errors"],
-        "first_error": one_by_one["first_error"]
-        or in_bursts["first_error"]
-        or together["first_error"],
+        **cold["latency_ms"],
+        **{f"burst_{name}": value for name, value in bursting["latency_ms"].items()},
+        "errors": errors + together["errors"],
+        "first_error": cold["first_error"] or bursting["first_error"] or together["first_error"],
         "one_topic": {
             "lookups": concurrent,
             "assignments": assignments,
@@ -88,13 +79,27 @@ async def measure_assign(
             "discovery_processes": len(bench.targets),
         },
     }
-    check_count("assignments", served, events)
-    if assignments != 1 or len(together["owners"]) != 1:
-        raise CheckFailed(
-            f"{concurrent} concurrent first lookups made {assignments} assignments "
-            f"and named {together['owners']}"
+
+
+async def _create(bench: Bench, *ranges: TopicRange) -> None:
+    for topics in ranges:
+        created = await bench.run(
+            "create_batched",
+            "creating topics",
+            topics.count,
+            topics=topics.as_json(),
+            batch=TOPICS_PER_CREATE_MAX,
+            in_flight=4,
         )
-    return report
+        if created["errors"]:
+            raise CheckFailed(f"creates were refused: {created['first_error']}")
+
+
+async def _begin_sessions(bench: Bench) -> None:
+    """Assign a few topics, so that every broker has been sent tenant and namespace once."""
+    topics = bench.topics("first", FIRST_TOPICS)
+    await _create(bench, topics)
+    await bench.run("lookup_serial", "first of the session", FIRST_TOPICS, topics=topics.as_json())
 
 
 async def _count_assignments(bench: Bench, topic: str) -> int:

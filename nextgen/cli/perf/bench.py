@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -46,6 +47,13 @@ class Bench:
 
     def topics(self, stem: str, count: int, first: int = 0) -> TopicRange:
         return TopicRange(self.namespace, stem, first, count)
+
+    def memory_mb(self, node_id: str) -> float | None:
+        """Return the resident memory of a process of our own cluster, None of another's."""
+        process_id = self.cluster.process_id(node_id) if self.cluster else None
+        if process_id is None:
+            return None
+        return round(psutil.Process(process_id).memory_info().rss / 2**20, 1)
 
     async def counters(self, targets: tuple[str, ...] | None = None) -> dict[str, int]:
         """Return the counters of these discovery nodes (default: all), added up."""

@@ -101,6 +101,7 @@ async def measure_lookup(
         "checked": sum(checked.values()),
         "verdicts": checked,
         "names_counted_by_server": counted,
+        "discovery_rss_mb": bench.memory_mb("discovery-1"),
         "moves": moves,
         "setup": {name: round(value, 2) for name, value in prepared.items()},
         "run": {

@@ -110,7 +110,7 @@ async def test_without_a_cluster_manager_the_view_stays_and_messages_are_dropped
     for manager in managers:
         await manager.stop()
     async with asyncio.timeout(3):
-        while link.is_connected:  # noqa: ASYNC110  # The link has no event for its loss.
+        while link.is_connected:  # The link has no event for its loss.
             await asyncio.sleep(0.01)
 
     assert link.view.leader_endpoint(1) == "a:1"
@@ -138,7 +138,7 @@ async def test_silence_means_reconnect(managers, link, monkeypatch):
     await link.wait_ready()
 
     async with asyncio.timeout(3):
-        while len(managers[0].hellos) < 2:  # noqa: ASYNC110
+        while len(managers[0].hellos) < 2:
             await asyncio.sleep(0.01)
 
     assert managers[0].received[0].heartbeat.sequence == 1
@@ -154,7 +154,7 @@ async def test_echoes_keep_the_connection_and_wake_no_listener(managers, link, m
     await link.wait_ready()
 
     async with asyncio.timeout(5):
-        while len(managers[0].received) < 15:  # noqa: ASYNC110
+        while len(managers[0].received) < 15:
             await asyncio.sleep(0.01)
 
     assert len(managers[0].hellos) == 1

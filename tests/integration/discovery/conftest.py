@@ -10,9 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from discovery.bootstrap import DiscoveryNode
-from discovery.config import Address, DiscoveryConfig
+from discovery.config import DiscoveryConfig
 from nextgen.client.client import Client
 from nextgen.kernel.names import parse_topic
+from nextgen.runtime.settings import Address
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from tests.support.fake_cluster import FakeClusterServer, broker, full_update
 from tests.support.fake_shard_server import FakeShard, FakeShardServer
@@ -42,7 +43,7 @@ class Site:
 
     async def until(self, condition, timeout_s: float = 5) -> None:
         async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110  # What is waited for has no event.
+            while not condition():  # What is waited for has no event.
                 await asyncio.sleep(0.01)
 
     async def until_watched(self) -> None:
@@ -61,7 +62,7 @@ async def started_node(manager: FakeClusterServer, node_id: str = "discovery-1")
         listen=Address("127.0.0.1", 0),
         advertise=Address("127.0.0.1", 1),
         http_listen=Address("127.0.0.1", 0),
-        cluster_managers=(manager.endpoint,),
+        cluster_managers=(Address("127.0.0.1", manager.port),),
     )
     node = DiscoveryNode(config, CollectorRegistry())
     await node.start()

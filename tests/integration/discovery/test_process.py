@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -123,10 +124,19 @@ async def test_moves_under_load_never_show_the_old_owner_behind_the_acknowledgem
 
 async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_flight(site):
     site.assign(TOPIC)
-    process = subprocess.Popen(  # noqa: ASYNC220
+    endpoint, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "discovery", "--node-id", "discovery-7"),
-            *("--listen", "127.0.0.1:18765", "--http-listen", "127.0.0.1:18766"),
+            *(
+                sys.executable,
+                "-m",
+                "discovery",
+                "--node-id",
+                "discovery-7",
+                "--cluster-id",
+                "test",
+            ),
+            *("--listen", endpoint, "--http-listen", http),
             *("--cluster-managers", site.manager.endpoint),
         ],
         cwd=ROOT,
@@ -134,9 +144,9 @@ async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_fli
         stderr=subprocess.PIPE,
     )
     try:
-        async with grpc.aio.insecure_channel("127.0.0.1:18765") as channel:
+        async with grpc.aio.insecure_channel(endpoint) as channel:
             await until_serving(channel)
-            client = Client(["127.0.0.1:18765"], timeout_ms=5_000)
+            client = Client([endpoint], timeout_ms=5_000)
             stream = client.lookup_stream()
             (answer,) = await stream.lookup([TOPIC])
             assert answer.is_found
@@ -165,6 +175,12 @@ async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_fli
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 async def until_serving(channel: grpc.aio.Channel) -> None:

@@ -62,7 +62,7 @@ class Nodes:
             self.kill(name)
         if error is not None:
             for log in sorted(self._directory.glob("*.log")):
-                print(f"--- {log.name}\n{log.read_text()[-4_000:]}")  # noqa: T201
+                print(f"--- {log.name}\n{log.read_text()[-4_000:]}")
 
     @property
     def shard_nodes(self) -> list[str]:
@@ -154,10 +154,9 @@ class Caller:
         return self.router.shard_of_key(parse_topic(topic).routing_key)
 
     async def wait_leaders(self) -> None:
-        view = self.link.view
         assert await self.link.wait_until(
             lambda view: set(view.leaders) == set(view.placements), 20_000
-        ), view
+        ), self.link.view
 
     async def wait_brokers(self, count: int) -> None:
         def enough(view: Any) -> bool:
@@ -211,6 +210,11 @@ class Caller:
         response = await self.router.call_key(key, request, timeout_ms=15_000)
         return list(response.move.answers)
 
+    def leader_endpoint(self, shard_id: int) -> str:
+        endpoint = self.link.view.leader_endpoint(shard_id)
+        assert endpoint is not None, f"shard {shard_id} has no leader"
+        return endpoint
+
     async def events(self, endpoint: str, shard_id: int, *types: str) -> list[Event]:
         request = pb.ReadEventsRequest(shard_id=shard_id, types=types)
         async with grpc.aio.insecure_channel(endpoint) as channel:
@@ -229,18 +233,56 @@ async def serves(answer: LookupAnswer) -> broker_pb.Serving:
         return response.answers[0]
 
 
-@asynccontextmanager
-async def running(
-    directory: Path, *, shard_nodes: int = 3, brokers: int = 2, shards: int = 4
-) -> AsyncIterator[tuple[Nodes, Caller]]:
-    """Start one cluster manager, shard nodes and brokers; give them and a client of theirs."""
-    managers = Managers(
+class Started:
+    """A cluster that several tests share; each of them comes as a client of its own."""
+
+    def __init__(self, directory: Path, *, shard_nodes: int, brokers: int, shards: int) -> None:
+        self.managers = _managers(directory, shard_nodes, shards)
+        self.nodes = Nodes(directory, self.managers, shard_nodes=shard_nodes, brokers=brokers)
+        self._brokers = brokers
+
+    def __enter__(self) -> Started:
+        for node_id in self.managers.node_ids:
+            self.managers.start(node_id)
+        for name in self.nodes.ports:
+            self.nodes.start(name)
+        try:
+            asyncio.run(self._prepare())
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for name in tuple(self.nodes.processes):
+            self.nodes.kill(name)
+        for node_id in tuple(self.managers.processes):
+            self.managers.kill(node_id)
+
+    async def _prepare(self) -> None:
+        async with calling(self.managers) as caller:
+            await self.nodes.wait_ready()
+            await caller.wait_leaders()
+            await caller.wait_brokers(self._brokers)
+            await caller.prepare()
+
+
+def _managers(directory: Path, shard_nodes: int, shards: int) -> Managers:
+    return Managers(
         directory,
         1,
         initial_shard_nodes=str(shard_nodes),
         shards=str(shards),
         replication_factor=str(shard_nodes),
     )
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, *, shard_nodes: int = 3, brokers: int = 2, shards: int = 4
+) -> AsyncIterator[tuple[Nodes, Caller]]:
+    """Start one cluster manager, shard nodes and brokers; give them and a client of theirs."""
+    managers = _managers(directory, shard_nodes, shards)
     nodes = Nodes(directory, managers, shard_nodes=shard_nodes, brokers=brokers)
     async with managers, nodes, calling(managers) as caller:
         await nodes.wait_ready()

@@ -67,7 +67,9 @@ def test_an_address_reads_and_prints_alike(text, address):
     assert str(address) == text
 
 
-@pytest.mark.parametrize("text", ["host", "host:", ":1", "host:0", "host:65536", "host:x", "h:١"])
+@pytest.mark.parametrize(
+    "text", ["host", "host:", ":1", "host:0", "host:65536", "host:x", "h:\u0661"]
+)
 def test_what_is_no_address_is_a_mistake(text):
     given = Given({"--listen": text})
 

@@ -93,12 +93,10 @@ def test_goodbye_ends_the_session_at_once(tmp_path: Path) -> None:
 
 def test_a_broker_that_registers_anew_replaces_its_session(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
         old = await shard.start_broker("broker-1")
         old.is_hanging = True
-        waiting = asyncio.create_task(
-            shard.ask(assign=assign_request(old, "persistent://acme/orders/t"))
-        )
-        await shard.create_topics("t")
+        waiting = asyncio.create_task(shard.ask(assign=assign_request(old, topic)))
         await asyncio.sleep(0.1)
 
         new = await shard.start_broker("broker-1")

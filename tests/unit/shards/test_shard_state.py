@@ -196,6 +196,14 @@ async def test_a_lost_proposal_ends_the_term(shard):
             attempt()
 
 
+async def test_a_closed_state_decides_nothing_in_the_next_term(shard):
+    old = shard.state
+    shard.next_term()
+
+    with pytest.raises(NotLeader):
+        old.propose([CREATED])
+
+
 async def test_cancelling_who_waits_does_not_cancel_the_proposal(shard):
     shard.log.hold_commits()
     commit = shard.state.propose([CREATED])

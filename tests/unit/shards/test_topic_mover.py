@@ -140,22 +140,92 @@ def test_a_full_target_refuses(tmp_path: Path) -> None:
     in_shard(tmp_path, scenario)
 
 
-def test_a_target_that_does_not_answer_leaves_the_unit_to_the_next_lookup(tmp_path: Path) -> None:
+def test_while_the_target_cannot_be_reached_the_old_owner_serves_on(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        second = await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+        shard.others.assign_error = Unavailable("its manager cannot be reached")
+
+        (answer,) = await shard.move((topic, "broker-2"))
+        assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)
+        await asyncio.sleep(2.0)
+        assert first.released == []
+        shard.others.assign_error = None
+        await asyncio.sleep(5.0)
+
+        assert second.assigned == [(topic, 2)]
+        assert first.released == [(topic, 1, "broker-2")]
+        (looked_up,) = await shard.lookup(topic)
+        assert (looked_up.broker_id, looked_up.epoch) == ("broker-2", 2)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_an_old_owner_that_cannot_be_told_is_told_later(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         first = await shard.start_broker("broker-1")
         (topic,) = await shard.create_topics("orders")
         await shard.lookup(topic)
         await shard.start_broker("broker-2")
         await asyncio.sleep(SETTLED_S)
-        shard.others.assign_error = Unavailable("its manager cannot be reached")
+        shard.others.release_error = Unavailable("its manager cannot be reached")
 
         (answer,) = await shard.move((topic, "broker-2"))
-        shard.others.assign_error = None
-        (looked_up,) = await shard.lookup(topic)
+        assert answer.broker_id == "broker-2"
+        shard.others.release_error = None
+        await asyncio.sleep(5.0)
 
-        assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)
-        assert (looked_up.broker_id, looked_up.epoch) == ("broker-2", 2)
         assert first.released == [(topic, 1, "broker-2")]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_leader_finishes_the_moves_of_the_old_one(tmp_path: Path) -> None:
+    """1. The move is committed, 2. the leader dies before the target has the unit."""
+
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        moved, settled = await shard.create_topics("moved", "settled")
+        await shard.lookup(moved, settled)
+        second = await shard.start_broker("broker-2")
+        second.is_hanging = True
+        moving = asyncio.create_task(shard.move((moved, "broker-2")))
+        await asyncio.sleep(0.1)
+        shard.next_term()
+        await asyncio.gather(moving, return_exceptions=True)
+        second.is_hanging = False
+
+        await first.connect()
+        await second.connect()
+        await asyncio.sleep(SETTLED_S)
+
+        assert second.assigned[-1] == (moved, 2)
+        assert first.released == [(moved, 1, "broker-2")]
+        assert second.released == []
+
+    in_shard(tmp_path, scenario)
+
+
+def test_moves_of_long_ago_are_not_looked_at_again(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        first = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        second = await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+        await shard.move((topic, "broker-2"))
+        await asyncio.sleep(60.0)
+        shard.next_term()
+        await first.connect()
+        await second.connect()
+        requests = len(shard.others.assigned)
+
+        await asyncio.sleep(SETTLED_S)
+
+        assert len(shard.others.assigned) == requests
 
     in_shard(tmp_path, scenario)
 

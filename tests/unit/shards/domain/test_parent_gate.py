@@ -70,9 +70,11 @@ def test_a_gate_that_was_closed_for_a_parent_is_not_opened_for_it():
 
 
 def test_a_gate_closed_for_a_deleted_parent_opens_for_its_successor():
-    gate = given_events(opened(), closed())
+    gate = given_events(opened(), closed(attempt=1))
 
-    assert decide(gate, open_gate("p-2", expected_version=2)) == Accepted((opened("p-2"),))
+    decision = decide(gate, open_gate("p-2", expected_version=2))
+
+    assert decision == Accepted((opened("p-2", attempt=1),))
 
 
 def test_a_late_opener_with_an_older_parent_is_refused():
@@ -132,8 +134,19 @@ def test_giving_an_attempt_up_keeps_its_late_orders_out(history):
     assert code_of(decide(gate, close_gate(attempt=1))) is RejectionCode.STALE_EPOCH
 
 
-def test_giving_up_a_deleted_parent_does_not_touch_its_successor():
-    assert decide(given_events(opened("p-2")), reopen_gate("p-1")) == Accepted(())
+@pytest.mark.parametrize("order", [close_gate("p-1", 1), close_gate("p-1", 2), reopen_gate("p-1")])
+def test_late_orders_about_a_deleted_parent_do_not_touch_its_successor(order):
+    """1. Attempts 1 and 2 delete p-1. 2. p-2 takes its name. 3. Their orders arrive again."""
+    gate = given_events(closed("p-1", 2), opened("p-2", 2))
+
+    assert code_of(decide(gate, order)) is RejectionCode.STALE_EPOCH
+
+
+def test_giving_an_attempt_up_opens_a_gate_that_was_closed_for_a_predecessor():
+    """The gate has not seen the successor yet: the order to close it may still come."""
+    gate = given_events(closed("p-1", 1))
+
+    assert decide(gate, reopen_gate("p-2", 2)) == Accepted((opened("p-2", 2),))
 
 
 ids = st.sampled_from(["p-1", "p-2"])

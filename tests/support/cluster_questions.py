@@ -1,32 +1,21 @@
-"""Whole clusters of real processes for tests: started on free ports, stopped at the end."""
+"""What tests ask of a running cluster: a client, a namespace, who leads."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import grpc
 import grpc.aio
 
 from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 
 NAMESPACE = "acme/orders"
 LEADER_WAIT_S = 20
-
-
-@asynccontextmanager
-async def running_cluster(directory: Path, size: ClusterSize) -> AsyncIterator[LocalCluster]:
-    """A cluster that answers. Its processes end with the block."""
-    plan = make_plan_on_free_ports(size, cluster_id="test")
-    async with LocalCluster(plan, directory) as cluster:
-        await cluster.wait_ready()
-        yield cluster
 
 
 @asynccontextmanager

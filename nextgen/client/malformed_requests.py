@@ -1,0 +1,123 @@
+"""Refuses, on behalf of every server, messages that are not what the method takes.
+
+gRPC itself answers them with UNKNOWN and a traceback in the server's diagnostics; a caller cannot
+tell that from a request that got lost on the way, and a client library would send it again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from nextgen.client.errors_wire import abort
+from nextgen.kernel.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    _Interceptor = grpc.aio.ServerInterceptor[Any, Any]
+else:
+    # Generic in its stubs only.
+    _Interceptor = grpc.aio.ServerInterceptor
+
+_Handler = Any
+_Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]]
+
+
+class MalformedRequests(_Interceptor):
+    """Ends the one call that brought a malformed message, with the reason INVALID_REQUEST.
+
+    In a stream the servicer meets it where it reads, as ``InvalidRequest``, and may answer in
+    its own way; what it lets pass ends the call. Methods that take bytes look for themselves.
+    """
+
+    async def intercept_service(
+        self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> _Handler:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_deserializer is None:
+            return handler
+        method = handler_call_details.method
+        if handler.request_streaming:
+            return _streaming(handler, method)
+        return _single(handler, method)
+
+
+def _single(handler: _Handler, method: str) -> _Handler:
+    """Return a handler of one request. gRPC decodes it before anybody can answer, so what
+    cannot be decoded is passed on as the error that it is."""
+    decode = handler.request_deserializer
+
+    def decoded(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError:
+            return _malformed(data, method)
+
+    if handler.response_streaming:
+        behaviour = handler.unary_stream
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            if isinstance(request, InvalidRequest):
+                await abort(context, request)
+            async for response in behaviour(request, context):
+                yield response
+
+        answer = stream if inspect.isasyncgenfunction(behaviour) else _checked(behaviour)
+        return grpc.unary_stream_rpc_method_handler(answer, decoded, handler.response_serializer)
+    return grpc.unary_unary_rpc_method_handler(
+        _checked(handler.unary_unary), decoded, handler.response_serializer
+    )
+
+
+def _checked(behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Any]:
+    async def answer(request: Any, context: Any) -> Any:
+        if isinstance(request, InvalidRequest):
+            await abort(context, request)
+        return await behaviour(request, context)
+
+    return answer
+
+
+def _streaming(handler: _Handler, method: str) -> _Handler:
+    decode = handler.request_deserializer
+
+    def decoded(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError as error:
+            raise _malformed(data, method) from error
+
+    if not handler.response_streaming:
+        return grpc.stream_unary_rpc_method_handler(
+            _ending(handler.stream_unary), decoded, handler.response_serializer
+        )
+    behaviour = handler.stream_stream
+
+    async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for response in behaviour(requests, context):
+                yield response
+        except InvalidRequest as error:
+            await abort(context, error)
+
+    answer = stream if inspect.isasyncgenfunction(behaviour) else _ending(behaviour)
+    return grpc.stream_stream_rpc_method_handler(answer, decoded, handler.response_serializer)
+
+
+def _ending(behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Any]:
+    async def answer(requests: Any, context: Any) -> Any:
+        try:
+            return await behaviour(requests, context)
+        except InvalidRequest as error:
+            await abort(context, error)
+
+    return answer
+
+
+def _malformed(data: bytes, method: str) -> InvalidRequest:
+    name = method.rpartition("/")[2]
+    return InvalidRequest(f"a message of {len(data)} bytes is not what {name} takes")

@@ -1,0 +1,75 @@
+"""A replicated log whose commits are timed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from prometheus_client import Histogram
+
+from nextgen.replication.ports import (
+    AppliedPoint,
+    Commit,
+    Entry,
+    LogStatus,
+    NodeId,
+    Record,
+    ReplicatedLog,
+    RoleChange,
+)
+
+
+class MeasuredLog:
+    """Passes everything on to ``log``; observes the seconds from proposal to commit."""
+
+    def __init__(
+        self, log: ReplicatedLog, seconds: Histogram, monotonic: Callable[[], float]
+    ) -> None:
+        self._log = log
+        self._seconds = seconds
+        self._monotonic = monotonic
+
+    @property
+    def status(self) -> LogStatus:
+        return self._log.status
+
+    @property
+    def is_leader(self) -> bool:
+        return self._log.is_leader
+
+    def propose(self, record: Record) -> asyncio.Future[Commit]:
+        commit = self._log.propose(record)
+        commit.add_done_callback(partial(self._observe, self._monotonic()))
+        return commit
+
+    async def read_index(self) -> int:
+        return await self._log.read_index()
+
+    async def wait_applied(self, index: int) -> None:
+        await self._log.wait_applied(index)
+
+    async def wait_position(self, position: int) -> None:
+        await self._log.wait_position(position)
+
+    def read(self, from_position: int, *, events_max: int, bytes_max: int) -> Sequence[Entry]:
+        return self._log.read(from_position, events_max=events_max, bytes_max=bytes_max)
+
+    def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
+        return self._log.on_commit(listener)
+
+    def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
+        return self._log.on_role_change(listener)
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        await self._log.transfer_leadership(target)
+
+    async def take_snapshot(self) -> AppliedPoint:
+        return await self._log.take_snapshot()
+
+    async def stop(self) -> None:
+        await self._log.stop()
+
+    def _observe(self, proposed_at: float, commit: asyncio.Future[Commit]) -> None:
+        if not commit.cancelled() and commit.exception() is None:
+            self._seconds.observe(self._monotonic() - proposed_at)

@@ -1,0 +1,147 @@
+"""Sees moves through to their end: the target has the unit, no cache names the old owner, and
+the old owner has let go.
+
+What fails on the way is tried again in the background. A new leader looks for moves that its
+predecessor may have left half done and finishes them; doing a step again changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError, SessionExpired
+from nextgen.kernel.names import parse_topic
+from nextgen.replication.ports import PositionCompacted, ReplicatedLog
+from shards.assignment_feed import AssignmentFeed
+from shards.broker_sync import BrokerSync, Placed
+from shards.domain.assignment import Assignment
+from shards.ports import BrokerDirectory
+from shards.recent_moves import recent_moves
+from shards.shard_state import ShardState
+from shards.topic_controller import TopicController
+
+_ATTEMPTS_MAX = 8
+_PAUSE_SECONDS_MIN = 0.5
+_PAUSE_SECONDS_MAX = 8.0
+"""Some 40 s of attempts: by then an old owner that cannot be told has lost its session."""
+
+UNITS_RECOVERED_MAX = 10_000
+"""Moves that a new leader finishes; each is one release per live broker."""
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedMove:
+    """A committed move, and who may still hold the unit at an earlier epoch."""
+
+    placed: Placed
+    old_owners: tuple[Assignment, ...]
+
+
+class MoveFinisher:
+    """Finishes one shard's moves, for one term."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        state: ShardState,
+        controller: TopicController,
+        sync: BrokerSync,
+        feed: AssignmentFeed,
+        directory: BrokerDirectory,
+    ) -> None:
+        self._shard_id = shard_id
+        self._state = state
+        self._controller = controller
+        self._sync = sync
+        self._feed = feed
+        self._directory = directory
+
+    async def hand_over(self, group: Sequence[UnfinishedMove]) -> MetadataError | None:
+        """Bring the units of one target to it; None once it has them all."""
+        return await self._sync.assign([move.placed for move in group])
+
+    async def release(self, moves: Sequence[UnfinishedMove]) -> None:
+        """Tell the old owners once nobody is sent to them any more.
+
+        Raises:
+            MetadataError: One could not be told, or this replica does not lead any more.
+        """
+        if not moves:
+            return
+        await self._feed.wait_effective(max(move.placed.position for move in moves))
+        await self._sync.release(
+            [(owner, move.placed.assignment) for move in moves for owner in move.old_owners]
+        )
+
+    def finish_later(self, moves: Sequence[UnfinishedMove]) -> None:
+        """Go on with ``moves`` in the background until they are done, or hopeless."""
+        if moves:
+            self._controller.run(self._finish(moves))
+
+    def recover(self, log: ReplicatedLog) -> None:
+        """Finish in the background what a former leader may have left half done."""
+        self._controller.run(self._recover(log))
+
+    async def _finish(self, moves: Sequence[UnfinishedMove]) -> None:
+        pause = _PAUSE_SECONDS_MIN
+        for _ in range(_ATTEMPTS_MAX):
+            moves = await self._attempt(moves)
+            if not moves:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+        _logger.warning("moves left to the epoch", shard=self._shard_id, units=len(moves))
+
+    async def _attempt(self, moves: Sequence[UnfinishedMove]) -> Sequence[UnfinishedMove]:
+        """Try once and return what is still unfinished."""
+        by_target: dict[str, list[UnfinishedMove]] = {}
+        for move in moves:
+            by_target.setdefault(move.placed.assignment.session_id, []).append(move)
+        arrived: list[UnfinishedMove] = []
+        waiting: list[UnfinishedMove] = []
+        for group in by_target.values():
+            error = await self.hand_over(group)
+            # A target that died leaves the unit to the next lookup; the old owner is still old.
+            is_settled = error is None or isinstance(error, SessionExpired)
+            (arrived if is_settled else waiting).extend(group)
+        try:
+            await self.release(arrived)
+        except MetadataError as error:
+            self._controller.check_open()
+            _logger.info("old owners not told yet", shard=self._shard_id, why=str(error))
+            return moves
+        return waiting
+
+    async def _recover(self, log: ReplicatedLog) -> None:
+        try:
+            moved = await recent_moves(log, self._state.now_ms())
+        except PositionCompacted:
+            # A snapshot was cut meanwhile, so what was read is no longer recent.
+            return
+        names = [parse_topic(name) for name in list(moved)[-UNITS_RECOVERED_MAX:]]
+        unfinished = [
+            UnfinishedMove(Placed(topic, assignment, self._state.position), others)
+            for topic, assignment in self._controller.load(names)
+            if topic is not None
+            and assignment is not None
+            and assignment.is_assigned
+            and (others := self._others(assignment))
+        ]
+        if unfinished:
+            _logger.info("finishing moves", shard=self._shard_id, units=len(unfinished))
+            await self._finish(unfinished)
+
+    def _others(self, assignment: Assignment) -> tuple[Assignment, ...]:
+        """Return what every other live broker would hold, if it is the old owner."""
+        earlier = replace(assignment, epoch=assignment.epoch - 1)
+        return tuple(
+            replace(earlier, broker_id=broker.broker_id, session_id=broker.session_id)
+            for broker in self._directory.live()
+            if broker.session_id != assignment.session_id
+        )

@@ -1,0 +1,194 @@
+"""A broker process against a scripted cluster manager and broker manager."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
+from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.errors_wire import error_of_rpc
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.limits import SERVES_NAMES_MAX
+from nextgen.kernel.slots import initial_table
+from nextgen.runtime.grpc_server import new_server
+from protos.nextgen.v1 import broker_service_pb2 as wire
+from protos.nextgen.v1.broker_service_pb2_grpc import (
+    BrokerServiceStub,
+    BrokerSessionServiceServicer,
+    add_BrokerSessionServiceServicer_to_server,
+)
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
+from protos.nextgen.v1.cluster_service_pb2_grpc import (
+    ClusterServiceServicer,
+    add_ClusterServiceServicer_to_server,
+)
+from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
+from protos.nextgen.v1.inventory_pb2 import Namespace, Tenant, Topic
+from protos.nextgen.v1.shard_service_pb2 import TopicAssignment
+
+WAIT_S = 30
+NAME = "persistent://acme/orders/paid"
+
+
+class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
+    """Cluster manager and broker manager in one; keeps what the broker said."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.heard: asyncio.Queue[wire.BrokerMessage] = asyncio.Queue()
+        self.to_send: asyncio.Queue[wire.ManagerMessage | None] = asyncio.Queue()
+
+    async def Join(self, request_iterator: Any, context: Any) -> AsyncIterator[ClusterUpdate]:
+        async for message in request_iterator:
+            if message.HasField("hello"):
+                yield ClusterUpdate(
+                    full=True,
+                    shard_map=ShardMapChanged(
+                        version=1,
+                        slot_owners=initial_table([1]).to_bytes(),
+                        shards=[ShardPlacement(shard_id=1, replicas=["n"])],
+                    ),
+                    leaders=[LeaderReport(shard_id=1, term=1, node_id="n", grpc=self.endpoint)],
+                )
+            else:
+                yield ClusterUpdate(heartbeat_sequence=message.heartbeat.sequence)
+
+    async def Connect(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
+        reading = asyncio.create_task(self._read(request_iterator))
+        try:
+            while (message := await self.to_send.get()) is not None:
+                yield message
+        finally:
+            reading.cancel()
+
+    async def hear(self, kind: str) -> Any:
+        """Return the next message of a kind; others are skipped."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                message = await self.heard.get()
+                if message.WhichOneof("body") == kind:
+                    return getattr(message, kind)
+
+    async def _read(self, messages: Any) -> None:
+        async for message in messages:
+            self.heard.put_nowait(message)
+            if message.HasField("goodbye"):
+                self.to_send.put_nowait(None)
+
+    def establish(self, session_id: str, *, resumed: bool = False, next_sequence: int = 1) -> None:
+        said = wire.SessionEstablished(
+            session_id=session_id,
+            epoch=1,
+            resumed=resumed,
+            session_ttl_ms=3_000,
+            heartbeat_ms=200,
+            next_sequence=next_sequence,
+        )
+        self.to_send.put_nowait(wire.ManagerMessage(established=said))
+
+    def deliver(self, *deliveries: wire.Delivery) -> None:
+        batch = wire.Deliveries(deliveries=deliveries)
+        self.to_send.put_nowait(wire.ManagerMessage(deliveries=batch))
+
+
+@asynccontextmanager
+async def manager_and_broker() -> AsyncIterator[tuple[Manager, asyncio.subprocess.Process, Any]]:
+    plan = make_plan_on_free_ports(MINIMAL)
+    place, node = plan.node("cluster-manager-1"), plan.node("broker-1")
+    manager = Manager(place.grpc)
+    server = new_server([])
+    add_ClusterServiceServicer_to_server(manager, server.server)
+    add_BrokerSessionServiceServicer_to_server(manager, server.server)
+    await server.start("127.0.0.1", place.grpc_port, "the test")
+    flags = ["--node-id", "broker-1", "--cluster-id", "test", "--zone", "east"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "brokers", "--listen", node.grpc, "--http-listen", node.http),
+        *(*flags, "--cluster-managers", place.grpc),
+        stderr=asyncio.subprocess.DEVNULL,
+        env=os.environ,
+    )
+    channel = open_channel(node.grpc)
+    try:
+        yield manager, process, BrokerServiceStub(channel)
+    finally:
+        await close_channel(channel)
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await server.stop(0)
+
+
+def assignment() -> tuple[wire.Delivery, ...]:
+    topic = Topic(topic_id="id-1", name=NAME)
+    return (
+        wire.Delivery(sequence=1, tenant=Tenant(name="acme")),
+        wire.Delivery(sequence=2, namespace=Namespace(name="acme/orders")),
+        wire.Delivery(sequence=3, assign=TopicAssignment(topic=topic, name=NAME, epoch=4)),
+    )
+
+
+async def test_a_broker_registers_serves_what_it_is_assigned_and_says_goodbye():
+    async with manager_and_broker() as (manager, process, broker):
+        hello = await manager.hear("hello")
+        manager.establish("s-1")
+        manager.deliver(*assignment())
+        sync = await manager.hear("sync")
+        answer = await broker.Serves(wire.ServesRequest(topics=["acme/orders/paid", "other"]))
+        heartbeat = await manager.hear("heartbeat")
+        status = await broker.GetBrokerStatus(wire.GetBrokerStatusRequest())
+        process.send_signal(signal.SIGTERM)
+        await manager.hear("goodbye")
+        code = await process.wait()
+
+    assert (hello.broker_id, hello.session_id, hello.zone) == ("broker-1", "", "east")
+    assert hello.capacity_units == 50_000
+    assert sync.sequence == 3
+    assert [one.serves for one in answer.answers] == [True, False]
+    assert (answer.answers[0].epoch, answer.answers[0].has_metadata) == (4, True)
+    assert answer.session_id == "s-1"
+    assert heartbeat.load.memory_bytes > 0
+    assert (status.topics, status.applied_sequence, status.session_id) == (1, 3, "s-1")
+    assert code == 0
+
+
+async def test_a_broken_stream_is_resumed_and_a_lost_session_voids_everything():
+    async with manager_and_broker() as (manager, _, broker):
+        await manager.hear("hello")
+        manager.establish("s-1")
+        manager.deliver(*assignment())
+        await manager.hear("sync")
+        manager.to_send.put_nowait(None)
+        resuming = await manager.hear("hello")
+        served_meanwhile = await broker.Serves(wire.ServesRequest(topics=[NAME]))
+        manager.establish("s-2")
+        manager.deliver(wire.Delivery(sequence=1, tenant=Tenant(name="other")))
+        sync = await manager.hear("sync")
+        after = await broker.Serves(wire.ServesRequest(topics=[NAME]))
+
+    assert (resuming.session_id, resuming.last_sequence) == ("s-1", 3)
+    assert served_meanwhile.answers[0].serves
+    assert sync.sequence == 1
+    assert (after.answers[0].serves, after.session_id) == (False, "s-2")
+
+
+async def test_names_are_answered_on_a_stream_up_to_the_limit_and_not_beyond():
+    async with manager_and_broker() as (manager, _, broker):
+        await manager.hear("hello")
+        call = broker.ServesStream()
+        await call.write(wire.ServesRequest(topics=[NAME] * SERVES_NAMES_MAX))
+        first = await call.read()
+        await call.write(wire.ServesRequest(topics=[NAME] * (SERVES_NAMES_MAX + 1)))
+        with pytest.raises(grpc.RpcError) as refusal:
+            await call.read()
+
+    assert len(first.answers) == SERVES_NAMES_MAX
+    assert isinstance(error_of_rpc(refusal.value), InvalidRequest)

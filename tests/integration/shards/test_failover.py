@@ -1,0 +1,146 @@
+"""Shard nodes as real processes: what clients and brokers see while processes come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from pathlib import Path
+
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from tests.integration.cluster_manager.managers import ROOT
+from tests.integration.shards.processes import Caller, running, serves
+
+
+async def test_a_killed_leader_costs_no_acknowledged_topic_and_no_wrong_answer(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as (nodes, caller):
+        topics = await caller.create(*(f"t-{number}" for number in range(50)))
+        before = {topic: await caller.lookup(topic) for topic in topics}
+
+        for round_number in range(3):
+            victim = _busiest(caller)
+            nodes.kill(victim)
+            started = time.monotonic()
+            topics += await caller.create(f"after-{round_number}")
+            gap_ms = (time.monotonic() - started) * 1000
+            answers = [await caller.lookup(topic) for topic in topics]
+            for answer in answers:
+                serving = await serves(answer)
+                assert (serving.serves, serving.epoch) == (True, answer.epoch)
+            assert gap_ms < 10_000
+            nodes.start(victim)
+            await nodes.wait_ready(victim)
+
+        after = {topic: await caller.lookup(topic) for topic in before}
+        moved = [topic for topic in before if after[topic].epoch != before[topic].epoch]
+        assert not moved, "a change of leader reassigns nothing"
+
+
+async def test_sigterm_hands_leadership_over_and_ends_in_time(tmp_path: Path) -> None:
+    async with running(tmp_path) as (nodes, caller):
+        topics = await caller.create(*(f"t-{number}" for number in range(20)))
+        victim = _busiest(caller)
+        stop = asyncio.Event()
+        gaps: list[float] = []
+        looking = asyncio.create_task(_keep_looking(caller, topics, stop, gaps))
+
+        started = time.monotonic()
+        code = await asyncio.to_thread(nodes.terminate, victim)
+        took_s = time.monotonic() - started
+        await asyncio.sleep(1.0)
+        stop.set()
+        await looking
+
+        assert code == 0
+        assert took_s < 5.0
+        assert max(gaps) < 3.0
+
+
+async def test_a_killed_brokers_topics_move_to_the_other_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as (nodes, caller):
+        topics = await caller.create(*(f"t-{number}" for number in range(20)))
+        before = {topic: await caller.lookup(topic) for topic in topics}
+        on_first = [topic for topic in topics if before[topic].broker_id == "broker-1"]
+        assert on_first
+
+        nodes.kill("broker-1")
+        async with asyncio.timeout(10):
+            while caller.link.view.brokers["broker-1"].is_live:
+                await asyncio.sleep(0.05)
+        answers = [await caller.lookup(topic) for topic in on_first]
+
+        for topic, answer in zip(on_first, answers, strict=True):
+            assert (answer.broker_id, answer.epoch) == ("broker-2", before[topic].epoch + 1)
+            assert (await serves(answer)).serves
+
+
+async def test_a_restarted_node_opens_its_shards_without_a_cluster_manager(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, shard_nodes=1, brokers=1, shards=2) as (nodes, caller):
+        (topic,) = await caller.create("kept")
+        await caller.lookup(topic)
+        node = nodes.shard_nodes[0]
+        assert nodes.terminate(node) == 0
+
+        # Port 1 answers nobody: the node has to go by what it remembers.
+        command = nodes.arguments(node, cluster_managers="127.0.0.1:1")
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        nodes.processes[node] = process
+        await nodes.wait_ready(node)
+
+        request = pb.GetRequest(names=[pb.ObjectName(kind=3, name=topic)])
+        response = await caller.pool.request(
+            nodes.endpoint(node),
+            pb.ShardRequest(shard_id=caller.shard_of(topic), get=request),
+            timeout_ms=5_000,
+        )
+        assert response.get.items[0].topic.name == topic
+
+
+async def test_another_clusters_data_is_refused_and_not_touched(tmp_path: Path) -> None:
+    async with running(tmp_path, shard_nodes=1, brokers=1, shards=1) as (nodes, _caller):
+        node = nodes.shard_nodes[0]
+        nodes.terminate(node)
+        before = _contents(nodes.data_directory(node))
+
+        refused = await asyncio.to_thread(
+            subprocess.run,
+            nodes.arguments(node, cluster_id="another"),
+            cwd=ROOT,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+
+        assert refused.returncode == 78
+        assert b"belongs to shard 'shard-node-1' of cluster 'test'" in refused.stderr
+        assert _contents(nodes.data_directory(node)) == before
+
+
+def _busiest(caller: Caller) -> str:
+    led: dict[str, int] = {}
+    for leader in caller.link.view.leaders.values():
+        led[leader.node_id] = led.get(leader.node_id, 0) + 1
+    return max(led, key=lambda node: led[node])
+
+
+async def _keep_looking(
+    caller: Caller, topics: list[str], stop: asyncio.Event, gaps: list[float]
+) -> None:
+    while not stop.is_set():
+        for topic in topics:
+            started = time.monotonic()
+            answer = await caller.lookup(topic)
+            gaps.append(time.monotonic() - started)
+            assert answer.broker_id, answer
+
+
+def _contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }

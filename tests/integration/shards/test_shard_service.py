@@ -1,0 +1,271 @@
+"""Shard nodes over the wire: lookups, moves, events, streams, bad input. One shared cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import grpc.aio
+import pytest
+
+from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
+from protos.nextgen.v1.events_pb2 import BrokerEndpoints
+from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
+from tests.integration.shards.processes import (
+    NAMESPACE,
+    Caller,
+    Nodes,
+    Started,
+    calling,
+    serves,
+)
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    directory = tmp_path_factory.mktemp("shards")
+    with Started(directory, shard_nodes=3, brokers=2, shards=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nodes(started: Started) -> Nodes:
+    return started.nodes
+
+
+@pytest.fixture
+async def caller(started: Started) -> AsyncIterator[Caller]:
+    async with calling(started.managers) as caller:
+        await caller.wait_leaders()
+        yield caller
+
+
+async def test_topics_are_created_looked_up_and_served_where_the_answer_says(
+    caller: Caller,
+) -> None:
+    topics = await caller.create(*(f"served-{number}" for number in range(100)))
+
+    answers = await asyncio.gather(*(caller.lookup(topic) for topic in topics))
+
+    for answer in answers:
+        serving = await serves(answer)
+        assert (serving.serves, serving.epoch) == (True, answer.epoch)
+        assert serving.has_metadata
+
+
+async def test_a_thousand_first_lookups_through_the_wire_make_one_assignment(
+    caller: Caller, nodes: Nodes
+) -> None:
+    (topic,) = await caller.create("hot")
+
+    answers = await asyncio.gather(*(caller.lookup(topic) for _ in range(1_000)))
+
+    shard_id = caller.shard_of(topic)
+    events = await caller.events(caller.leader_endpoint(shard_id), shard_id, "topic_assigned")
+    assert [event.topic_assigned.name for event in events].count(topic) == 1
+    assert len({(answer.broker_id, answer.epoch) for answer in answers}) == 1
+
+
+async def test_moved_topics_are_released_with_a_pointer_to_the_new_owner(caller: Caller) -> None:
+    topics = await caller.create(*(f"moved-{number}" for number in range(200)))
+    shard_id = caller.shard_of(topics[0])
+    topics = [topic for topic in topics if caller.shard_of(topic) == shard_id]
+    before = [await caller.lookup(topic) for topic in topics]
+
+    answers = await caller.move(*topics)
+
+    for old, new in zip(before, answers, strict=True):
+        assert new.broker_id != old.broker_id
+        assert new.epoch == old.epoch + 1
+        assert (await serves(new)).serves
+        tombstone = await serves(old)
+        assert not tombstone.serves
+        assert (tombstone.new_broker_id, tombstone.new_epoch) == (new.broker_id, new.epoch)
+
+
+async def test_a_subscriber_sees_assignments_and_resumes_where_it_stopped(caller: Caller) -> None:
+    seen, missed = await caller.create("watched", "missed")
+    shard_id = caller.shard_of(seen)
+    while caller.shard_of(missed) != shard_id:
+        (missed,) = await caller.create(missed.rpartition("/")[2] + "x")
+    async with grpc.aio.insecure_channel(caller.leader_endpoint(shard_id)) as channel:
+        stub = ShardServiceStub(channel)
+
+        call = stub.WatchAssignments()
+        hello = pb.WatchAssignmentsRequest(shard_id=shard_id, subscriber_id="d-1")
+        await call.write(hello)
+        first = await call.read()
+        await caller.lookup(seen)
+        update = await _next_deltas(call)
+        call.cancel()
+        answer = await caller.lookup(missed)
+        call = stub.WatchAssignments()
+        hello.from_position = update.position
+        await call.write(hello)
+        resumed = await _next_deltas(call)
+        call.cancel()
+
+    assert first.ttl_ms == 2_000
+    assert [delta.topic for delta in update.deltas] == [seen]
+    assert [(delta.topic, delta.broker_id) for delta in resumed.deltas] == [
+        (missed, answer.broker_id)
+    ]
+
+
+async def test_an_idle_stream_is_kept_alive_by_updates(caller: Caller) -> None:
+    async with grpc.aio.insecure_channel(caller.leader_endpoint(1)) as channel:
+        call = ShardServiceStub(channel).WatchAssignments()
+        await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-idle"))
+
+        async with asyncio.timeout(5):
+            positions = []
+            for _ in range(4):
+                positions.append((await call.read()).position)
+                await call.write(pb.WatchAssignmentsRequest(acked_position=positions[-1]))
+
+        assert positions == sorted(positions)
+        call.cancel()
+
+
+async def test_a_subscriber_at_a_follower_is_sent_to_the_leader(
+    caller: Caller, nodes: Nodes
+) -> None:
+    leader = caller.leader_endpoint(1)
+    follower = next(
+        nodes.endpoint(node) for node in nodes.shard_nodes if nodes.endpoint(node) != leader
+    )
+    async with grpc.aio.insecure_channel(follower) as channel:
+        call = ShardServiceStub(channel).WatchAssignments()
+        await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-1"))
+
+        update = await call.read()
+
+        assert (update.error.reason, update.error.leader_hint) == ("NOT_LEADER", leader)
+        assert await call.read() is grpc.aio.EOF
+
+
+async def test_events_read_anywhere_are_the_same_and_dense(caller: Caller, nodes: Nodes) -> None:
+    await caller.create(*(f"event-{number}" for number in range(30)))
+    wanted = await caller.events(caller.leader_endpoint(1), 1)
+
+    for node in nodes.shard_nodes:
+        async with asyncio.timeout(5):
+            while len(events := await caller.events(nodes.endpoint(node), 1)) < len(wanted):
+                await asyncio.sleep(0.05)
+        assert events[: len(wanted)] == wanted
+
+    assert [event.position for event in wanted] == list(range(1, len(wanted) + 1))
+    assert {event.shard_id for event in wanted} == {1}
+    assert all(event.term and event.time_ms for event in wanted)
+    assert wanted[0].WhichOneof("payload") == "slots_adopted"
+
+
+async def test_a_follower_of_the_log_sees_what_is_committed_later(
+    caller: Caller, nodes: Nodes
+) -> None:
+    (first,) = await caller.create("before")
+    shard_id = caller.shard_of(first)
+    present = len(await caller.events(caller.leader_endpoint(shard_id), shard_id))
+    request = pb.ReadEventsRequest(shard_id=shard_id, follow=True, from_position=present + 1)
+    name = next(
+        f"later-{number}"
+        for number in range(1_000)
+        if caller.shard_of(f"persistent://{NAMESPACE}/later-{number}") == shard_id
+    )
+    async with grpc.aio.insecure_channel(nodes.endpoint("shard-node-2")) as channel:
+        call = ShardServiceStub(channel).ReadEvents(request)
+        (topic,) = await caller.create(name)
+
+        async with asyncio.timeout(5):
+            async for batch in call:
+                if batch.events:
+                    break
+
+        assert [event.topic_created.name for event in batch.events] == [topic]
+        call.cancel()
+
+
+async def test_a_malformed_request_disturbs_nobody_on_its_stream(
+    caller: Caller, nodes: Nodes
+) -> None:
+    (topic,) = await caller.create("good")
+    shard_id = caller.shard_of(topic)
+    async with grpc.aio.insecure_channel(caller.leader_endpoint(shard_id)) as channel:
+        call = channel.stream_stream("/nextgen.v1.ShardService/Exchange")()
+        names = [pb.ObjectName(kind=3, name=topic)]
+        good = pb.ShardRequest(request_id=7, shard_id=shard_id, get=pb.GetRequest(names=names))
+        await call.write(b"\xff\xff\xff\xff")
+        await call.write(pb.ShardRequest(request_id=8, shard_id=1).SerializeToString())
+        await call.write(pb.ShardRequest(request_id=9, shard_id=99).SerializeToString())
+        await call.write(good.SerializeToString())
+
+        async with asyncio.timeout(5):
+            answers = [pb.ShardResponse.FromString(await call.read()) for _ in range(4)]
+
+        reasons = {answer.request_id: answer.error.reason for answer in answers}
+        assert reasons == {0: "INVALID_REQUEST", 8: "INVALID_REQUEST", 9: "STALE_SHARD_MAP", 7: ""}
+        call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (broker_pb.BrokerMessage(heartbeat=broker_pb.BrokerHeartbeat()), "INVALID_REQUEST"),
+        (broker_pb.BrokerMessage(hello=broker_pb.BrokerHello(broker_id="b")), "WRONG_CLUSTER"),
+    ],
+)
+async def test_a_stranger_gets_no_session(
+    nodes: Nodes, message: broker_pb.BrokerMessage, reason: str
+) -> None:
+    async with grpc.aio.insecure_channel(nodes.endpoint("shard-node-1")) as channel:
+        call = BrokerSessionServiceStub(channel).Connect()
+        await call.write(message)
+
+        answer = await call.read()
+
+        assert answer.error.reason == reason
+        assert await call.read() is grpc.aio.EOF
+
+
+async def test_a_broker_at_the_wrong_node_is_sent_to_its_manager(
+    caller: Caller, nodes: Nodes
+) -> None:
+    shard_id = caller.router.shard_of_key("broker-9")
+    leader = caller.leader_endpoint(shard_id)
+    elsewhere = next(
+        nodes.endpoint(node) for node in nodes.shard_nodes if nodes.endpoint(node) != leader
+    )
+    hello = broker_pb.BrokerHello(
+        cluster_id="test", broker_id="broker-9", endpoints=BrokerEndpoints(grpc="127.0.0.1:1")
+    )
+    async with grpc.aio.insecure_channel(elsewhere) as channel:
+        call = BrokerSessionServiceStub(channel).Connect()
+        await call.write(broker_pb.BrokerMessage(hello=hello))
+
+        answer = await call.read()
+
+        assert (answer.error.reason, answer.error.leader_hint) == ("NOT_LEADER", leader)
+
+
+async def test_every_process_shows_its_metrics(caller: Caller, nodes: Nodes) -> None:
+    (topic,) = await caller.create("measured")
+    await caller.lookup(topic)
+
+    pages = [await asyncio.to_thread(nodes.metrics, node) for node in nodes.shard_nodes]
+
+    for shard_id in range(1, 5):
+        leads = [f'nextgen_shard_leads{{shard="{shard_id}"}} 1.0' in page for page in pages]
+        assert leads.count(True) == 1
+    assert any("nextgen_shard_assignments_total" in page for page in pages)
+
+
+async def _next_deltas(call: grpc.aio.StreamStreamCall) -> pb.AssignmentUpdate:
+    async with asyncio.timeout(5):
+        while True:
+            update: pb.AssignmentUpdate = await call.read()
+            assert not update.HasField("error"), update.error
+            await call.write(pb.WatchAssignmentsRequest(acked_position=update.position))
+            if update.deltas:
+                return update

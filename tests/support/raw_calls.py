@@ -1,0 +1,204 @@
+"""Calls that a client library would not make: bytes to a gRPC method, and what comes back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from nextgen.client.errors_wire import ERROR_METADATA_KEY
+from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb
+from protos.nextgen.v1 import errors_pb2 as errors_pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+
+DEADLINE_S = 10
+ANSWERS_MAX = 4
+UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+class Shape(StrEnum):
+    """How many messages go each way."""
+
+    SINGLE = "unary_unary"
+    ANSWERS = "unary_stream"
+    STREAM = "stream_stream"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method as its server has it. ``server`` is the kind of process."""
+
+    server: str
+    path: str
+    shape: Shape
+    request: type[Message]
+    response: type[Message]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended, and the error that it carried: in its trailers or in its last answer."""
+
+    status: str
+    answers: tuple[bytes, ...]
+    error: errors_pb.ErrorDetail | None
+    text: str = ""
+
+    @property
+    def reason(self) -> str:
+        return self.error.reason if self.error is not None else ""
+
+
+def methods() -> list[Method]:
+    """Return every method that this release serves, from the contracts themselves."""
+    served = (
+        ("discovery", discovery_pb, "DiscoveryService", lambda name: not name.startswith("Watch")),
+        ("shard", shard_pb, "ShardService", lambda name: True),
+        ("shard", broker_pb, "BrokerSessionService", lambda name: True),
+        ("manager", cluster_pb, "ClusterService", lambda name: True),
+        ("manager", shard_pb, "ShardService", lambda name: name == "ReadEvents"),
+        ("broker", broker_pb, "BrokerService", lambda name: True),
+    )
+    found = []
+    for server, module, service_name, is_served in served:
+        service = module.DESCRIPTOR.services_by_name[service_name]
+        for method in filter(lambda method: is_served(method.name), service.methods):
+            if method.client_streaming:
+                shape = Shape.STREAM
+            else:
+                shape = Shape.ANSWERS if method.server_streaming else Shape.SINGLE
+            request, response = (
+                kind._concrete_class for kind in (method.input_type, method.output_type)
+            )
+            path = f"/{service.full_name}/{method.name}"
+            found.append(Method(server, path, shape, request, response))
+    return found
+
+
+async def call(
+    channel: grpc.aio.Channel, method: Method, *messages: bytes, deadline_s: float = DEADLINE_S
+) -> Outcome:
+    """Send ``messages``, say no more, and return how the server ends the call."""
+    make: Any = getattr(channel, method.shape.value)
+    answers: list[bytes] = []
+    try:
+        if method.shape is Shape.SINGLE:
+            answers.append(await make(method.path)(messages[0], timeout=deadline_s))
+        elif method.shape is Shape.ANSWERS:
+            stream = make(method.path)(messages[0], timeout=deadline_s)
+            await _collect(stream, answers)
+        else:
+            stream = make(method.path)(timeout=deadline_s)
+            await _say(stream, messages)
+            await _collect(stream, answers)
+    except grpc.aio.AioRpcError as error:
+        return Outcome(error.code().name, tuple(answers), _trailing(error), error.details() or "")
+    return Outcome("OK", tuple(answers), _error_in(method, answers))
+
+
+async def _say(stream: Any, messages: Sequence[bytes]) -> None:
+    for message in messages:
+        try:
+            await stream.write(message)
+        except grpc.aio.AioRpcError:
+            return
+        except Exception:
+            # The server ended the call first; reading says why.
+            return
+    await stream.done_writing()
+
+
+async def _collect(stream: Any, answers: list[bytes]) -> None:
+    async for answer in stream:
+        answers.append(answer)
+        if len(answers) == ANSWERS_MAX:
+            stream.cancel()
+            return
+
+
+def _trailing(error: grpc.aio.AioRpcError) -> errors_pb.ErrorDetail | None:
+    for key, value in error.trailing_metadata() or ():
+        if key == ERROR_METADATA_KEY:
+            return errors_pb.ErrorDetail.FromString(value)
+    return None
+
+
+def _error_in(method: Method, answers: Sequence[bytes]) -> errors_pb.ErrorDetail | None:
+    if not answers or "error" not in method.response.DESCRIPTOR.fields_by_name:
+        return None
+    last: Any = method.response.FromString(answers[-1])
+    return last.error if last.HasField("error") else None
+
+
+def is_parsed(method: Method, data: bytes) -> bool:
+    """Return whether ``data`` is a message that the method takes."""
+    try:
+        method.request.FromString(data)
+    except DecodeError:
+        return False
+    return True
+
+
+def random_message(kind: type[Message], chooser: random.Random, depth: int = 0) -> Any:
+    """Return a message with arbitrary fields set, extreme values preferred."""
+    message = kind()
+    for descriptor in kind.DESCRIPTOR.fields:
+        if chooser.random() < 0.3:
+            continue
+        if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
+            for _ in range(chooser.randrange(3)):
+                getattr(message, descriptor.name)[_text(chooser)] = (
+                    chooser.randrange(9)
+                    if descriptor.message_type.fields_by_name["value"].type
+                    != descriptor.TYPE_STRING
+                    else _text(chooser)
+                )
+        elif descriptor.is_repeated:
+            values = [_value(descriptor, chooser, depth) for _ in range(chooser.randrange(3))]
+            getattr(message, descriptor.name).extend(values)
+        elif descriptor.message_type is not None:
+            getattr(message, descriptor.name).CopyFrom(_value(descriptor, chooser, depth))
+        else:
+            setattr(message, descriptor.name, _value(descriptor, chooser, depth))
+    return message
+
+
+def _value(descriptor: Any, chooser: random.Random, depth: int) -> Any:
+    if descriptor.message_type is not None:
+        kind = descriptor.message_type._concrete_class
+        return random_message(kind, chooser, depth + 1) if depth < 6 else kind()
+    if descriptor.enum_type is not None:
+        return chooser.choice([0, 1, 2, 3, 77, 2**31 - 1])
+    if descriptor.type == descriptor.TYPE_STRING:
+        return _text(chooser)
+    if descriptor.type == descriptor.TYPE_BYTES:
+        return chooser.randbytes(chooser.choice([0, 1, 15, 16, 17, 300]))
+    if descriptor.type == descriptor.TYPE_BOOL:
+        return chooser.random() < 0.5
+    if descriptor.type == descriptor.TYPE_DOUBLE:
+        return chooser.choice([0.0, -1.0, float("nan"), float("inf"), 1e308])
+    bits = 32 if descriptor.type == descriptor.TYPE_UINT32 else 64
+    return chooser.choice([0, 1, 1, 2, 1_000, 2 ** (bits - 1) - 1, 2 ** (bits - 1), 2**bits - 1])
+
+
+def _text(chooser: random.Random) -> str:
+    return chooser.choice(
+        [
+            *("", "x", "acme", "acme/orders", "acme/orders/good", "persistent://acme/orders/good"),
+            *("tenant", "namespace", "shard", "broker", "test", "broker-1", "shard-node-1"),
+            *("\x00", "a\nb", "../../etc/passwd", "%s%n", "' OR 1=1 --", "\U0001f600" * 3),
+            *("x" * 255, "x" * 256, "persistent://acme/orders/" + "y" * 1_025, "127.0.0.1:1"),
+        ]
+    )

@@ -1,0 +1,145 @@
+"""Cold lookups: batches, single flight, and answers whatever happens."""
+
+import asyncio
+
+import pytest
+
+from discovery.domain.answer_cache import AnswerCache
+from discovery.service import shard_lookups
+from discovery.service.counters import DiscoveryCounters
+from discovery.service.shard_lookups import ShardLookups
+from discovery.wire import decoded_answer, encoded_answer_facts
+from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.limits import LOOKUP_BATCHES_IN_FLIGHT_MAX, NAMES_PER_LOOKUP_MAX
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
+from tests.support.fake_cluster import StaticLink
+
+
+class FakeShards:
+    """Answers when the test releases it."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.released = asyncio.Event()
+        self.released.set()
+        self.error: Exception | None = None
+        self.forgets_one = False
+
+    async def call(self, shard_id, request, *, timeout_ms, idempotent=True):
+        names = list(request.lookup.topics)
+        self.asked.append(names)
+        await self.released.wait()
+        if self.error is not None:
+            raise self.error
+        answers = [
+            LookupAnswer(topic=name, broker_id="b", session_id="s", epoch=1, position=10)
+            for name in names[self.forgets_one :]
+        ]
+        return ShardResponse(lookup=ShardLookupResponse(answers=answers))
+
+
+@pytest.fixture
+def shards():
+    return FakeShards()
+
+
+@pytest.fixture
+def cache():
+    cache = AnswerCache(encoded_answer_facts, answers_max=100, aliases_max=10, deltas_max=10)
+    cache.reset(1, 10)
+    cache.renew(1, 1e12)
+    return cache
+
+
+@pytest.fixture
+async def lookups(shards, cache):
+    clock = asyncio.get_running_loop().time
+    lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), clock)
+    yield lookups
+    await lookups.stop()
+
+
+async def test_names_that_come_together_share_a_request_and_one_flight(lookups, shards):
+    flights = [lookups.ask(1, name) for name in ("a", "b", "a", "c")]
+
+    answers = [decoded_answer(await flight).topic for flight in flights]
+
+    assert answers == ["a", "b", "a", "c"]
+    assert shards.asked == [["a", "b", "c"]]
+
+
+async def test_shards_are_asked_apart(lookups, shards):
+    await asyncio.wait({lookups.ask(1, "a"), lookups.ask(2, "b")})
+
+    assert sorted(shards.asked) == [["a"], ["b"]]
+
+
+async def test_what_was_answered_is_in_the_cache(lookups, cache):
+    await lookups.ask(1, "a")
+
+    assert cache.lookup(["a"], 0.0)[1] == []
+
+
+async def test_a_request_has_no_more_names_than_are_allowed(lookups, shards):
+    names = [f"t{number}" for number in range(NAMES_PER_LOOKUP_MAX + 1)]
+
+    await asyncio.wait({lookups.ask(1, name) for name in names})
+
+    assert [len(batch) for batch in shards.asked] == [NAMES_PER_LOOKUP_MAX, 1]
+
+
+async def test_beyond_so_many_requests_names_wait_and_share_the_next(lookups, shards):
+    shards.released.clear()
+    flights = []
+    for number in range(LOOKUP_BATCHES_IN_FLIGHT_MAX + 5):
+        flights.append(lookups.ask(1, f"t{number}"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert len(shards.asked) == LOOKUP_BATCHES_IN_FLIGHT_MAX
+
+    shards.released.set()
+    await asyncio.wait(set(flights))
+
+    assert len(shards.asked) == LOOKUP_BATCHES_IN_FLIGHT_MAX + 1
+    assert len(shards.asked[-1]) == 5
+
+
+async def test_trouble_is_an_answer_that_may_be_retried_and_the_next_one_asks_again(
+    lookups, shards
+):
+    shards.error = NotLeader(1)
+    answer = decoded_answer(await lookups.ask(1, "a"))
+    shards.error = None
+
+    assert (answer.rejection_code, answer.retryable) == ("NOT_LEADER", True)
+    assert decoded_answer(await lookups.ask(1, "a")).broker_id == "b"
+
+
+async def test_a_shard_that_leaves_an_answer_out_is_trouble(lookups, shards):
+    shards.forgets_one = True
+
+    answer = decoded_answer(await lookups.ask(1, "a"))
+
+    assert answer.retryable
+    assert "0 answers to 1 names" in answer.message
+
+
+async def test_too_many_names_waiting_are_refused(lookups, shards, monkeypatch):
+    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_WAITING_MAX", 2)
+    shards.released.clear()
+    flights = [lookups.ask(1, name) for name in ("a", "b", "c")]
+
+    assert decoded_answer(await flights[2]).rejection_code == "OVERLOADED"
+    shards.released.set()
+    assert decoded_answer(await flights[0]).broker_id == "b"
+
+
+async def test_a_stop_answers_whoever_waits(lookups, shards):
+    shards.released.clear()
+    flight = lookups.ask(1, "a")
+    await asyncio.sleep(0)
+
+    await lookups.stop()
+
+    assert decoded_answer(await flight).rejection_code == "UNAVAILABLE"

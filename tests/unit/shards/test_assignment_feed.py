@@ -1,0 +1,340 @@
+"""The feed: what a subscriber is sent, and when a position is effective everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from nextgen.kernel.errors import NotLeader, Overloaded, Unavailable
+from nextgen.kernel.limits import ASSIGNMENT_SUBSCRIBERS_MAX, ASSIGNMENT_TTL_MS
+from nextgen.replication.memory_log import MemoryLog
+from nextgen.replication.ports import AppliedPoint, Record
+from protos.nextgen.v1.events_pb2 import (
+    DecidedCommand,
+    Event,
+    TopicAssigned,
+    TopicCreated,
+    TopicUnassigned,
+)
+from shards import assignment_feed
+from shards.assignment_feed import AssignmentFeed, Subscription
+from tests.support.dict_state_machine import DictStateMachine
+from tests.support.shard_harness import VirtualClock
+from tests.support.virtual_time import run_virtual
+
+TTL_S = ASSIGNMENT_TTL_MS / 1000
+
+
+class Feed:
+    """A feed over a log in memory."""
+
+    def __init__(self) -> None:
+        self.machine = DictStateMachine()
+        self.log = MemoryLog(self.machine)
+        self.feed = AssignmentFeed(1, self.log, VirtualClock())
+
+    async def commit(self, *events: Event) -> int:
+        """Commit one record and return the position of its last event."""
+        payload = DecidedCommand(time_ms=1, events=events).SerializeToString()
+        commit = await self.log.propose(Record(payload, len(events)))
+        return commit.first_position + len(events) - 1
+
+
+def assigned(name: str, epoch: int = 1, broker_id: str = "broker-1") -> Event:
+    event = TopicAssigned(name=name, epoch=epoch, broker_id=broker_id, session_id="s", topic_id="i")
+    return Event(topic_assigned=event)
+
+
+def unassigned(name: str, epoch: int = 1) -> Event:
+    return Event(topic_unassigned=TopicUnassigned(name=name, epoch=epoch, topic_id="i"))
+
+
+def created(name: str) -> Event:
+    return Event(topic_created=TopicCreated(name=name))
+
+
+def names(subscription: Subscription) -> list[str]:
+    return [delta.topic for delta in subscription.take_update().deltas]
+
+
+def with_feed(scenario: Callable[[Feed], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await scenario(Feed())
+
+    run_virtual(main)
+
+
+def test_a_subscriber_starts_at_the_present_and_is_told_its_time_to_live() -> None:
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(assigned("a"))
+
+        subscription = it.feed.subscribe("discovery-1", 0)
+        first = subscription.take_update()
+        second = subscription.take_update()
+
+        assert (first.position, list(first.deltas), first.ttl_ms) == (position, [], 2_000)
+        assert second.ttl_ms == 0
+
+    with_feed(scenario)
+
+
+def test_deltas_come_in_order_with_their_positions() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+
+        await it.commit(assigned("a"), created("x"), assigned("b", 2, "broker-2"))
+        position = await it.commit(unassigned("a"))
+        assert subscription.changed.is_set()
+        update = subscription.take_update()
+
+        assert [(d.position, d.topic, d.epoch, d.broker_id) for d in update.deltas] == [
+            (1, "a", 1, "broker-1"),
+            (3, "b", 2, "broker-2"),
+            (4, "a", 1, ""),
+        ]
+        assert update.position == position
+        assert not subscription.changed.is_set()
+
+    with_feed(scenario)
+
+
+def test_other_events_move_the_position_and_wake_nobody() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+
+        position = await it.commit(created("x"))
+
+        assert not subscription.changed.is_set()
+        assert subscription.take_update().position == position
+
+    with_feed(scenario)
+
+
+def test_a_subscriber_that_returns_gets_what_it_missed_from_the_log() -> None:
+    async def scenario(it: Feed) -> None:
+        first = await it.commit(assigned("a"))
+        await it.commit(assigned("b"))
+        await it.commit(assigned("c"))
+
+        subscription = it.feed.subscribe("discovery-1", first)
+
+        assert names(subscription) == ["b", "c"]
+
+    with_feed(scenario)
+
+
+def test_resuming_inside_a_record_sends_only_what_is_behind_the_position() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("a"), assigned("b"), assigned("c"))
+
+        subscription = it.feed.subscribe("discovery-1", 2)
+
+        assert names(subscription) == ["c"]
+
+    with_feed(scenario)
+
+
+def test_a_gap_that_the_log_cannot_fill_is_a_reset() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("a"))
+        position = await it.commit(assigned("b"))
+        await it.log.take_snapshot()
+
+        subscription = it.feed.subscribe("discovery-1", 1)
+        await it.commit(assigned("c"))
+        update = subscription.take_update()
+
+        assert update.reset
+        assert update.position == position + 1
+        await it.commit(assigned("d"))
+        assert names(subscription) == ["d"]
+
+    with_feed(scenario)
+
+
+def test_a_subscriber_from_the_future_is_reset() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 1_000)
+
+        assert subscription.take_update().reset
+
+    with_feed(scenario)
+
+
+def test_a_slow_subscriber_is_served_in_pieces_from_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_BACKLOG_MAX", 2)
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_DELTAS_PER_UPDATE_MAX", 3)
+
+    async def scenario(it: Feed) -> None:
+        slow = it.feed.subscribe("discovery-1", 0)
+        slow.take_update()
+        for number in range(20):
+            await it.commit(assigned(f"t-{number}"))
+
+        got: list[str] = []
+        updates = 0
+        while slow.changed.is_set():
+            got += names(slow)
+            updates += 1
+
+        assert got == [f"t-{number}" for number in range(20)]
+        assert updates >= 7
+
+    with_feed(scenario)
+
+
+def test_a_position_is_effective_when_every_subscriber_has_acknowledged_it() -> None:
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+        one, two = it.feed.subscribe("d-1", 0), it.feed.subscribe("d-2", 0)
+        position = await it.commit(assigned("a"))
+        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        await asyncio.sleep(0.1)
+
+        one.acknowledge(position)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        two.acknowledge(position)
+
+        await asyncio.wait_for(waiting, 0.01)
+
+    with_feed(scenario)
+
+
+def test_without_subscribers_a_position_is_effective_at_once() -> None:
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+
+        await asyncio.wait_for(it.feed.wait_effective(await it.commit(assigned("a"))), 0.01)
+
+    with_feed(scenario)
+
+
+def test_a_new_leader_waits_one_time_to_live_for_subscribers_of_the_old_one() -> None:
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(assigned("a"))
+        waiting = asyncio.create_task(it.feed.wait_effective(position))
+
+        await asyncio.sleep(TTL_S - 0.1)
+        assert not waiting.done()
+        await asyncio.sleep(0.2)
+
+        assert waiting.done()
+
+    with_feed(scenario)
+
+
+def test_a_silent_subscriber_is_cut_off_after_one_time_to_live() -> None:
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+        silent = it.feed.subscribe("d-1", 0)
+        position = await it.commit(assigned("a"))
+        waiting = asyncio.create_task(it.feed.wait_effective(position))
+
+        await asyncio.sleep(TTL_S - 0.1)
+        assert not waiting.done()
+        await asyncio.sleep(0.3)
+
+        assert waiting.done()
+        with pytest.raises(Unavailable, match="acknowledged position"):
+            silent.take_update()
+
+    with_feed(scenario)
+
+
+def test_a_subscriber_that_left_counts_for_one_more_time_to_live() -> None:
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+        it.feed.subscribe("d-1", 0).close()
+        position = await it.commit(assigned("a"))
+        waiting = asyncio.create_task(it.feed.wait_effective(position))
+
+        await asyncio.sleep(TTL_S - 0.1)
+        assert not waiting.done()
+        await asyncio.sleep(0.3)
+
+        assert waiting.done()
+
+    with_feed(scenario)
+
+
+def test_a_subscriber_that_returns_is_waited_for_until_it_acknowledges() -> None:
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+        start = await it.commit(assigned("a"))
+        it.feed.subscribe("d-1", 0).close()
+        position = await it.commit(assigned("b"))
+        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        await asyncio.sleep(0.1)
+
+        back = it.feed.subscribe("d-1", start)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        back.acknowledge(back.take_update().position)
+
+        await asyncio.wait_for(waiting, 0.01)
+
+    with_feed(scenario)
+
+
+def test_subscribing_twice_ends_the_older_subscription() -> None:
+    async def scenario(it: Feed) -> None:
+        older = it.feed.subscribe("d-1", 0)
+
+        newer = it.feed.subscribe("d-1", 0)
+        older.close()
+
+        with pytest.raises(Unavailable):
+            older.take_update()
+        assert it.feed.subscriber_count == 1
+        newer.take_update()
+
+    with_feed(scenario)
+
+
+def test_there_is_a_limit_to_subscribers() -> None:
+    async def scenario(it: Feed) -> None:
+        for number in range(ASSIGNMENT_SUBSCRIBERS_MAX):
+            it.feed.subscribe(f"d-{number}", 0)
+
+        with pytest.raises(Overloaded):
+            it.feed.subscribe("one-more", 0)
+
+    with_feed(scenario)
+
+
+def test_closing_ends_subscriptions_and_waits() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("d-1", 0)
+        waiting = asyncio.create_task(it.feed.wait_effective(1))
+        await asyncio.sleep(0.1)
+
+        it.feed.close(NotLeader(1, "elsewhere:1"))
+
+        with pytest.raises(NotLeader):
+            await waiting
+        with pytest.raises(NotLeader):
+            subscription.take_update()
+        assert subscription.changed.is_set()
+
+    with_feed(scenario)
+
+
+def test_a_feed_starts_behind_what_was_committed_before_its_term() -> None:
+    machine = DictStateMachine()
+    assert machine.applied() == AppliedPoint(0, 0, 0)
+
+    async def scenario(it: Feed) -> None:
+        before = await it.commit(assigned("a"))
+        later = AssignmentFeed(1, it.log, VirtualClock())
+
+        assert later.position == before
+
+    with_feed(scenario)
