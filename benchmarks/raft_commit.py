@@ -13,7 +13,7 @@ import argparse
 import json
 import time
 
-from benchmarks.raft_cluster import RaftCluster
+from benchmarks.support.raft_cluster import RaftCluster
 
 
 def measure(callers: int, seconds: float) -> dict[str, object]:

@@ -16,7 +16,7 @@ import signal
 import time
 from typing import Any
 
-from benchmarks.raft_cluster import NodeProcess, RaftCluster
+from benchmarks.support.raft_cluster import NodeProcess, RaftCluster
 
 TAKEOVER_DEADLINE_S = 10.0
 LOAD_CALLERS = 256

@@ -116,8 +116,8 @@ class Applier:
 
     async def _apply_next(self) -> None:
         first = self.applied.index + 1
-        last = min(self._limit, first + ENTRIES_PER_MESSAGE_MAX - 1)
-        batch = self._log.entries(first, last, APPLY_BATCH_BYTES_MAX)
+        up_to = min(self._limit, first + ENTRIES_PER_MESSAGE_MAX - 1)
+        batch = self._log.entries(first, up_to, APPLY_BATCH_BYTES_MAX)
         assert batch, f"entry {first} is not in the log"
         try:
             last = await self._loop.run_in_executor(

@@ -144,41 +144,15 @@ class PySyncObjHost:
         """
         assert group_id not in self._groups, f"group {group_id} is open already"
         assert self._node_id in members, f"{self._node_id} is no member of group {group_id}"
-        directory = self._data_directory / f"group-{group_id}"
         broken: list[Callable[[Exception], None]] = []
 
         def journal_broke(error: JournalBroken) -> None:
             for report in broken:
                 report(error)
 
-        def open_files() -> tuple[Journal, SnapshotFiles, StateMachine, AppliedPoint]:
-            was_member = self._was_member(group_id)
-            journal = Journal.open(
-                self._storage,
-                directory / "journal",
-                cluster_id=self._cluster_id,
-                group_id=group_id,
-                node_id=self._node_id,
-                rejoining=rejoining or was_member,
-                runner=self._surroundings.make_runner(),
-                on_broken=journal_broke,
-                segment_bytes=self._config.journal_segment_bytes,
-            )
-            view: StateMachine | None = None
-            try:
-                if not was_member:
-                    self._remember_member(group_id)
-                files = SnapshotFiles(self._storage, directory / "snapshots")
-                files.prepare()
-                view = state_machine() if callable(state_machine) else state_machine
-                return journal, files, view, _join_view(journal, view, files, directory)
-            except BaseException:
-                journal.close()
-                if view is not None and view is not state_machine:
-                    view.close()
-                raise
-
-        journal, files, view, applied = await self._blocking(open_files)
+        journal, files, view, applied = await self._blocking(
+            lambda: self._open_files(group_id, state_machine, journal_broke, rejoining=rejoining)
+        )
         if journal.doubt_index:
             _logger.warning(
                 "group %s: this replica lost a part of its log (%s); it votes again when a "
@@ -226,6 +200,42 @@ class PySyncObjHost:
         note = storage.open(self._data_directory / _member_file(group_id), create=True)
         storage.close(note)
         storage.sync_directory(self._data_directory, label="group.member_name")
+
+    def _open_files(
+        self,
+        group_id: GroupId,
+        state_machine: StateMachine | Callable[[], StateMachine],
+        on_broken: Callable[[JournalBroken], None],
+        *,
+        rejoining: bool,
+    ) -> tuple[Journal, SnapshotFiles, StateMachine, AppliedPoint]:
+        """Recover what is on disk and open the view behind it. Blocks."""
+        directory = self._data_directory / f"group-{group_id}"
+        was_member = self._was_member(group_id)
+        journal = Journal.open(
+            self._storage,
+            directory / "journal",
+            cluster_id=self._cluster_id,
+            group_id=group_id,
+            node_id=self._node_id,
+            rejoining=rejoining or was_member,
+            runner=self._surroundings.make_runner(),
+            on_broken=on_broken,
+            segment_bytes=self._config.journal_segment_bytes,
+        )
+        view: StateMachine | None = None
+        try:
+            if not was_member:
+                self._remember_member(group_id)
+            files = SnapshotFiles(self._storage, directory / "snapshots")
+            files.prepare()
+            view = state_machine() if callable(state_machine) else state_machine
+            return journal, files, view, _join_view(journal, view, files, directory)
+        except BaseException:
+            journal.close()
+            if view is not None and view is not state_machine:
+                view.close()
+            raise
 
     def _wire(
         self,

@@ -19,10 +19,10 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from nextgen.kernel.errors import NotLeader, Overloaded
-from nextgen.replication.append_rules import FollowOutcome, follow_append
 from nextgen.replication.applier import Applier
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.election import Election
+from nextgen.replication.following import Following
 from nextgen.replication.journal import Journal
 from nextgen.replication.leadership import Leadership
 from nextgen.replication.mesh_frames import Message, RemoteProtocolError
@@ -42,6 +42,7 @@ from nextgen.replication.quorum import majority_of, next_commit_index
 from nextgen.replication.raft_messages import check_message
 from nextgen.replication.replicator import Replicator
 from nextgen.replication.statistics import ReplicaStatistics
+from nextgen.replication.sync_watch import SyncWatch
 
 COMMIT_NOTICE_S = 0.01
 """Until followers are told of a commit that no further entry carries to them."""
@@ -103,9 +104,7 @@ class RaftReplica:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._kicked = False
-        self._agreed_index = 0  # Up to here this log is the present leader's.
-        self._reported_lag_ms = 0
-        self._sync_began_at: float | None = None
+        self._sync_watch = SyncWatch(journal, self.statistics)
         self._commit_notice: asyncio.TimerHandle | None = None
         self.core = HardenedSyncObj(node_id, members, journal, self)
         self.applier = Applier(
@@ -128,12 +127,13 @@ class RaftReplica:
             send=self.send,
             may_campaign=self._may_campaign,
         )
+        self._following = Following(self, self._sync_watch)
         self._handlers: dict[str, Callable[[NodeId, Message], None]] = {
             "pre_vote": self._on_pre_vote,
             "pre_vote_answer": self.election.on_pre_vote_answer,
             "request_vote": self._on_request_vote,
             "response_vote": self.core.vote_received,
-            "append": self._on_append,
+            "append": self._following.on_append,
             "append_answer": self._on_append_answer,
             "timeout_now": self._on_timeout_now,
         }
@@ -234,7 +234,7 @@ class RaftReplica:
         silent_ms = (self._loop.time() - leadership.replicator.majority_heard_at()) * 1000
         if silent_ms > self.config.leader_contact_ms_max:
             self.step_down("no majority was heard")
-        elif max(late_ms, self._sync_age_ms()) > self.config.stall_ms_max:
+        elif max(late_ms, self._sync_watch.age_ms) > self.config.stall_ms_max:
             self._retire(leadership)
         else:
             leadership.replicator.send_heartbeats(self.commit_index, leadership.reads.round)
@@ -313,7 +313,7 @@ class RaftReplica:
         )
         self.statistics.elections += 1
         self.statistics.entries += 1
-        self._watch_sync()
+        self._sync_watch.changed()
         self.journal.when_durable(self.kick)
         self.kick()
         self._owner.role_may_have_changed()
@@ -330,102 +330,14 @@ class RaftReplica:
         if not inside or journal.term_of(point.index) != point.term:
             # What lies behind the snapshot here was never acknowledged as part of this log.
             journal.reset_to(point.index, point.term, point.position)
-            self._agreed_index = min(self._agreed_index, point.index)
+            self._following.forget_behind(point.index)
         if point.index > self.commit_index:
             self.commit_index = point.index
             self.commit_position = point.position
         self.statistics.snapshots_installed += 1
         self.applier.resume_from(point)
 
-    # Following --------------------------------------------------------------------------------
-
-    def _on_append(self, sender: NodeId, message: Message) -> None:
-        term = message["term"]
-        if term < self.core.term:
-            # The answer carries the later term: a deposed leader learns it at once.
-            self._answer(sender, success=False, index=self.journal.last_index + 1)
-            return
-        if self.core.leader_id != sender or term > self.core.term or self.core.campaigns:
-            self.core.follow(sender, term)
-            self._agreed_index = 0
-        self.election.heard_from_leader()
-        if self.installing:
-            self._answer(sender, success=False, index=self.journal.last_index + 1)
-            return
-        before = self.journal.last_index
-        try:
-            outcome = follow_append(self.journal, self.commit_index, message)
-        except Overloaded:
-            wanted = FollowOutcome(success=False, index=self.journal.last_index + 1, truncated=0)
-            self._answer_when_durable(sender, message, wanted)
-            return
-        self.statistics.truncations += outcome.truncated
-        self.statistics.entries += max(0, self.journal.last_index - before + outcome.truncated)
-        self._answer_append(sender, message, outcome)
-
-    def _answer_append(self, sender: NodeId, message: Message, outcome: FollowOutcome) -> None:
-        if not outcome.success:
-            self._answer(
-                sender, success=False, index=outcome.index, read_round=message["read_round"]
-            )
-            return
-        self._agreed_index = max(self._agreed_index, outcome.index)
-        self._commit_to(min(message["commit_index"], outcome.index))
-        if message["entries"]:
-            self._watch_sync()
-            self._answer_when_durable(sender, message, outcome)
-        else:
-            durable = min(outcome.index, self.journal.durable_index)
-            self._answer(sender, success=True, index=durable, read_round=message["read_round"])
-        self._clear_doubt_if_covered(message, outcome.index)
-        self.kick()
-
-    def _answer_when_durable(
-        self, sender: NodeId, message: Message, outcome: FollowOutcome
-    ) -> None:
-        term = message["term"]
-
-        def answer() -> None:
-            if self.stopped or self.core.term != term:
-                return  # Another leader may have cut off what this would acknowledge.
-            self._answer(
-                sender,
-                success=outcome.success,
-                index=outcome.index,
-                read_round=message["read_round"],
-            )
-            self.kick()
-
-        self.journal.when_durable(answer)
-
-    def _answer(self, node_id: NodeId, *, success: bool, index: int, read_round: int = 0) -> None:
-        self._reported_lag_ms = int(self.applier.lag_ms)
-        self.send(
-            node_id,
-            {
-                "type": "append_answer",
-                "term": self.core.term,
-                "success": success,
-                "index": index,
-                "read_round": read_round,
-                "applied_index": self.applier.applied.index,
-                "view_lag_ms": self._reported_lag_ms,
-            },
-        )
-
-    def _clear_doubt_if_covered(self, message: Message, agreed: int) -> None:
-        doubt = self.journal.doubt_index
-        if not doubt:
-            return
-        # An entry of the leader's own term that is committed proves that everything this
-        # replica may have acknowledged and lost is at or before it.
-        commit = message["commit_index"]
-        journal = self.journal
-        proven = (
-            journal.base_index <= commit <= agreed and journal.term_of(commit) == message["term"]
-        )
-        if agreed >= doubt or proven:
-            journal.clear_doubt()
+    # Voting -----------------------------------------------------------------------------------
 
     def _on_pre_vote(self, sender: NodeId, message: Message) -> None:
         if not self.journal.doubt_index:
@@ -480,7 +392,7 @@ class RaftReplica:
             term_of=self.journal.term_of,
         )
         if index > self.commit_index:
-            self._commit_to(index)
+            self.commit_to(index)
             self._notice_commit_soon()
         self._fill(leadership)
         began = leadership.reads.begin()
@@ -508,7 +420,7 @@ class RaftReplica:
             return
         if filled:
             self.statistics.entries += filled
-            self._watch_sync()
+            self._sync_watch.changed()
             self.journal.when_durable(self.kick)
 
     def _append(self, payload: bytes, events: int) -> tuple[int, int, int]:
@@ -550,7 +462,8 @@ class RaftReplica:
 
     # Both -------------------------------------------------------------------------------------
 
-    def _commit_to(self, index: int) -> None:
+    def commit_to(self, index: int) -> None:
+        """Note that everything up to ``index`` is committed; earlier ones are ignored."""
         if index <= self.commit_index:
             return
         first, self.commit_index = self.commit_index + 1, index
@@ -567,16 +480,9 @@ class RaftReplica:
         self._owner.applied(point)
         if self.leadership is not None:
             self.kick()
-        elif self._reported_lag_ms > self.config.view_lag_ms_max and not self.stopped:
-            self._report_fresh_view()
+        elif not self.stopped:
+            self._following.report_fresh_view()
         self._owner.role_may_have_changed()
-
-    def _report_fresh_view(self) -> None:
-        leader_id = self.core.leader_id
-        if leader_id is None or self.applier.lag_ms > self.config.view_lag_ms_max:
-            return
-        agreed = min(self._agreed_index, self.journal.durable_index)
-        self._answer(leader_id, success=True, index=agreed)
 
     def _may_campaign(self) -> bool:
         return (
@@ -585,25 +491,6 @@ class RaftReplica:
             and not self.journal.doubt_index
             and self.journal.stalled is None
         )
-
-    def _watch_sync(self) -> None:
-        if self._sync_began_at is None:
-            self._sync_began_at = self._loop.time()
-            self.journal.when_durable(self._synced)
-
-    def _synced(self) -> None:
-        if self._sync_began_at is None:
-            return
-        self.statistics.syncs += 1
-        self.statistics.last_sync_ms = self._sync_age_ms()
-        self._sync_began_at = None
-        if self.journal.durable_index < self.journal.last_index and not self.stopped:
-            self._watch_sync()
-
-    def _sync_age_ms(self) -> float:
-        if self._sync_began_at is None:
-            return 0.0
-        return (self._loop.time() - self._sync_began_at) * 1000
 
     def _send_void(self, node_id: NodeId, message: Message) -> None:
         self.send(node_id, message)

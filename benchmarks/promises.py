@@ -1,0 +1,164 @@
+"""Every promise of the control plane, measured one after the other beside what was promised.
+
+    python benchmarks/promises.py [--only create,lookup] [--save]
+
+Runs the `nextgen perf` commands and the idle measurement, each on a cluster of its own with
+default settings (3 replicas, fsync, leaders spread), the generator in another process. Prints the
+JSON line of each, and one last line with measured and promised side by side. ``--save`` writes that
+line to benchmarks/results/ under today's date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN_TIMEOUT_S = 600
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One number: where it stands in a result, and its bound ("max" or "min")."""
+
+    name: str
+    value_of: Callable[[Result], float]
+    bound: str
+    promised: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One command and what it shows."""
+
+    command: tuple[str, ...]
+    promises: tuple[Promise, ...]
+
+
+def _perf(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "nextgen.cli", "perf", *arguments, "--json")
+
+
+MEASUREMENTS = {
+    "create": Measurement(
+        _perf("create"),
+        (
+            Promise("create 100,000 topics batched, s", lambda r: r["seconds"], "max", 10),
+            Promise("serial create p50, ms", lambda r: r["serial_p50"], "max", 4),
+        ),
+    ),
+    "lookup": Measurement(
+        _perf("lookup"),
+        (
+            Promise("LookupStream, names/s", lambda r: r["rate"], "min", 80_000),
+            Promise("wrong answers", lambda r: r["wrong"], "max", 0),
+            Promise(
+                "discovery RSS with 100,000 answers, MB",
+                lambda r: r["discovery_rss_mb"],
+                "max",
+                200,
+            ),
+        ),
+    ),
+    "lookup-moving": Measurement(
+        _perf("lookup", "--moving-percent", "1"),
+        (Promise("wrong answers while 1 % move every second", lambda r: r["wrong"], "max", 0),),
+    ),
+    "assign": Measurement(
+        _perf("assign"),
+        (
+            Promise("cold lookup p50, ms", lambda r: r["p50"], "max", 10),
+            Promise("cold lookup p99, ms", lambda r: r["p99"], "max", 50),
+            Promise(
+                "assignments of 1,000 concurrent first lookups",
+                lambda r: r["one_topic"]["assignments"],
+                "max",
+                1,
+            ),
+        ),
+    ),
+    "failover": Measurement(
+        _perf("commit-failover"),
+        (Promise("kill -9 of a leader to next commit p99, ms", lambda r: r["p99"], "max", 1_000),),
+    ),
+    "idle": Measurement(
+        (sys.executable, str(ROOT / "benchmarks" / "idle_cost.py")),
+        (
+            Promise(
+                "idle cluster, % of one core", lambda r: r["cpu_percent_of_one_core"], "max", 15
+            ),
+            Promise("idle cluster PSS, MB", lambda r: r["pss_mb"], "max", 1_500),
+        ),
+    ),
+}
+
+
+def run(measurement: Measurement) -> Result:
+    """Run one command and return its last line, which must be JSON."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        measurement.command,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+        env=environment,
+        cwd=ROOT,
+    )
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+    if not last.startswith("{"):
+        raise SystemExit(f"{' '.join(measurement.command)} printed no result: {done.stdout}")
+    result: Result = json.loads(last)
+    return result
+
+
+def judge(promise: Promise, result: Result) -> Result:
+    measured = promise.value_of(result)
+    kept = measured <= promise.promised if promise.bound == "max" else measured >= promise.promised
+    return {
+        "promise": promise.name,
+        promise.bound: promise.promised,
+        "measured": measured,
+        "kept": kept,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(MEASUREMENTS))
+    parser.add_argument("--save", action="store_true")
+    arguments = parser.parse_args()
+    verdicts: list[Result] = []
+    for name in arguments.only.split(","):
+        measurement = MEASUREMENTS[name]
+        result = run(measurement)
+        print(json.dumps(result), flush=True)
+        verdicts += [judge(promise, result) for promise in measurement.promises]
+    report = {
+        "benchmark": "promises",
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}",
+        "load_average_after": os.getloadavg()[0],
+        "promises": verdicts,
+    }
+    if arguments.save:
+        path = ROOT / "benchmarks" / "results" / f"{report['date']}-promises.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The follower's side: entries are taken in, and answered when they are durable."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from nextgen.kernel.errors import Overloaded
+from nextgen.replication.append_rules import FollowOutcome, follow_append
+from nextgen.replication.applier import Applier
+from nextgen.replication.config import RaftConfig
+from nextgen.replication.election import Election
+from nextgen.replication.journal import Journal
+from nextgen.replication.mesh_frames import Message
+from nextgen.replication.ports import NodeId
+from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
+from nextgen.replication.statistics import ReplicaStatistics
+from nextgen.replication.sync_watch import SyncWatch
+
+
+class FollowingReplica(Protocol):
+    """What following needs of its replica."""
+
+    core: HardenedSyncObj
+    journal: Journal
+    election: Election
+    applier: Applier
+    config: RaftConfig
+    statistics: ReplicaStatistics
+    commit_index: int
+    stopped: bool
+    installing: bool
+
+    def send(self, node_id: NodeId, message: Message) -> bool: ...
+    def kick(self) -> None: ...
+    def commit_to(self, index: int) -> None: ...
+
+
+class Following:
+    """Answers the ``append`` messages of whoever leads."""
+
+    def __init__(self, replica: FollowingReplica, sync_watch: SyncWatch) -> None:
+        self._replica = replica
+        self._sync_watch = sync_watch
+        self._agreed_index = 0  # Up to here this log is the present leader's.
+        self._reported_lag_ms = 0
+
+    def forget_behind(self, index: int) -> None:
+        """Note that the log was cut off behind ``index``."""
+        self._agreed_index = min(self._agreed_index, index)
+
+    def on_append(self, sender: NodeId, message: Message) -> None:
+        term = message["term"]
+        if term < self._replica.core.term:
+            # The answer carries the later term: a deposed leader learns it at once.
+            self._answer(sender, success=False, index=self._replica.journal.last_index + 1)
+            return
+        if (
+            self._replica.core.leader_id != sender
+            or term > self._replica.core.term
+            or self._replica.core.campaigns
+        ):
+            self._replica.core.follow(sender, term)
+            self._agreed_index = 0
+        self._replica.election.heard_from_leader()
+        if self._replica.installing:
+            self._answer(sender, success=False, index=self._replica.journal.last_index + 1)
+            return
+        before = self._replica.journal.last_index
+        try:
+            outcome = follow_append(self._replica.journal, self._replica.commit_index, message)
+        except Overloaded:
+            wanted = FollowOutcome(
+                success=False, index=self._replica.journal.last_index + 1, truncated=0
+            )
+            self._answer_when_durable(sender, message, wanted)
+            return
+        self._replica.statistics.truncations += outcome.truncated
+        self._replica.statistics.entries += max(
+            0, self._replica.journal.last_index - before + outcome.truncated
+        )
+        self._answer_outcome(sender, message, outcome)
+
+    def _answer_outcome(self, sender: NodeId, message: Message, outcome: FollowOutcome) -> None:
+        if not outcome.success:
+            self._answer(
+                sender, success=False, index=outcome.index, read_round=message["read_round"]
+            )
+            return
+        self._agreed_index = max(self._agreed_index, outcome.index)
+        self._replica.commit_to(min(message["commit_index"], outcome.index))
+        if message["entries"]:
+            self._sync_watch.changed()
+            self._answer_when_durable(sender, message, outcome)
+        else:
+            durable = min(outcome.index, self._replica.journal.durable_index)
+            self._answer(sender, success=True, index=durable, read_round=message["read_round"])
+        self._clear_doubt_if_covered(message, outcome.index)
+        self._replica.kick()
+
+    def _answer_when_durable(
+        self, sender: NodeId, message: Message, outcome: FollowOutcome
+    ) -> None:
+        term = message["term"]
+
+        def answer() -> None:
+            if self._replica.stopped or self._replica.core.term != term:
+                return  # Another leader may have cut off what this would acknowledge.
+            self._answer(
+                sender,
+                success=outcome.success,
+                index=outcome.index,
+                read_round=message["read_round"],
+            )
+            self._replica.kick()
+
+        self._replica.journal.when_durable(answer)
+
+    def _answer(self, node_id: NodeId, *, success: bool, index: int, read_round: int = 0) -> None:
+        self._reported_lag_ms = int(self._replica.applier.lag_ms)
+        self._replica.send(
+            node_id,
+            {
+                "type": "append_answer",
+                "term": self._replica.core.term,
+                "success": success,
+                "index": index,
+                "read_round": read_round,
+                "applied_index": self._replica.applier.applied.index,
+                "view_lag_ms": self._reported_lag_ms,
+            },
+        )
+
+    def _clear_doubt_if_covered(self, message: Message, agreed: int) -> None:
+        doubt = self._replica.journal.doubt_index
+        if not doubt:
+            return
+        # An entry of the leader's own term that is committed proves that everything this
+        # replica may have acknowledged and lost is at or before it.
+        commit = message["commit_index"]
+        journal = self._replica.journal
+        proven = (
+            journal.base_index <= commit <= agreed and journal.term_of(commit) == message["term"]
+        )
+        if agreed >= doubt or proven:
+            journal.clear_doubt()
+
+    def report_fresh_view(self) -> None:
+        """Tell the leader that this view, which it takes for old, has caught up."""
+        if self._reported_lag_ms <= self._replica.config.view_lag_ms_max:
+            return
+        leader_id = self._replica.core.leader_id
+        if leader_id is None or self._replica.applier.lag_ms > self._replica.config.view_lag_ms_max:
+            return
+        agreed = min(self._agreed_index, self._replica.journal.durable_index)
+        self._answer(leader_id, success=True, index=agreed)
