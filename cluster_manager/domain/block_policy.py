@@ -3,9 +3,9 @@ whatever comes out here.
 
 Blocks start at capacity / (2 x shards), so that every shard's first block leaves half of the broker
 over. A block grows when more than four fifths of it are used, or while the shard says that it wants
-more: by half of what is left at most, so that nobody can take everything at once, and by a quarter or
-by the wish at most, because nothing that was leased comes back before its session ends: what one
-shard holds and does not use, the others lack.
+more: by half of what is left at most, so that nobody can take everything at once, and by a quarter
+or by the wish at most, because nothing that was leased comes back before its session ends: what
+one shard holds and does not use, the others lack.
 """
 
 from __future__ import annotations

@@ -234,4 +234,6 @@ def child_environment(*, lifeline: bool) -> dict[str, str]:
         "PYTHONPATH": f"{source}{os.pathsep}{path}" if path else source,
         # Eleven processes with the default number of arenas would hold memory for nothing.
         "MALLOC_ARENA_MAX": "2",
+        # The library tells of every connection that ends; a killed node ends dozens.
+        "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR"),
     }

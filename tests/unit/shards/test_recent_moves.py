@@ -1,0 +1,81 @@
+"""Which moves of the end of the log a new leader looks at again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from nextgen.replication.memory_log import MemoryLog
+from nextgen.replication.ports import Record
+from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, TopicAssigned, TopicUnassigned
+from shards import recent_moves as module
+from shards.recent_moves import RECENT_MS, recent_moves
+from tests.support.dict_state_machine import DictStateMachine
+from tests.support.virtual_time import run_virtual
+
+NOW_MS = 1_000_000
+
+
+def assigned(name: str, epoch: int, reason: str) -> Event:
+    return Event(topic_assigned=TopicAssigned(name=name, epoch=epoch, reason=reason))
+
+
+async def commit(log: MemoryLog, *events: Event, age_ms: int = 0) -> None:
+    decided = DecidedCommand(time_ms=NOW_MS - age_ms, events=events)
+    await log.propose(Record(decided.SerializeToString(), len(events)))
+
+
+def with_log(scenario: Callable[[MemoryLog], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await scenario(MemoryLog(DictStateMachine()))
+
+    run_virtual(main)
+
+
+def test_only_the_latest_assignment_of_a_unit_counts_and_only_if_it_is_a_move() -> None:
+    async def scenario(log: MemoryLog) -> None:
+        await commit(log, assigned("first", 1, "first_lookup"), assigned("moved", 2, "moved"))
+        await commit(log, assigned("moved", 3, "moved"), assigned("lost", 2, "moved"))
+        await commit(log, assigned("lost", 3, "broker_lost"), assigned("deleted", 2, "moved"))
+        await commit(log, Event(topic_unassigned=TopicUnassigned(name="deleted", epoch=2)))
+
+        assert await recent_moves(log, NOW_MS) == {"moved": 3}
+
+    with_log(scenario)
+
+
+def test_a_move_of_long_ago_does_not_count() -> None:
+    async def scenario(log: MemoryLog) -> None:
+        await commit(log, assigned("old", 2, "moved"), age_ms=RECENT_MS + 1)
+        await commit(log, assigned("recent", 2, "moved"), age_ms=RECENT_MS)
+
+        assert await recent_moves(log, NOW_MS) == {"recent": 2}
+
+    with_log(scenario)
+
+
+def test_an_empty_log_has_none_and_a_snapshot_hides_what_is_behind_it() -> None:
+    async def scenario(log: MemoryLog) -> None:
+        assert await recent_moves(log, NOW_MS) == {}
+
+        await commit(log, assigned("hidden", 2, "moved"))
+        await log.take_snapshot()
+        await commit(log, assigned("seen", 2, "moved"))
+
+        assert await recent_moves(log, NOW_MS) == {"seen": 2}
+
+    with_log(scenario)
+
+
+def test_only_so_many_events_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECENT_EVENTS_MAX", 2)
+
+    async def scenario(log: MemoryLog) -> None:
+        for number in range(5):
+            await commit(log, assigned(f"t-{number}", 2, "moved"))
+
+        assert await recent_moves(log, NOW_MS) == {"t-3": 2, "t-4": 2}
+
+    with_log(scenario)
