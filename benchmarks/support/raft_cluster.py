@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 NODES = ("node-1", "node-2", "node-3")
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class NodeProcess:

@@ -396,3 +396,7 @@ most 253. They are stored, and sent to every node in every full update."""
 
 TRACE_ID_CHARACTERS_MAX = 256
 """Characters of a trace id: it is repeated in diagnostics. Common schemes use 32."""
+
+DISK_RESERVE_BYTES = 64 * 1024 * 1024
+"""Free disk below which a leader takes no more proposals: room for what waits in its queue, for
+the view to fold it, and for one more journal file. Reads need a view that is not behind."""

@@ -8,6 +8,7 @@ from nextgen.kernel.errors import Overloaded
 from nextgen.replication.append_rules import FollowOutcome, follow_append
 from nextgen.replication.applier import Applier
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.disk_room import DiskRoom
 from nextgen.replication.election import Election
 from nextgen.replication.journal import Journal
 from nextgen.replication.mesh_frames import Message
@@ -24,6 +25,7 @@ class FollowingReplica(Protocol):
     journal: Journal
     election: Election
     applier: Applier
+    disk: DiskRoom
     config: RaftConfig
     statistics: ReplicaStatistics
     commit_index: int
@@ -127,6 +129,7 @@ class Following:
                 "read_round": read_round,
                 "applied_index": self._replica.applier.applied.index,
                 "view_lag_ms": self._reported_lag_ms,
+                "disk_takes_writes": self._replica.disk.trouble is None,
             },
         )
 

@@ -41,6 +41,7 @@ _FIELDS: dict[str, dict[str, type]] = {
         "read_round": int,
         "applied_index": int,
         "view_lag_ms": int,
+        "disk_takes_writes": bool,
     },
     "timeout_now": {"term": int},
     "snapshot_chunk": {

@@ -127,6 +127,7 @@ class RaftReplica:
             send=self.send,
             may_campaign=self._may_campaign,
         )
+        self.disk = DiskRoom(group_id, journal, self.applier)
         self._following = Following(self, self._sync_watch)
         self._handlers: dict[str, Callable[[NodeId, Message], None]] = {
             "pre_vote": self._on_pre_vote,
@@ -209,6 +210,7 @@ class RaftReplica:
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         if not self.is_ready_leader or self.leadership is None:
             raise self.not_leader()
+        self.disk.check(self.commit_position)
         future = self.leadership.commits.propose(record)
         self.kick()
         return future
@@ -234,7 +236,11 @@ class RaftReplica:
         silent_ms = (self._loop.time() - leadership.replicator.majority_heard_at()) * 1000
         if silent_ms > self.config.leader_contact_ms_max:
             self.step_down("no majority was heard")
-        elif max(late_ms, self._sync_watch.age_ms) > self.config.stall_ms_max:
+        elif self.disk.is_better_at_a_follower(leadership.replicator, self.commit_index):
+            self._retire(leadership)
+        elif self.disk.trouble is None and (
+            max(late_ms, self._sync_watch.age_ms) > self.config.stall_ms_max
+        ):
             self._retire(leadership)
         else:
             leadership.replicator.send_heartbeats(self.commit_index, leadership.reads.round)
@@ -290,9 +296,11 @@ class RaftReplica:
     # From the library -------------------------------------------------------------------------
 
     def send_when_durable(self, node_id: NodeId, message: Message) -> None:
-        self.journal.when_durable(
-            lambda: None if self.stopped else self._send_void(node_id, message)
-        )
+        def send() -> None:
+            if not self.stopped:
+                self.send(node_id, message)
+
+        self.journal.when_durable(send)
 
     def leadership_won(self, first_index: int) -> None:
         replicator = Replicator(
@@ -489,7 +497,7 @@ class RaftReplica:
             not self.stopped
             and not self.installing
             and not self.journal.doubt_index
-            and self.journal.stalled is None
+            and not self.disk.is_stalled
         )
 
     def _send_void(self, node_id: NodeId, message: Message) -> None:

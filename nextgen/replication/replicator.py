@@ -49,6 +49,7 @@ class FollowerProgress:
     told_commit_index: int = 0
     applied_index: int = 0
     view_lag_ms: int = 0
+    disk_takes_writes: bool = True
     probing: bool = True  # One message at a time: its log may differ.
     needs_snapshot: bool = False
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)  # Last index, bytes.
@@ -125,6 +126,7 @@ class Replicator:
         follower.read_round = max(follower.read_round, message["read_round"])
         follower.applied_index = max(follower.applied_index, message["applied_index"])
         follower.view_lag_ms = message["view_lag_ms"]
+        follower.disk_takes_writes = message["disk_takes_writes"]
         index = min(message["index"], self._log.last_index + 1)
         if message["success"]:
             follower.matched(min(index, self._log.last_index))
@@ -179,11 +181,12 @@ class Replicator:
         )
 
     def best_follower(self) -> NodeId | None:
-        """Return the connected follower that has the most, None if none is connected."""
+        """Return the connected follower with room on its disk that has the most of the log; one
+        without room only if there is no other, None if none is connected."""
         ready = [f for f in self.followers.values() if f.connected and not f.needs_snapshot]
         if not ready:
             return None
-        return max(ready, key=lambda f: (f.match_index, f.node_id)).node_id
+        return max(ready, key=_fitness).node_id
 
     def _send_heartbeat(
         self, follower: FollowerProgress, commit_index: int, read_round: int
@@ -222,3 +225,7 @@ class Replicator:
             "read_round": read_round,
             "entries": [(e.index, e.term, e.first_position, e.events, e.payload) for e in entries],
         }
+
+
+def _fitness(follower: FollowerProgress) -> tuple[bool, int, NodeId]:
+    return follower.disk_takes_writes, follower.match_index, follower.node_id
