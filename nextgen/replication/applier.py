@@ -56,6 +56,8 @@ class Applier:
         self._commit_times: deque[tuple[int, float]] = deque()
         self._paused = False
         self.applied = applied
+        self.stalled: str | None = None
+        """Why the view does not follow at the moment: its disk refuses. None when all is well."""
 
     def committed(self, index: int) -> None:
         """Remember when ``index`` was committed, for the view's age."""
@@ -124,9 +126,12 @@ class Applier:
                 self._executor, _fold, self._state_machine, batch
             )
         except OSError as error:
-            _logger.error("the view's disk refuses: %s; trying again", error)
+            if self.stalled is None:
+                _logger.error("the view's disk refuses: %s; trying again and again", error)
+            self.stalled = f"the view's disk refuses: {error}"
             await asyncio.sleep(self._retry_s)
             return
+        self.stalled = None
         self.applied = AppliedPoint(last.index, last.term, last.next_position - 1)
         self._on_applied(self.applied)
 

@@ -209,6 +209,8 @@ class PySyncObjGroup:
         follower = leadership.replicator.followers.get(target)
         if follower is None or not follower.connected:
             raise TransferFailed(f"{target} is not connected to group {replica.group_id}")
+        if not follower.disk_takes_writes:
+            raise TransferFailed(f"{target} has no room on its disk for group {replica.group_id}")
         if leadership.hands_over:
             raise TransferFailed(f"group {replica.group_id} is being handed over already")
         leadership.hand_over(target)

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from nextgen.kernel.errors import JournalCorrupted
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.disk_room import FreeBytes, disk_free_bytes, endless_disk
 from nextgen.replication.journal import Journal, JournalBroken
 from nextgen.replication.journal_worker import Runner, ThreadRunner
 from nextgen.replication.mesh import Mesh, MeshChannel
@@ -56,6 +57,7 @@ class Surroundings:
     mesh: HostMesh
     make_executor: Callable[[str], Executor]  # One worker, with a name for its thread.
     make_runner: Callable[[], Runner]  # For one journal.
+    free_bytes: FreeBytes = endless_disk
 
 
 def real_surroundings(
@@ -66,6 +68,7 @@ def real_surroundings(
         mesh=Mesh(node_id, cluster_id, listen_host=listen_host, listen_port=listen_port),
         make_executor=lambda name: ThreadPoolExecutor(1, thread_name_prefix=name),
         make_runner=ThreadRunner,
+        free_bytes=disk_free_bytes,
     )
 
 
@@ -287,7 +290,9 @@ class PySyncObjHost:
     def _beat(self, due: float) -> None:
         # All groups at once, so that what goes to one peer leaves in one write.
         late_ms = (asyncio.get_running_loop().time() - due) * 1000
+        free_bytes = self._surroundings.free_bytes(self._data_directory)
         for group in self.groups:
+            group.engine.disk.look(free_bytes)
             group.engine.heartbeat(late_ms)
         self._schedule_heartbeat()
 

@@ -21,6 +21,7 @@ from typing import Protocol
 from nextgen.kernel.errors import NotLeader, Overloaded
 from nextgen.replication.applier import Applier
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.disk_room import DiskRoom
 from nextgen.replication.election import Election
 from nextgen.replication.following import Following
 from nextgen.replication.journal import Journal
@@ -233,13 +234,12 @@ class RaftReplica:
         leadership = self.leadership
         if self.stopped or leadership is None or not self.others:
             return
+        is_stuck = max(late_ms, self._sync_watch.age_ms) > self.config.stall_ms_max
         silent_ms = (self._loop.time() - leadership.replicator.majority_heard_at()) * 1000
         if silent_ms > self.config.leader_contact_ms_max:
             self.step_down("no majority was heard")
-        elif self.disk.is_better_at_a_follower(leadership.replicator, self.commit_index):
-            self._retire(leadership)
-        elif self.disk.trouble is None and (
-            max(late_ms, self._sync_watch.age_ms) > self.config.stall_ms_max
+        elif self.disk.should_hand_over(
+            leadership.replicator, self.commit_index, is_stuck=is_stuck
         ):
             self._retire(leadership)
         else:
@@ -499,6 +499,3 @@ class RaftReplica:
             and not self.journal.doubt_index
             and not self.disk.is_stalled
         )
-
-    def _send_void(self, node_id: NodeId, message: Message) -> None:
-        self.send(node_id, message)
