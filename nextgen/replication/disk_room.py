@@ -33,8 +33,11 @@ _logger = logging.getLogger(__name__)
 
 
 def disk_free_bytes(directory: Path) -> int:
-    """Return what a process without privileges may still write."""
-    status = os.statvfs(directory)
+    """Return what a process without privileges may still write; 0 if the disk does not say."""
+    try:
+        status = os.statvfs(directory)
+    except OSError:
+        return 0
     return status.f_bavail * status.f_frsize
 
 
@@ -90,9 +93,7 @@ class DiskRoom:
                 "there is space again"
             )
 
-    def should_hand_over(
-        self, replicator: Replicator, commit_index: int, *, is_stuck: bool
-    ) -> bool:
+    def should_hand_over(self, replicator: Replicator, commit_index: int, is_stuck: bool) -> bool:
         """Return whether a leader had better step down.
 
         ``is_stuck``: it, or its disk, has stood still. If that is for lack of space, stepping

@@ -290,8 +290,9 @@ class PySyncObjHost:
     def _beat(self, due: float) -> None:
         # All groups at once, so that what goes to one peer leaves in one write.
         late_ms = (asyncio.get_running_loop().time() - due) * 1000
-        free_bytes = self._surroundings.free_bytes(self._data_directory)
-        for group in self.groups:
+        groups = self.groups
+        free_bytes = self._surroundings.free_bytes(self._data_directory) if groups else 0
+        for group in groups:
             group.engine.disk.look(free_bytes)
             group.engine.heartbeat(late_ms)
         self._schedule_heartbeat()

@@ -238,9 +238,7 @@ class RaftReplica:
         silent_ms = (self._loop.time() - leadership.replicator.majority_heard_at()) * 1000
         if silent_ms > self.config.leader_contact_ms_max:
             self.step_down("no majority was heard")
-        elif self.disk.should_hand_over(
-            leadership.replicator, self.commit_index, is_stuck=is_stuck
-        ):
+        elif self.disk.should_hand_over(leadership.replicator, self.commit_index, is_stuck):
             self._retire(leadership)
         else:
             leadership.replicator.send_heartbeats(self.commit_index, leadership.reads.round)
