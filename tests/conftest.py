@@ -1,9 +1,12 @@
 """What holds for every test: markers by folder, seeds, and Hypothesis without a stopwatch."""
 
+import logging
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
@@ -27,6 +30,18 @@ def seed(request: pytest.FixtureRequest) -> int:
     chosen = random.SystemRandom().getrandbits(32) if given is None else given
     print(f"repeat with: make sim SEED={chosen}")  # Shown with a failure only.
     return chosen
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    """A command or process that sets up its diagnostics in a test does so for that test only."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

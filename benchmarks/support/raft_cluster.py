@@ -21,7 +21,14 @@ class NodeProcess:
     def __init__(self, node_id: str, directory: Path) -> None:
         self.node_id = node_id
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.support.raft_node", node_id, ",".join(NODES), directory],
+            [
+                sys.executable,
+                "-m",
+                "benchmarks.support.raft_node",
+                node_id,
+                ",".join(NODES),
+                directory,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

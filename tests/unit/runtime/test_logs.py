@@ -1,6 +1,5 @@
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -10,16 +9,9 @@ from nextgen.runtime.logs import configure_logging
 
 
 @pytest.fixture(autouse=True)
-def _restored_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEXTGEN_LOG_LEVEL", raising=False)
     monkeypatch.delenv("NEXTGEN_LOG_FORMAT", raising=False)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
