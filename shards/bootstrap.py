@@ -14,6 +14,7 @@ from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
+from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
 from nextgen.replication.ports import NodeId
 from nextgen.replication.raft_host import PySyncObjHost
@@ -102,28 +103,8 @@ async def serve(config: ShardNodeConfig, shutdown: Shutdown) -> None:
         await server.set_serving(True)
         tune_garbage_collector()
         _logger.info("serving", grpc=str(config.advertise), replicas=sorted(replicas))
-        await _run(node, link, shutdown)
+        await run_as_member(node.run(), link, shutdown)
         await server.set_serving(False)
-
-
-async def _run(node: ShardNode, link: ClusterLink, shutdown: Shutdown) -> None:
-    """Follow the map until the process is asked to stop or must not go on."""
-    running = asyncio.create_task(node.run())
-    joined = asyncio.create_task(link.wait_connected())
-    stopping = asyncio.create_task(shutdown.wait())
-    tasks = {running, joined, stopping}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        while not done & {running, stopping}:
-            # Raises if the cluster manager will never accept this node.
-            joined.result()
-            done, _ = await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _hand_over(node: ShardNode) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 
+from nextgen.client.log_wire import filled_events
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX, EVENTS_PER_BATCH_MAX
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import EventBatch, ReadEventsRequest
 from shards.replica import Replica
-from shards.wire_event import filled_events
 
 _TYPES = frozenset(payload.name for payload in Event.DESCRIPTOR.oneofs_by_name["payload"].fields)
 

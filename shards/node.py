@@ -15,7 +15,7 @@ import structlog
 
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.replication.ports import NodeId, ReplicatedLog
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
@@ -31,6 +31,9 @@ from shards.shard_leader import Surroundings
 
 SHARD_NODE = "shard"
 """Kind of this process in ``Hello`` and ``NodeRegistered``."""
+
+_STORE_RETRY_S = 5.0
+"""Between attempts to store what is known of the cluster while the disk refuses."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -59,7 +62,11 @@ class Groups(Protocol):
     async def set_peer(self, node_id: NodeId, host: str, port: int) -> None: ...
 
     async def store(self, known: ClusterUpdate) -> None:
-        """Remember what is known of the cluster for the next start, durably."""
+        """Remember what is known of the cluster for the next start, durably.
+
+        Raises:
+            Unavailable: The disk is full, or refuses for another reason.
+        """
         ...
 
 
@@ -164,8 +171,13 @@ class ShardNode:
                 await self._groups.set_peer(NodeId(node.node_id), node.raft_host, node.raft_port)
         if view.slot_table is None:
             return
-        # Before a group is opened, so that a restart finds it again.
-        await self._store(view)
+        try:
+            # Before a group is opened, so that a restart finds it again.
+            await self._store(view)
+        except Unavailable as error:
+            _logger.warning("what is known of the cluster is not stored", why=str(error))
+            asyncio.get_running_loop().call_later(_STORE_RETRY_S, self._changed.set)
+            return
         for shard_id, placement in sorted(view.placements.items()):
             is_here = self._node_id in placement.replicas
             if is_here and shard_id not in self._replicas and not self._is_stopping:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from nextgen.client.log_wire import replica_status
 from nextgen.kernel.errors import MetadataError, NotLeader
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import Entry, NodeId, ReplicatedLog, Role, RoleChange
@@ -80,23 +81,7 @@ class Replica:
         await self._committed.wait()
 
     def status(self) -> ReplicaStatus:
-        status = self.log.status
-        return ReplicaStatus(
-            group_id=status.group_id,
-            node_id=self._around.node_id,
-            role=status.role.value,
-            term=status.term,
-            leader_id=status.leader_id or "",
-            last_index=status.last_index,
-            commit_index=status.commit_index,
-            commit_position=status.commit_position,
-            applied_index=status.applied.index,
-            applied_position=status.applied.position,
-            first_position=status.first_position,
-            view_lag_ms=status.view_lag_ms,
-            journal_bytes=status.journal_bytes,
-            elections=status.elections,
-        )
+        return replica_status(self.log.status, self._around.node_id)
 
     async def stop(self) -> None:
         """Hand leadership over if it is here, then close log and view."""

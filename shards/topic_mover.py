@@ -91,8 +91,7 @@ class TopicMover:
         names = self._controller.parse((move.topic for move in moves), answers)
         await self._settle_flights(names)
         self._controller.check_open()
-        targets = {move.topic: move.target_broker_id for move in moves}
-        decided = self._decide(names, targets, answers)
+        decided = self._decide(names, {move.topic: move for move in moves}, answers)
         if decided:
             commit = self._state.propose([move.event for move in decided])
             # Whoever looks these up from here on waits until the new owner has them.
@@ -114,7 +113,7 @@ class TopicMover:
     def _decide(
         self,
         names: dict[str, TopicName],
-        targets: dict[str, str],
+        moves: dict[str, TopicMove],
         answers: dict[str, LookupAnswer],
     ) -> list[_Move]:
         candidates = [
@@ -130,7 +129,12 @@ class TopicMover:
                 why = f"{text} is not assigned, there is nothing to move"
                 answers[text] = self._controller.rejected(text, RejectionCode.NOT_FOUND, why)
                 continue
-            place = self._target(candidates, assignment, targets[text])
+            wanted = moves[text]
+            if 0 < wanted.expected_epoch < assignment.epoch:
+                # The answer to an earlier attempt was lost; moving again would be one too many.
+                answers[text] = self._stayed(assignment)
+                continue
+            place = self._target(candidates, assignment, wanted.target_broker_id)
             if isinstance(place, Rejected):
                 answers[text] = self._controller.rejected(text, place.code, place.message)
                 continue

@@ -6,11 +6,10 @@ an event are not stored with it but with its record: its time, and its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.replication.ports import Entry
 from protos.nextgen.v1 import events_pb2 as pb
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.broker_session import Endpoints
@@ -72,22 +71,6 @@ def decode_decided(payload: bytes) -> Decided:
         time_ms,
         tuple([_decode(stored, time_ms) for stored in decided.events]),
     )
-
-
-def filled_events(entry: Entry, shard_id: int) -> Iterator[pb.Event]:
-    """Yield the stored events of ``entry`` with position, term, shard, time and cause filled in."""
-    position = entry.first_position
-    for record in entry.records:
-        decided = pb.DecidedCommand.FromString(record.payload)
-        for event in decided.events:
-            event.position = position
-            event.term = entry.term
-            event.shard_id = shard_id
-            event.time_ms = decided.time_ms
-            event.causation_id = decided.command_id
-            event.schema_version = event.schema_version or 1
-            position += 1
-            yield event
 
 
 def to_properties(stored: Any) -> Properties:

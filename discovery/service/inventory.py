@@ -231,7 +231,9 @@ class InventoryService:
                 continue
             places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
             moves[place] = shard_pb.TopicMove(
-                topic=name.text, target_broker_id=move.target_broker_id
+                topic=name.text,
+                target_broker_id=move.target_broker_id,
+                expected_epoch=move.expected_epoch,
             )
         results = await asyncio.gather(
             *(

@@ -124,8 +124,10 @@ class BlockingClient:
         """Return a stream for many lookups; several threads may use it at the same time."""
         return BlockingLookupStream(self, self._wait(_stream_of(self._client)))
 
-    def move_topics(self, moves: Mapping[str, str]) -> list[TopicLocation]:
-        return self._wait(self._client.move_topics(moves))
+    def move_topics(
+        self, moves: Mapping[str, str], *, expected_epochs: Mapping[str, int] | None = None
+    ) -> list[TopicLocation]:
+        return self._wait(self._client.move_topics(moves, expected_epochs=expected_epochs))
 
     def cluster(self) -> ClusterState:
         return self._wait(self._client.cluster())

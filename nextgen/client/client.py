@@ -227,14 +227,20 @@ class Client:
         """Return a stream for many lookups at a time. It connects with its first lookup."""
         return LookupStream(self._nodes, timeout_ms=self._timeout_ms)
 
-    async def move_topics(self, moves: Mapping[str, str]) -> list[TopicLocation]:
+    async def move_topics(
+        self, moves: Mapping[str, str], *, expected_epochs: Mapping[str, int] | None = None
+    ) -> list[TopicLocation]:
         """Move assigned topics to other brokers: topic → broker id, "" for any other.
 
-        Returns the new locations in the order of ``moves``, or why a topic stayed.
+        Returns the new locations in the order of ``moves``, or why a topic stayed. With its
+        epoch in ``expected_epochs`` a topic moves once, however often this has to be retried;
+        without, a retry of "any other" may move it again.
         """
+        epochs = expected_epochs or {}
         request = pb.MoveTopicsRequest(
             moves=[
-                TopicMove(topic=topic, target_broker_id=broker) for topic, broker in moves.items()
+                TopicMove(topic=topic, target_broker_id=broker, expected_epoch=epochs.get(topic, 0))
+                for topic, broker in moves.items()
             ]
         )
         response = await self._call("MoveTopics", request, pb.MoveTopicsResponse)

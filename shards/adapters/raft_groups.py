@@ -13,7 +13,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from nextgen.kernel.errors import JournalCorrupted
+from nextgen.kernel.errors import JournalCorrupted, Unavailable
 from nextgen.replication.ports import GroupId, NodeId
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.view_store import ViewStore
@@ -54,7 +54,10 @@ class RaftGroups:
         await self._host.set_peer_address(node_id, host, port)
 
     async def store(self, known: ClusterUpdate) -> None:
-        await asyncio.to_thread(self._store, known.SerializeToString(deterministic=True))
+        try:
+            await asyncio.to_thread(self._store, known.SerializeToString(deterministic=True))
+        except OSError as error:
+            raise Unavailable(f"{self._data_directory} takes no files: {error}") from error
 
     def stored(self) -> ClusterUpdate | None:
         """Return what was stored last, None if nothing ever was.

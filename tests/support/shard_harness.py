@@ -394,9 +394,12 @@ class Harness:
         response = await self.ask(timeout_ms, lookup=request)
         return list(response.lookup.answers)
 
-    async def move(self, *moves: tuple[str, str]) -> list[LookupAnswer]:
+    async def move(self, *moves: tuple[str, str], expected_epoch: int = 0) -> list[LookupAnswer]:
         """Move each topic to the broker beside it ("" any other)."""
-        wanted = [pb.TopicMove(topic=topic, target_broker_id=target) for topic, target in moves]
+        wanted = [
+            pb.TopicMove(topic=topic, target_broker_id=target, expected_epoch=expected_epoch)
+            for topic, target in moves
+        ]
         response = await self.ask(move=pb.MoveRequest(moves=wanted))
         return list(response.move.answers)
 

@@ -417,12 +417,14 @@ class MoveRequest(_message.Message):
     def __init__(self, moves: _Optional[_Iterable[_Union[TopicMove, _Mapping]]] = ...) -> None: ...
 
 class TopicMove(_message.Message):
-    __slots__ = ("topic", "target_broker_id")
+    __slots__ = ("topic", "target_broker_id", "expected_epoch")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TARGET_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic: str
     target_broker_id: str
-    def __init__(self, topic: _Optional[str] = ..., target_broker_id: _Optional[str] = ...) -> None: ...
+    expected_epoch: int
+    def __init__(self, topic: _Optional[str] = ..., target_broker_id: _Optional[str] = ..., expected_epoch: _Optional[int] = ...) -> None: ...
 
 class MoveResponse(_message.Message):
     __slots__ = ("answers",)

@@ -154,9 +154,15 @@ class Caller:
         return self.router.shard_of_key(parse_topic(topic).routing_key)
 
     async def wait_leaders(self) -> None:
-        assert await self.link.wait_until(
-            lambda view: set(view.leaders) == set(view.placements), 20_000
-        ), self.link.view
+        """Return when every shard is led by its first replica: then no leadership moves."""
+
+        def settled(view: Any) -> bool:
+            return bool(view.placements) and all(
+                shard_id in view.leaders and view.leaders[shard_id].node_id == placed.replicas[0]
+                for shard_id, placed in view.placements.items()
+            )
+
+        assert await self.link.wait_until(settled, 30_000), self.link.view
 
     async def wait_brokers(self, count: int) -> None:
         def enough(view: Any) -> bool:
@@ -202,9 +208,12 @@ class Caller:
                     return answer
                 await asyncio.sleep(0.05)
 
-    async def move(self, *topics: str) -> list[LookupAnswer]:
-        """Move topics of one shard to any other broker."""
-        moves = [pb.TopicMove(topic=topic) for topic in topics]
+    async def move(self, *assigned: LookupAnswer) -> list[LookupAnswer]:
+        """Move topics of one shard to any other broker, each from where the answer says it is."""
+        topics = [answer.topic for answer in assigned]
+        moves = [
+            pb.TopicMove(topic=answer.topic, expected_epoch=answer.epoch) for answer in assigned
+        ]
         request = pb.ShardRequest(move=pb.MoveRequest(moves=moves))
         key = parse_topic(topics[0]).routing_key
         response = await self.router.call_key(key, request, timeout_ms=15_000)

@@ -35,6 +35,24 @@ def test_a_move_takes_the_unit_to_the_target_and_tells_the_old_owner(tmp_path: P
     in_shard(tmp_path, scenario)
 
 
+def test_a_move_that_was_done_already_is_answered_and_not_done_again(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+
+        (first,) = await shard.move((topic, ""), expected_epoch=1)
+        (again,) = await shard.move((topic, ""), expected_epoch=1)
+
+        assert (first.broker_id, first.epoch) == ("broker-2", 2)
+        assert (again.broker_id, again.epoch) == ("broker-2", 2)
+        assert len(await shard.events("topic_assigned")) == 2
+
+    in_shard(tmp_path, scenario)
+
+
 def test_a_batch_of_moves_is_one_record_and_one_request_per_broker(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         first = await shard.start_broker("broker-1")
