@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ from brokers.config import BrokerConfig
 from brokers.service import BrokerAgent
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.malformed_requests import MalformedRequests
+from nextgen.client.membership import run_as_member
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.probes import Probes
@@ -70,27 +70,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         stack.push_async_callback(link.stop)
         tune_garbage_collector()
         _logger.info("serving", grpc=str(config.advertise), capacity_units=config.capacity_units)
-        await _run(agent, link, shutdown)
-
-
-async def _run(agent: BrokerAgent, link: ClusterLink, shutdown: Shutdown) -> None:
-    """Keep the session until the process is asked to stop or the cluster refuses it."""
-    running = asyncio.create_task(agent.run())
-    joined = asyncio.create_task(link.wait_connected())
-    stopping = asyncio.create_task(shutdown.wait())
-    tasks = {running, joined, stopping}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        while not done & {running, stopping}:
-            # Raises if the cluster manager will never accept this broker.
-            joined.result()
-            done, _ = await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await run_as_member(agent.run(), link, shutdown)
 
 
 async def _start_server(config: BrokerConfig, agent: BrokerAgent) -> GrpcServer:

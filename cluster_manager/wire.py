@@ -15,7 +15,7 @@ from cluster_manager.domain.cluster import ClusterEvent, ClusterState
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
 from nextgen.kernel.slots import SlotTable
-from nextgen.replication.ports import Entry, LogStatus, Record
+from nextgen.replication.ports import Entry, Record
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
 
@@ -138,21 +138,6 @@ def events_of_entry(entry: Entry) -> Iterator[ClusterEvent]:
             yield event_from_proto(event)
 
 
-def stored_events_of_entry(entry: Entry, shard_id: int) -> Iterator[events_pb.Event]:
-    """Yield the events of an entry as readers of the log get them: with their place in it."""
-    position = entry.first_position
-    for record in entry.records:
-        decided = events_pb.DecidedCommand.FromString(record.payload)
-        for event in decided.events:
-            event.position = position
-            event.term = entry.term
-            event.shard_id = shard_id
-            event.time_ms = decided.time_ms
-            event.causation_id = decided.command_id
-            position += 1
-            yield event
-
-
 def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | None:
     """Return what nodes have to know of ``events``; None if nothing."""
     update = cluster_pb.ClusterUpdate()
@@ -186,25 +171,6 @@ def full_update(
     if state.shard_map is not None:
         update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
     return update
-
-
-def status_to_proto(status: LogStatus, node_id: str) -> cluster_pb.ReplicaStatus:
-    return cluster_pb.ReplicaStatus(
-        group_id=status.group_id,
-        node_id=node_id,
-        role=status.role.value,
-        term=status.term,
-        leader_id=status.leader_id or "",
-        last_index=status.last_index,
-        commit_index=status.commit_index,
-        commit_position=status.commit_position,
-        applied_index=status.applied.index,
-        applied_position=status.applied.position,
-        first_position=status.first_position,
-        view_lag_ms=status.view_lag_ms,
-        journal_bytes=status.journal_bytes,
-        elections=status.elections,
-    )
 
 
 def _event(**payload: Any) -> events_pb.Event:

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from cluster_manager import wire
 from nextgen.client.errors_wire import to_detail
+from nextgen.client.log_wire import filled_events
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.replication.ports import Entry, ReplicatedLog
 from protos.nextgen.v1 import events_pb2 as events_pb
@@ -106,7 +106,7 @@ def _selected(
     """Return the wanted events from ``position`` on, at most ``left``, and where to go on."""
     selected: list[events_pb.Event] = []
     for entry in entries:
-        for event in wire.stored_events_of_entry(entry, shard_id=0):
+        for event in filled_events(entry, shard_id=0):
             if event.position < position:
                 continue
             if left is not None and len(selected) >= left:

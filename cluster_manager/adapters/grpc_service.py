@@ -9,10 +9,10 @@ import grpc
 import grpc.aio
 import structlog
 
-from cluster_manager import wire
 from cluster_manager.connection import NodeConnection
 from cluster_manager.service import ClusterManager
 from nextgen.client.errors_wire import abort, to_detail
+from nextgen.client.log_wire import replica_status
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import JOIN_SILENCE_MS, JOIN_WRITE_MS_MAX
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
@@ -67,7 +67,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
     async def GetManagerStatus(
         self, request: cluster_pb.GetManagerStatusRequest, context: Context
     ) -> cluster_pb.ReplicaStatus:
-        return wire.status_to_proto(self._manager.status(), self._manager.node_id)
+        return replica_status(self._manager.status(), self._manager.node_id)
 
     async def _converse(self, connection: NodeConnection, context: Context) -> None:
         reading = asyncio.ensure_future(self._read_messages(connection, context))

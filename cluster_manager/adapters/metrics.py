@@ -26,6 +26,9 @@ class ManagerCollector(Collector):
         yield _gauge("view_lag_ms", "Age of the oldest entry not applied.", status.view_lag_ms)
         yield _gauge("journal_bytes", "Size of the journal.", status.journal_bytes)
         yield _gauge("elections", "Elections won since the start.", status.elections)
+        yield _gauge(
+            "disk_full", "1 while the disk takes no writes.", float(bool(status.disk_trouble))
+        )
         if leader_term is None:
             return
         state = leader_term.committed

@@ -36,6 +36,7 @@ Response = TypeVar("Response", bound=Message)
 _RETRIED = (Indefinite, NotLeader, Overloaded, StaleShardMap, Unavailable)
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 400
+_ATTEMPT_MS_MIN = 50
 _ATTEMPT_MS_MIN = 1_000
 
 
@@ -107,7 +108,8 @@ class DiscoveryNodes:
             if isinstance(error, ConnectionLost | DeadlineExceeded | Unavailable):
                 self.fail_over(endpoint)
             pause_ms = backoff_ms * random.uniform(0.5, 1.0)
-            if loop.time() + pause_ms / 1_000 >= deadline:
+            # An attempt without time would say so, and hide what is really the matter.
+            if loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline:
                 raise _settled(error, was_indefinite=was_indefinite)
             await asyncio.sleep(pause_ms / 1_000)
             backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)

@@ -53,6 +53,7 @@ LocalShards = Callable[[int], LocalShard | None]
 _LEADER_WAIT_MS = (50, 250, 500, 1_000, 1_000)
 _PAUSE_MS = (20, 40, 80, 160, 200)
 _ATTEMPT_SHARE_MS_MIN = 500
+_ATTEMPT_MS_MIN = 20
 _RETRIED = (NotLeader, Unavailable, StaleShardMap, Overloaded, ConnectionLost, ProposalLost)
 
 
@@ -242,9 +243,12 @@ class ShardRouter:
                     attempts.was_indefinite = True
                     if not attempts.idempotent:
                         raise
-            if attempts.retries >= ROUTER_RETRIES_MAX or self._remaining_ms(attempts) <= 0:
+            if attempts.retries >= ROUTER_RETRIES_MAX:
                 raise self._settled(attempts, error)
             await self._prepare_retry(attempts, error)
+            # An attempt without time would say so, and hide what is really the matter.
+            if self._remaining_ms(attempts) <= _ATTEMPT_MS_MIN:
+                raise self._settled(attempts, error)
             attempts.retries += 1
 
     @staticmethod

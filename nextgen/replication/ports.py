@@ -124,6 +124,7 @@ class LogStatus:
     view_lag_ms: float  # Age of the oldest committed entry that this view has not applied.
     journal_bytes: int
     elections: int  # Elections this replica has won since it started.
+    disk_trouble: str = ""  # Why its disk takes no writes, "" when it does.
 
 
 class PositionCompacted(Definite):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 
 from pysyncobj import SyncObj
@@ -67,7 +68,7 @@ def list_differences(library_class: type) -> list[str]:
         elif tuple(inspect.signature(member).parameters) != parameters:
             problems.append(f"{name} has other parameters")
     try:
-        source = inspect.getsource(library_class)
+        source = _source_of(library_class)
     except OSError:
         return [*problems, "its source cannot be read"]
     problems += [
@@ -76,3 +77,9 @@ def list_differences(library_class: type) -> list[str]:
         if f"self.{name} = " not in source
     ]
     return problems
+
+
+@cache
+def _source_of(library_class: type) -> str:
+    # Parsed once: in a process with many hosts, as tests have, it would be the longest step.
+    return inspect.getsource(library_class)

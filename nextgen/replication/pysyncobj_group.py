@@ -93,6 +93,7 @@ class PySyncObjGroup:
             view_lag_ms=replica.applier.lag_ms,
             journal_bytes=journal.bytes_on_disk,
             elections=replica.statistics.elections,
+            disk_trouble=replica.disk.trouble or "",
         )
 
     @property

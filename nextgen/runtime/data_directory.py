@@ -157,8 +157,10 @@ def _acquire_lock(directory: Path) -> int:
             f"data directory {directory} is in use by process {owner}: "
             "stop that process, or give this one a directory of its own"
         ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
+    # A courtesy to whoever comes second; a full disk is no reason to stay away.
+    with contextlib.suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
     return lock
 
 

@@ -9,20 +9,22 @@
         await shutdown.wait()
         ... stop, within SHUTDOWN_MS_MAX ...
 
-Exit codes: 0 asked to stop, or ``serve`` returned; 70 it broke; 75 it was asked to stop and did
-not in time; 78 it refuses to start, with one sentence that says what to do.
+Exit codes: 0 asked to stop, or ``serve`` returned; 70 it broke; 74 the disk is full where it could
+not go on without; 75 it was asked to stop and did not in time; 78 it refuses to start, with one
+sentence that says what to do. After 70 and 74 it may be started again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import faulthandler
 import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NoReturn
 
 import structlog
@@ -33,8 +35,11 @@ from nextgen.runtime.lifeline import hold_lifeline
 from nextgen.runtime.logs import configure_logging
 
 EXIT_BROKEN = os.EX_SOFTWARE
+EXIT_DISK_FULL = os.EX_IOERR
 EXIT_HUNG = os.EX_TEMPFAIL
 EXIT_REFUSED = os.EX_CONFIG
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _logger = structlog.get_logger(__name__)
 
@@ -133,19 +138,23 @@ def _give_up() -> None:
 
 
 def _report(error: Exception) -> int:
-    refusal = _refusal_in(error)
-    if refusal is not None:
-        sys.stderr.write(f"refuses to start: {refusal}\n")
-        return EXIT_REFUSED
+    causes = list(_leaves(error))
+    for cause in causes:
+        if isinstance(cause, RefusesToStart):
+            sys.stderr.write(f"refuses to start: {cause}\n")
+            return EXIT_REFUSED
+    for cause in causes:
+        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+            _logger.critical("cannot go on: the disk is full", error=str(cause))
+            return EXIT_DISK_FULL
     _logger.critical("broken", exc_info=error)
     return EXIT_BROKEN
 
 
-def _refusal_in(error: BaseException) -> RefusesToStart | None:
-    """Return the refusal that ``error`` is, or that a task group wrapped up in it."""
-    if isinstance(error, RefusesToStart):
-        return error
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield what ``error`` is, or what a task group wrapped up in it."""
     if isinstance(error, BaseExceptionGroup):
-        found = map(_refusal_in, error.exceptions)
-        return next((refusal for refusal in found if refusal is not None), None)
-    return None
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterSize
 from nextgen.client import Client, NewTopic
 from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, PROPERTY_VALUE_BYTES_MAX
-from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
-from protos.nextgen.v1 import shard_service_pb2 as shard_pb
-from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.local_cluster import running_cluster
 from tests.support.refusals import LOCK, start_refused, tree
+from tests.support.replica_questions import SHARD, leader_and_followers, wait_caught_up
 
 THREE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, shards=1)
-SHARD = 1
-CAUGHT_UP_S_MAX = 60
 BATCH = 100
 LARGE = {str(number): "x" * (PROPERTY_VALUE_BYTES_MAX - 8) for number in range(4)}
 """Properties of some 16 KiB, so that few topics fill a journal file."""
@@ -47,33 +41,6 @@ async def create_large(client: Client, prefix: str, count: int) -> set[str]:
 
 async def all_topics(client: Client) -> set[str]:
     return {topic.name async for topic in client.list_topics(NAMESPACE)}
-
-
-async def status_of(cluster: LocalCluster, node_id: str) -> cluster_pb.ReplicaStatus:
-    async with grpc.aio.insecure_channel(cluster.plan.node(node_id).grpc) as channel:
-        stub = ShardServiceStub(channel)
-        node = await stub.GetNodeStatus(shard_pb.GetNodeStatusRequest(), timeout=5)
-    return next(replica for replica in node.replicas if replica.group_id == SHARD)
-
-
-async def leader_and_followers(cluster: LocalCluster) -> tuple[str, list[str]]:
-    nodes = [node.node_id for node in cluster.plan.of_kind("shard-node")]
-    roles = {node_id: (await status_of(cluster, node_id)).role for node_id in nodes}
-    (leader,) = [node_id for node_id, role in roles.items() if role == "leader"]
-    return leader, [node_id for node_id in nodes if node_id != leader]
-
-
-async def wait_caught_up(cluster: LocalCluster, node_id: str, leader: str) -> None:
-    """Return when the replica has what the leader has committed, and votes."""
-    wanted = (await status_of(cluster, leader)).commit_position
-    async with asyncio.timeout(CAUGHT_UP_S_MAX):
-        while True:
-            status = await status_of(cluster, node_id)
-            # It may well be made the leader again: it is if the shard map prefers it.
-            votes = status.role in ("follower", "leader")
-            if votes and status.applied_position >= wanted:
-                return
-            await asyncio.sleep(0.1)
 
 
 def journal_of(cluster: LocalCluster, node_id: str) -> Path:

@@ -43,18 +43,21 @@ def copied(used: tuple[ClusterPlan, Path], tmp_path: Path) -> tuple[ClusterPlan,
     return plan, shutil.copytree(directory, tmp_path / "copied")
 
 
-@pytest.mark.parametrize("node_id", NODES)
-@pytest.mark.parametrize("flag", ["--cluster-id", "--node-id"])
+@pytest.mark.parametrize(
+    ("node_id", "flag"),
+    [
+        ("shard-node-1", "--cluster-id"),
+        ("shard-node-1", "--node-id"),
+        ("cluster-manager-1", "--cluster-id"),
+    ],
+)
 def test_a_data_directory_of_somebody_else_is_refused(
     used: tuple[ClusterPlan, Path], node_id: str, flag: str
 ) -> None:
     plan, directory = used
     before = tree(directory)
-    changed = {flag: "somebody-else"}
-    if node_id == "cluster-manager-1" and flag == "--node-id":
-        changed["--peers"] = "somebody-else=127.0.0.1:1=127.0.0.1:2"
 
-    said = start_refused(plan, node_id, directory, changed=changed)
+    said = start_refused(plan, node_id, directory, changed={flag: "somebody-else"})
 
     assert f"data directory {directory / node_id} belongs to" in said
     assert "give this process its own directory" in said
@@ -76,11 +79,11 @@ def test_a_data_directory_of_another_component_is_refused(used: tuple[ClusterPla
     assert tree(directory) == before
 
 
-@pytest.mark.parametrize("node_id", NODES)
 def test_data_without_an_identity_or_with_a_damaged_one_is_refused(
-    copied: tuple[ClusterPlan, Path], node_id: str
+    copied: tuple[ClusterPlan, Path],
 ) -> None:
     plan, directory = copied
+    node_id = "shard-node-1"
     identity = directory / node_id / "identity.json"
     identity.write_bytes(b"{")
     before = tree(directory)
@@ -129,21 +132,14 @@ def test_a_journal_of_another_node_is_refused(
     assert tree(directory, without=LOCK) == before
 
 
-@pytest.mark.parametrize("node_id", NODES)
-def test_two_processes_do_not_share_a_data_directory(
-    running: BlockingCluster, node_id: str
-) -> None:
+def test_two_processes_do_not_share_a_data_directory(running: BlockingCluster) -> None:
     free = make_plan_on_free_ports(MINIMAL, cluster_id=running.plan.cluster_id)
-    node = free.node(node_id)
-    directory = running.cluster.data_dir
     changed = {"--cluster-managers": running.plan.manager_endpoints}
 
-    said = start_refused(
-        free, node.node_id, directory, changed=changed if node_id == "shard-node-1" else None
-    )
+    said = start_refused(free, "shard-node-1", running.cluster.data_dir, changed=changed)
 
-    assert f"is in use by process {running.cluster.process_id(node_id)}" in said
-    assert running.cluster.is_running(node_id)
+    assert f"is in use by process {running.cluster.process_id('shard-node-1')}" in said
+    assert running.cluster.is_running("shard-node-1")
 
 
 def test_a_node_of_another_cluster_is_turned_away_by_the_manager(
@@ -185,14 +181,13 @@ def test_a_taken_port_is_named_with_its_purpose(
 
 
 @pytest.mark.parametrize(
-    ("offset", "purpose"),
+    ("offset", "purpose", "detach"),
     [
-        (0, "gRPC of discovery-1"),
-        (PORTS_PER_NODE + 1, "Raft of cluster-manager-1"),
-        (3 * PORTS_PER_NODE + 2, "metrics and probes of broker-1"),
+        (0, "gRPC of discovery-1", []),
+        (PORTS_PER_NODE + 1, "Raft of cluster-manager-1", []),
+        (3 * PORTS_PER_NODE + 2, "metrics and probes of broker-1", ["--detach"]),
     ],
 )
-@pytest.mark.parametrize("detach", [[], ["--detach"]], ids=["foreground", "detached"])
 def test_up_says_which_port_is_taken_and_what_for(
     tmp_path: Path, offset: int, purpose: str, detach: list[str]
 ) -> None:

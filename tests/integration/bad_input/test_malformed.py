@@ -97,8 +97,10 @@ async def test_random_bytes_and_messages_break_nothing(site: Site, server: str) 
 @pytest.mark.parametrize("server", SERVERS)
 async def test_a_message_beyond_the_limit_is_refused_unread(site: Site, server: str) -> None:
     oversized = unknown_field(GRPC_MESSAGE_BYTES_MAX + 1)
+    # The limit is the server's: one method of each shape stands for the others.
+    one_of_each_shape = {method.shape: method for method in methods_of(server)}.values()
     async with grpc.aio.insecure_channel(site.endpoint(server), options=UNLIMITED) as channel:
-        for method in methods_of(server):
+        for method in one_of_each_shape:
             assert is_parsed(method, oversized), "only its size is wrong"
 
             outcome = await call(channel, method, oversized)

@@ -109,7 +109,7 @@ async def test_a_map_version_of_another_time_is_judged_by_the_slots_alone(site: 
 
 
 async def test_counts_are_taken_at_the_limit_and_refused_beyond(site: Site) -> None:
-    tenant = pb.ObjectName(kind=KIND_TENANT, name="limits")
+    tenant = pb.ObjectName(kind=KIND_TENANT, name="well")
     no_one = pb.DeleteTenant(name="nobody")
     many = COMMANDS_PER_EXECUTE_MAX
     ids = [number.to_bytes(16, "big") for number in range(many + 1)]

@@ -14,6 +14,7 @@ from cluster_manager.domain.capacity_ledger import (
 from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from nextgen.client.log_wire import filled_events
 from nextgen.kernel.slots import initial_table
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1 import events_pb2 as events_pb
@@ -46,7 +47,7 @@ def test_readers_get_events_with_their_place_in_the_log() -> None:
     records = (wire.record_of(EVENTS[:2], 11), wire.record_of(EVENTS[2:3], 12))
     entry = Entry(index=9, term=4, first_position=100, records=records)
 
-    read = list(wire.stored_events_of_entry(entry, shard_id=0))
+    read = list(filled_events(entry, shard_id=0))
 
     assert [event.position for event in read] == [100, 101, 102]
     assert [event.time_ms for event in read] == [11, 11, 12]

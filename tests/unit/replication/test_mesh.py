@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from nextgen.replication.mesh import Mesh
+from nextgen.replication.mesh import LOG_LINES_MAX, Mesh
 from nextgen.replication.mesh_frames import (
     MESH_PROTOCOL_VERSION,
     Hello,
@@ -230,3 +230,12 @@ async def test_a_taken_port_is_an_error_at_the_start() -> None:
         with pytest.raises(OSError, match=str(low.port)):
             await second.start()
         await second.stop()
+
+
+async def test_whoever_shouts_at_the_port_fills_no_disk(caplog: pytest.LogCaptureFixture) -> None:
+    async with mesh(LOW) as (listening, _):
+        for number in range(LOG_LINES_MAX + 10):
+            # Each is refused with a sentence of its own.
+            await say_and_wait_for_the_end(listening.port, (2**31 + number).to_bytes(4, "big"))
+
+    assert len(caplog.records) == LOG_LINES_MAX

@@ -1,3 +1,4 @@
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -91,3 +92,19 @@ async def test_the_port_is_free_after_stop(readiness: SwitchableReadiness) -> No
 
     assert await second.start("127.0.0.1", port) == port == second.port
     await second.stop()
+
+
+async def test_what_is_no_request_gets_400_and_leaves_no_trace(
+    readiness: SwitchableReadiness, registry: CollectorRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    probes = Probes(readiness, registry)
+    port = await probes.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    writer.write(b"GET /livez HTTP/9.9\r\n\r\n")
+    line = await reader.readline()
+    writer.close()
+    await probes.stop()
+
+    assert b" 400 " in line
+    assert caplog.records == []

@@ -178,6 +178,18 @@ def test_a_broken_process_says_so_and_fails(start: Start) -> None:
     assert "AssertionError: gap in the log" in err
 
 
+def test_a_process_that_cannot_go_on_for_a_full_disk_says_so_without_a_traceback(
+    start: Start,
+) -> None:
+    process = start("async def serve(shutdown): raise OSError(28, 'No space left on device')")
+
+    code, out, err = ended(process)
+
+    assert (code, out) == (os.EX_IOERR, "")
+    assert "cannot go on: the disk is full" in err
+    assert "Traceback" not in err
+
+
 def test_a_process_without_assertions_refuses_to_start(start: Start) -> None:
     code, out, err = ended(start(WAITS, "-O"))
 

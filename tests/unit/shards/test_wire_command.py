@@ -5,6 +5,7 @@ import pytest
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.limits import STORED_INTEGER_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.wire_command import (
     COMMAND_PARSERS,
@@ -93,3 +94,14 @@ def test_a_bad_name_among_topics_to_create_is_that_topics_rejection():
 def test_an_incomplete_order_to_a_gate_is_refused(order):
     with pytest.raises(InvalidRequest):
         parse_command(pb.Command(close_parent_gate=order))
+
+
+@pytest.mark.parametrize("order", ["close_parent_gate", "reopen_parent_gate"])
+def test_an_attempt_that_no_table_holds_is_refused(order):
+    names = {"parent_kind": "tenant", "parent_name": "acme", "parent_id": "i"}
+    field = pb.Command.DESCRIPTOR.fields_by_name[order]
+    body = field.message_type._concrete_class
+
+    parse_command(pb.Command(**{order: body(attempt=STORED_INTEGER_MAX, **names)}))
+    with pytest.raises(InvalidRequest):
+        parse_command(pb.Command(**{order: body(attempt=STORED_INTEGER_MAX + 1, **names)}))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from nextgen.client.log_wire import filled_events
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1 import events_pb2 as pb
 from shards.projections.evolution import ROUTES
@@ -11,7 +12,6 @@ from shards.wire_event import (
     UnknownEvent,
     decode_decided,
     encode_decided,
-    filled_events,
 )
 from tests.support.shard_events import HISTORY, TIME_MS, record_of
 

@@ -21,7 +21,12 @@ from cluster_manager.domain.broker_directory import (
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import BROKERS_MAX
+from nextgen.kernel.limits import (
+    ADDRESS_BYTES_MAX,
+    BROKERS_MAX,
+    NODE_ID_BYTES_MAX,
+    STORED_INTEGER_MAX,
+)
 
 LIVE = Broker("broker-1", "s-1", 1, True, "", "127.0.0.1:7001", "127.0.0.1:7002", 100, "zone-a")
 
@@ -126,6 +131,35 @@ def test_retry(history: list[RecordBroker], command: RecordBroker) -> None:
 
     if isinstance(decide(state, command), Accepted):
         assert decide(_apply(state, command), command) == Accepted(())
+
+
+@pytest.mark.parametrize(
+    ("at_limit", "beyond", "code"),
+    [
+        (
+            {"epoch": STORED_INTEGER_MAX},
+            {"epoch": STORED_INTEGER_MAX + 1},
+            RejectionCode.NOT_ALLOWED,
+        ),
+        (
+            {"broker_id": "b" * NODE_ID_BYTES_MAX},
+            {"broker_id": "b" * (NODE_ID_BYTES_MAX + 1)},
+            RejectionCode.LIMIT_EXCEEDED,
+        ),
+        (
+            {"zone": "z" * ADDRESS_BYTES_MAX},
+            {"zone": "z" * (ADDRESS_BYTES_MAX + 1)},
+            RejectionCode.LIMIT_EXCEEDED,
+        ),
+    ],
+)
+def test_what_is_stored_has_a_limit(at_limit: dict, beyond: dict, code: RejectionCode) -> None:
+    taken, refused = replace(LIVE, **at_limit), replace(LIVE, **beyond)
+
+    assert decide(INITIAL, RecordBroker(taken)) == Accepted((BrokerRecorded(taken),))
+    decision = decide(INITIAL, RecordBroker(refused))
+    assert isinstance(decision, Rejected)
+    assert decision.code is code
 
 
 @given(history=st.lists(commands, max_size=12), cut=st.integers(0, 12))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlalchemy as sql
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from cluster_manager.domain.membership import (
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import CLUSTER_NODES_MAX
+from nextgen.kernel.limits import ADDRESS_BYTES_MAX, CLUSTER_NODES_MAX
 
 SHARD_NODE = Node("shard-node-1", "shard", "127.0.0.1:5001", "127.0.0.1", 5002, "127.0.0.1:5003")
 DISCOVERY = Node("discovery-1", "discovery", "127.0.0.1:6001")
@@ -116,6 +118,17 @@ def test_replay(history: list[RegisterNode], cut: int) -> None:
         state = _apply(state, command)
 
     assert fold(evolve, fold(evolve, INITIAL, events[:cut]), events[cut:]) == state
+
+
+@pytest.mark.parametrize("field", ["grpc", "raft_host", "http"])
+def test_an_address_has_a_limit(field: str) -> None:
+    at_limit = replace(SHARD_NODE, **{field: "h" * ADDRESS_BYTES_MAX})
+    beyond = replace(SHARD_NODE, **{field: "h" * (ADDRESS_BYTES_MAX + 1)})
+
+    assert decide(INITIAL, RegisterNode(at_limit)) == Accepted((NodeRegistered(at_limit),))
+    refused = decide(INITIAL, RegisterNode(beyond))
+    assert isinstance(refused, Rejected)
+    assert refused.code is RejectionCode.LIMIT_EXCEEDED
 
 
 @given(history=st.lists(commands, max_size=12))

@@ -1,0 +1,51 @@
+"""A replicated log as it is told on the wire: the condition of a replica, and its stored events.
+
+Shards and the cluster manager keep the same kind of log, so their tools read both alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nextgen.replication.ports import Entry, LogStatus
+from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
+from protos.nextgen.v1.events_pb2 import DecidedCommand, Event
+
+SCHEMA_VERSION_FIRST = 1
+"""What an event without a schema version has."""
+
+
+def replica_status(status: LogStatus, node_id: str) -> ReplicaStatus:
+    """Return the condition of ``node_id``'s replica."""
+    return ReplicaStatus(
+        group_id=status.group_id,
+        node_id=node_id,
+        role=status.role.value,
+        term=status.term,
+        leader_id=status.leader_id or "",
+        last_index=status.last_index,
+        commit_index=status.commit_index,
+        commit_position=status.commit_position,
+        applied_index=status.applied.index,
+        applied_position=status.applied.position,
+        first_position=status.first_position,
+        view_lag_ms=status.view_lag_ms,
+        journal_bytes=status.journal_bytes,
+        elections=status.elections,
+    )
+
+
+def filled_events(entry: Entry, shard_id: int) -> Iterator[Event]:
+    """Yield the stored events of ``entry`` with position, term, shard, time and cause filled in."""
+    position = entry.first_position
+    for record in entry.records:
+        decided = DecidedCommand.FromString(record.payload)
+        for event in decided.events:
+            event.position = position
+            event.term = entry.term
+            event.shard_id = shard_id
+            event.time_ms = decided.time_ms
+            event.causation_id = decided.command_id
+            event.schema_version = event.schema_version or SCHEMA_VERSION_FIRST
+            position += 1
+            yield event
