@@ -74,11 +74,15 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         writing = asyncio.ensure_future(_write_updates(connection, context))
         ending = asyncio.ensure_future(connection.wait_ended())
         tasks = (reading, writing, ending)
+        has_left = True
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            has_left = not connection.has_ended
         finally:
-            for task in tasks:
-                task.cancel()
+            connection.end(None)
+            reading.cancel()
+            ending.cancel()
+            # Not cancelled: gRPC would keep the write that is under way, and take no other.
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, Exception):
@@ -86,7 +90,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
                 raise outcome
         if connection.error is not None:
             await _write(context, self._error_update(connection.error))
-        elif connection.has_ended:
+        elif not has_left:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "silent, slow or replaced")
 
     async def _read_messages(self, connection: NodeConnection, context: Context) -> None:

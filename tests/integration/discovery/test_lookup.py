@@ -254,6 +254,7 @@ async def test_a_shard_without_a_leader_makes_its_names_retryable_and_no_others(
     await hasty.close()
 
     assert answers[shards[1]].retryable
-    assert answers[shards[1]].rejection_code == "UNAVAILABLE"
+    # The last attempt ends with what the shard says, or with the client's own time.
+    assert answers[shards[1]].rejection_code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
     assert answers[shards[2]].is_found
     assert answers[shards[3]].is_found
