@@ -53,8 +53,10 @@ sim: setup ## Seeded simulations of whole clusters; SEED=n repeats one run
 chaos: setup ## Kill processes under load and compare what was acknowledged with what is there
 	$(BIN)/pytest -m "chaos and not slow" $(ARGS)
 
-soak: setup ## The tests that take minutes to hours
-	$(BIN)/pytest -m "slow and not containers" --timeout=0 $(ARGS)
+soak: setup ## Many seeded simulations: SEEDS=n how many (200), FROM=n which to begin with
+	@for seed in $$(seq $(or $(FROM),1) $$(( $(or $(FROM),1) + $(or $(SEEDS),200) - 1 ))); do \
+	  $(BIN)/pytest --quiet --no-header -m simulation --seed=$$seed \
+	    || { echo "resume with: make soak FROM=$$seed"; exit 1; }; done
 
 compose-test: setup ## Build the image, run the cluster as containers, kill one (needs an engine)
 	$(BIN)/pytest -m containers --timeout=1800 $(ARGS)

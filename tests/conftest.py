@@ -1,7 +1,6 @@
 """What holds for every test: markers by folder, seeds, and Hypothesis without a stopwatch."""
 
 import logging
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,15 +20,6 @@ settings.load_profile("here")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="seed of simulations: repeats one run")
-
-
-@pytest.fixture
-def seed(request: pytest.FixtureRequest) -> int:
-    """The seed of a simulation; what is printed is shown when it fails."""
-    given: int | None = request.config.getoption("--seed")
-    chosen = random.SystemRandom().getrandbits(32) if given is None else given
-    print(f"repeat with: make sim SEED={chosen}")  # Shown with a failure only.
-    return chosen
 
 
 @pytest.fixture(autouse=True)

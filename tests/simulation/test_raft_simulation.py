@@ -1,7 +1,7 @@
 """Three replicas under random faults; every seed is another history, the same each time.
 
-A seed that ever failed is kept in ``FAILED_SEEDS``. One run by hand:
-``pytest tests/simulation/test_raft_simulation.py -k 'seed-7'``.
+A seed that ever failed is kept in ``FAILED_SEEDS``. One run by hand: ``make sim SEED=7``; many:
+``make soak``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,13 @@ async def simulate(seed: int) -> RaftSimulation:
     return simulation
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    given: int | None = metafunc.config.getoption("--seed")
+    seeds = SEEDS if given is None else (given,)
+    metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed-{seed}")
+
+
 @pytest.mark.simulation
-@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
 def test_nothing_acknowledged_is_lost_whatever_happens(seed: int) -> None:
     simulation = run_virtual(lambda: simulate(seed))
 
