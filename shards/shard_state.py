@@ -146,10 +146,6 @@ class ShardState:
     def load_gate(self, kind: ParentKind, name: str) -> ParentGate | None:
         return self._one(StateKind.PARENT_GATE, gate_key(kind, name), ParentGate)
 
-    def load_assignment(self, key: str) -> Assignment | None:
-        """Return the assignment under an ``assignment_key``."""
-        return self._one(StateKind.ASSIGNMENT, key, Assignment)
-
     def load_assignments(self, keys: Sequence[str]) -> list[Assignment | None]:
         """Return assignments by ``assignment_key``, in the same order."""
         return self._many(StateKind.ASSIGNMENT, keys, Assignment)

@@ -135,11 +135,6 @@ class MemoryLog:
         self._applies_held = held
         self._set_role(Role.LEADER, self._node_id)
 
-    def commit_from_elsewhere(self, *records: Record) -> None:
-        """Commit one entry that another leader wrote."""
-        assert self._role is not Role.LEADER, "a leader writes its entries itself"
-        self._append(records)
-
     # The port ---------------------------------------------------------------------------------
 
     @property
