@@ -15,7 +15,7 @@ from brokers.adapters.load_meter import ProcessLoadMeter
 from brokers.adapters.manager_connection import GrpcManagerDialer
 from brokers.adapters.metrics import BrokerCollector
 from brokers.config import BrokerConfig
-from brokers.service import BrokerAgent
+from brokers.service.agent import BrokerAgent
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.membership import run_as_member

@@ -12,7 +12,7 @@ from brokers.domain.holding import (
     TopicMetadata,
 )
 from brokers.domain.session import Delivered, Delivery, Established
-from brokers.ports import (
+from brokers.ports.manager import (
     FromManager,
     Greeting,
     HeartbeatEcho,

@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc.aio
 
-from brokers.ports import Clock
-from brokers.service import BrokerAgent
+from brokers.ports.manager import Clock
+from brokers.service.agent import BrokerAgent
 from brokers.wire import serving
 from nextgen.client.errors_wire import abort
 from nextgen.kernel.errors import InvalidRequest

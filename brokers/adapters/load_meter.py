@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from brokers.ports import Load
+from brokers.ports.manager import Load
 
 
 class ProcessLoadMeter:

@@ -13,7 +13,7 @@ import contextlib
 import grpc
 import grpc.aio
 
-from brokers.ports import Clock, FromManager, Load, ManagerConnection, StreamEnded
+from brokers.ports.manager import Clock, FromManager, Load, ManagerConnection, StreamEnded
 from brokers.wire import from_manager
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc

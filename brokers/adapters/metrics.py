@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from brokers.service import BrokerAgent
+from brokers.service.agent import BrokerAgent
 
 _COUNTERS = {
     "deliveries_applied": "Steps of the session's sequence that were applied.",

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from brokers.domain.holding import TenantMetadata
 from brokers.domain.session import Delivered, Delivery, Established
-from brokers.ports import (
+from brokers.ports.manager import (
     FromManager,
     Greeting,
     HeartbeatEcho,
@@ -19,7 +19,7 @@ from brokers.ports import (
     Timing,
     TurnedAway,
 )
-from brokers.service import BrokerAgent
+from brokers.service.agent import BrokerAgent
 from nextgen.kernel.limits import BROKER_RECONNECT_BACKOFF_MS_MAX
 
 TIMING = Timing(session_ttl_ms=3_000, heartbeat_ms=750)

@@ -22,7 +22,7 @@ from brokers.domain.session import (
     Status,
     Voided,
 )
-from brokers.ports import (
+from brokers.ports.manager import (
     Clock,
     Greeting,
     HeartbeatEcho,

@@ -1,0 +1,1 @@
+"""What the broker needs from outside, one module per subject."""

@@ -1,0 +1,187 @@
+"""Where topics keep their messages, cursors and schemas.
+
+The rule everything rests on (see docs/flows/pulsar.md, "Who may acknowledge"): a future of
+``append`` or ``put_state`` is fulfilled only after its bytes were fsynced and *then* no fence of a
+later epoch was found. Whoever got such an answer will find the bytes whatever happens next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from brokers.domain.position import Position
+
+
+class Fenced(Exception):
+    """A later epoch owns the topic: this owner acknowledges nothing any more."""
+
+
+class LedgerDamaged(Exception):
+    """Bytes inside what was sealed do not have the checksum that they were written with."""
+
+
+class StorageFailed(Exception):
+    """The disk refused (full, I/O error). What was not acknowledged is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored SEND, batch or chunk as it came: nothing in it is ever unpacked or rewritten."""
+
+    position: Position
+    payload: bytes
+    """What followed the command in the SEND frame: checksum, metadata, body."""
+    message_count: int
+    """1, or the number of messages of a batch."""
+    publish_time_ms: int
+    """The broker's clock when the entry was appended; never lower than the entry's before."""
+    producer_name: str
+    sequence_id: int
+    """The highest sequence id in the entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """What ``append`` takes; fields as in ``Entry``."""
+
+    payload: bytes
+    message_count: int
+    producer_name: str
+    sequence_id: int
+
+
+class LedgerReader(Protocol):
+    """Reads one topic unit, as its owner or not. Sees acknowledged entries only.
+
+    For a non-owner that is what a seal covers, and of the present owner's segment what was
+    durable when it was last looked at.
+    """
+
+    @property
+    def first(self) -> Position:
+        """The lowest position still kept; one behind ``last`` when the topic is empty."""
+        ...
+
+    @property
+    def last(self) -> Position:
+        """The last acknowledged entry's position, ``BEFORE_ALL`` if there never was one."""
+        ...
+
+    @property
+    def entry_count(self) -> int:
+        """Entries kept."""
+        ...
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of the segments kept."""
+        ...
+
+    async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
+        """Return acknowledged entries strictly behind ``after``, in order; at least one if any.
+
+        ``after`` may be any position, also one that was never written or is trimmed.
+
+        Raises:
+            LedgerDamaged: A checksum does not hold. Nothing is skipped.
+            StorageFailed: The disk refused.
+        """
+        ...
+
+    def read_recent(
+        self, after: Position, *, entries_max: int, bytes_max: int
+    ) -> Sequence[Entry] | None:
+        """Return what ``read`` would if it is in memory, None if it is not. Never waits."""
+        ...
+
+    async def before_time(self, publish_time_ms: int) -> Position:
+        """Return the position behind which every entry was published at or after the time."""
+        ...
+
+    def entries_between(self, after: Position, up_to: Position) -> int:
+        """Return how many kept entries are in (``after``, ``up_to``]."""
+        ...
+
+    @property
+    def state(self) -> Mapping[str, bytes]:
+        """The small facts kept beside the entries: ``cursor/<name>``, ``schema/<version>`` ..."""
+        ...
+
+
+class TopicLedger(LedgerReader, Protocol):
+    """One topic unit, opened by its owner of one epoch. Used on one event loop."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a fence was found. Once true it stays true."""
+        ...
+
+    @property
+    def producers(self) -> Mapping[str, int]:
+        """Producer name → highest sequence id that was acknowledged, over restarts and owners.
+
+        At most ``PRODUCERS_REMEMBERED_MAX``: those that were silent longest are forgotten.
+        """
+        ...
+
+    def append(self, entry: NewEntry) -> asyncio.Future[Position]:
+        """Store one entry behind all others. Futures are fulfilled in the order of the calls.
+
+        The future fails with ``Fenced`` or ``StorageFailed``; then so do all later ones until
+        the ledger is opened again, so that order holds.
+        """
+        ...
+
+    def put_state(self, key: str, value: bytes | None) -> asyncio.Future[None]:
+        """Store a small fact, or remove it (None); ``state`` shows it at once.
+
+        Fulfilled in order, by the same rule as ``append`` and failing alike. Of calls for one
+        key that are made before a write begins only the last is written.
+        """
+        ...
+
+    def on_appended(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener`` after new entries were acknowledged; return how to stop that."""
+        ...
+
+    def on_fenced(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` once if this owner is fenced."""
+        ...
+
+    async def trim(self, up_to: Position) -> None:
+        """Drop whole segments all of whose entries are at or below ``up_to``; never the last."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was appended, seal nothing, let go of the files."""
+        ...
+
+
+class LedgerStore(Protocol):
+    """All topics' ledgers, in one directory that brokers share."""
+
+    async def open(self, topic_id: str, unit: str, epoch: int, *, topic_name: str) -> TopicLedger:
+        """Become the owner in ``epoch``: claim, fence the epochs below, seal them, take over.
+
+        Opening again in the epoch that this process holds already gives the same ledger.
+
+        Raises:
+            Fenced: A later epoch has claimed it, or another process has this one.
+            LedgerDamaged: What an earlier owner sealed is not whole.
+            StorageFailed: The disk refused.
+        """
+        ...
+
+    async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
+        """Read without owning; None if nothing was ever stored."""
+        ...
+
+    async def close(self) -> None:
+        """Close every ledger."""
+        ...

@@ -1,0 +1,1 @@
+"""What a broker does: its session, its topics, its clients."""
