@@ -3,12 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel import limits
+from nextgen.kernel import limits, pulsar_limits
 
-TREE = ast.parse(Path(limits.__file__).read_text())
 ASSIGNED = [
     (statement.targets[0].id, following)
-    for statement, following in zip(TREE.body, [*TREE.body[1:], None], strict=True)
+    for module in (limits, pulsar_limits)
+    for body in [ast.parse(Path(module.__file__).read_text()).body]
+    for statement, following in zip(body, [*body[1:], None], strict=True)
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
 ]
 
@@ -21,7 +22,8 @@ def test_every_limit_says_its_reason(name: str, following: ast.stmt | None) -> N
 
 
 def test_every_limit_is_positive() -> None:
-    assert all(getattr(limits, name) > 0 for name, _ in ASSIGNED)
+    stated = vars(limits) | vars(pulsar_limits)
+    assert all(stated[name] > 0 for name, _ in ASSIGNED)
 
 
 def test_the_limits_fit_into_each_other() -> None:
@@ -38,3 +40,26 @@ def test_the_limits_fit_into_each_other() -> None:
         + 2 * (limits.NAME_PART_BYTES_MAX + 1)
         + limits.TOPIC_LOCAL_NAME_BYTES_MAX
     ) < limits.TOPIC_TEXT_CHARACTERS_MAX
+
+
+def test_what_discovery_holds_for_clients_fits_together():
+    assert pulsar_limits.TOPIC_LIST_BYTES_MAX < pulsar_limits.PULSAR_MESSAGE_BYTES_MAX
+    assert (
+        pulsar_limits.DISCOVERY_LISTINGS_MAX
+        < pulsar_limits.DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
+        < pulsar_limits.DISCOVERY_COMMANDS_WAITING_MAX
+        < pulsar_limits.DIRECTORY_NAMES_WAITING_MAX
+    )
+    assert pulsar_limits.DIRECTORY_READS_PER_REQUEST_MAX <= limits.NAMES_PER_GET_MAX
+    assert (
+        pulsar_limits.DIRECTORY_READS_PER_REQUEST_MAX
+        * (limits.PROPERTIES_BYTES_MAX + limits.TOPIC_TEXT_CHARACTERS_MAX)
+        < limits.PAGE_BYTES_MAX
+    )
+    assert pulsar_limits.DIRECTORY_CREATES_PER_REQUEST_MAX <= limits.TOPICS_PER_CREATE_MAX
+    assert pulsar_limits.PARTITION_COUNT_TTL_MS <= limits.ASSIGNMENT_TTL_MS
+    assert pulsar_limits.PULSAR_CONNECTIONS_MAX < pulsar_limits.OPEN_FILES_MAX
+    assert pulsar_limits.WORKER_RESTART_PAUSE_MS_MIN < pulsar_limits.WORKER_RESTART_PAUSE_MS_MAX
+    assert pulsar_limits.WORKER_RESTART_PAUSE_MS_MAX < pulsar_limits.WORKER_RUN_COUNTS_MS
+    assert pulsar_limits.WORKER_ANSWER_MS_MAX <= pulsar_limits.WORKER_REPORT_MS
+    assert limits.SHARDS_MAX * 100 < pulsar_limits.WORKER_REPORT_BYTES_MAX
