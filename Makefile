@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export VENV
 
-.PHONY: help setup demo test check lint protos lock bench up down fmt sim chaos soak compose-test clean
+.PHONY: help setup demo test check lint protos lock bench up down fmt sim chaos soak clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,7 +11,7 @@ help: ## Show this list
 setup: ## Create the virtual environment from the lock file (done by all others when needed)
 	@scripts/setup.sh
 
-demo: setup ## Start a cluster, kill its leaders under load, show that nothing is lost
+demo: setup ## Stock Pulsar clients, leaders and a broker killed: no acknowledged message is lost
 	@$(BIN)/nextgen demo $(ARGS)
 
 up: setup ## Start a cluster on this machine; ARGS="--minimal" for one process of each kind
@@ -21,7 +21,10 @@ down: setup ## Stop the cluster that `make up` started
 	@$(BIN)/nextgen down $(ARGS)
 
 test: setup ## All tests but those that take minutes, a container engine or a JVM; ARGS for pytest
-	$(BIN)/pytest -m "not containers and not chaos and not slow and not spark" $(ARGS)
+	$(BIN)/pytest -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
+
+clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
+	$(BIN)/pytest -m clients $(ARGS)
 
 check: setup lint ## Formatting, lint, types, import directions, sizes and names, stubs not stale
 	$(BIN)/pytest --quiet tests/unit/test_tidy.py
@@ -53,10 +56,13 @@ sim: setup ## Seeded simulations of whole clusters; SEED=n repeats one run
 chaos: setup ## Kill processes under load and compare what was acknowledged with what is there
 	$(BIN)/pytest -m "chaos and not slow" $(ARGS)
 
-soak: setup ## Many seeded simulations: SEEDS=n how many (200), FROM=n which to begin with
+soak: setup ## Many seeded simulations: SEEDS=n how many (200), FROM=n the first; fuzzing if atheris is here
 	@for seed in $$(seq $(or $(FROM),1) $$(( $(or $(FROM),1) + $(or $(SEEDS),200) - 1 ))); do \
 	  $(BIN)/pytest --quiet --no-header -m simulation --seed=$$seed \
 	    || { echo "resume with: make soak FROM=$$seed"; exit 1; }; done
+	@if $(BIN)/python -c "import atheris" 2>/dev/null; then \
+	  $(BIN)/python -m tests.fuzz.atheris_frames -max_total_time=$(or $(FUZZ_SECONDS),300); \
+	  else echo "skipped: tests/fuzz/atheris_frames.py, because atheris is not installed"; fi
 
 compose-test: setup ## Build the image, run the cluster as containers, kill one (needs an engine)
 	$(BIN)/pytest -m containers --timeout=1800 $(ARGS)

@@ -1,0 +1,1 @@
+"""The Pulsar binary protocol: frames, commands, payloads, and the server's half of a connection."""

@@ -1,0 +1,416 @@
+"""The server's half of a connection: handshake, signs of life, back-pressure, clean endings.
+
+Discovery and brokers derive from ``PulsarConnection`` and add what they answer to commands. What
+a peer sends can end its own connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, cast
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.pulsar_limits import (
+    PULSAR_FEATURE_SETS_MAX,
+    PULSAR_MESSAGE_BYTES_MAX,
+    PULSAR_WRITE_BUFFER_BYTES_MAX,
+    PULSAR_WRITE_PAUSE_BYTES,
+)
+from nextgen.pulsar.errors import server_error_of
+from nextgen.pulsar.frames import (
+    FrameReader,
+    MalformedFrame,
+    RawFrame,
+    encode_command,
+    parse_command,
+    request_id_in,
+    request_id_of,
+)
+from nextgen.pulsar.keep_alive import KeepAlive
+from protos.pulsar.PulsarApi_pb2 import (
+    BaseCommand,
+    CommandConnect,
+    CommandConnected,
+    CommandError,
+    CommandPing,
+    CommandPong,
+    FeatureFlags,
+    ServerError,
+)
+
+PROTOCOL_VERSION: Final = 21
+"""The highest version of the protocol there is. What came later is told by feature flags."""
+
+SERVER_VERSION: Final = "Pulsar NextGen"
+"""What clients log about us. Some refuse an empty one."""
+
+NO_REQUEST_ID: Final = 2**64 - 1
+"""The request id of what no client asked for: -1, unsigned."""
+
+Buffer = bytes | bytearray | memoryview
+
+_PING = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+_PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
+
+_logger = structlog.get_logger(__name__)
+
+
+def _default_features() -> FeatureFlags:
+    return FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a server says of itself in CONNECTED. One for all connections of a server."""
+
+    server_version: str = SERVER_VERSION
+    feature_flags: FeatureFlags = field(default_factory=_default_features)
+    message_bytes_max: int = PULSAR_MESSAGE_BYTES_MAX
+
+
+class PulsarConnection(asyncio.Protocol):
+    """One client. Subclasses override the hooks: ``connected``, ``handle``, ``handle_raw``,
+    ``resumed_writing`` and ``closed``; and declare ``__slots__``, because there are many of them.
+
+    Commands reach ``handle`` in the order of their arrival. What is sent while one batch of bytes
+    is handled leaves in one write; elsewhere, what is sent in one turn of the loop does.
+
+    A ``MetadataError`` that ``handle`` raises is answered with its code; where there is no request
+    to answer, the connection ends. Any other exception is a bug: it is logged, answered with
+    UnknownError, and ends the connection, as in Pulsar.
+    """
+
+    __slots__ = (
+        "_drained_bytes",
+        "_greeting",
+        "_has_heard",
+        "_is_closing",
+        "_is_connected",
+        "_is_drained",
+        "_is_held",
+        "_is_receiving",
+        "_keep_alive",
+        "_outgoing",
+        "_outgoing_bytes",
+        "_reader",
+        "_transport",
+        "_written_bytes",
+        "feature_flags",
+        "keep_alive_bucket",
+        "protocol_version",
+    )
+
+    def __init__(self, keep_alive: KeepAlive, greeting: Greeting) -> None:
+        self._keep_alive = keep_alive
+        self._greeting = greeting
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        # Not there while idle: most connections are.
+        self._outgoing: list[Buffer] | None = None
+        self._outgoing_bytes = 0
+        self._written_bytes = 0
+        self._drained_bytes = 0
+        self._has_heard = False
+        self._is_connected = False
+        self._is_closing = False
+        self._is_receiving = False
+        self._is_drained = True
+        self._is_held = False
+        self.keep_alive_bucket = 0
+        self.protocol_version = 0
+        """What both sides understand. 0 until the handshake."""
+        self.feature_flags = shared_flags(b"")
+        """What the client can do. Shared with other connections: not to be changed."""
+
+    # Hooks ------------------------------------------------------------------------------------
+
+    def connected(self, connect: CommandConnect) -> None:
+        """The handshake succeeded; CONNECTED leaves before anything that is sent from here."""
+
+    def handle_raw(self, frame: RawFrame) -> bool:
+        """Look at a frame before it is parsed. True: nothing further is to be done with it."""
+        return False
+
+    def handle(self, command: BaseCommand, payload: bytes) -> None:
+        """Carry ``command`` out. The handshake, PING and PONG do not come here."""
+
+    def resumed_writing(self) -> None:
+        """The client has read enough: ``is_writable`` after it was not."""
+
+    def closed(self) -> None:
+        """The connection is gone, whatever the reason; called once, also before a handshake."""
+
+    # Services ---------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for diagnostics."""
+        address = self._transport and self._transport.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is sent has a chance to arrive."""
+        return self._transport is not None and not self._is_closing
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client keeps up. Wait for ``resumed_writing`` before sending in bulk."""
+        return self._is_drained and self.is_open
+
+    def send(self, data: Buffer | Sequence[Buffer]) -> None:
+        """Queue whole frames. A list of buffers is written as it is, without being joined.
+
+        Nothing happens when the connection is closing. A client that lets too much wait is
+        dropped, with all of it.
+        """
+        outgoing = self._outgoing
+        if outgoing is None:
+            if self._transport is None or self._is_closing:
+                return
+            outgoing = self._outgoing = []
+            if not self._is_receiving:
+                asyncio.get_running_loop().call_soon(self._flush)
+        # Nearly always bytes, which is told fastest in this way.
+        if type(data) is bytes or isinstance(data, bytearray | memoryview):
+            outgoing.append(data)
+            self._outgoing_bytes += len(data)
+        else:
+            buffers = cast(Sequence[Buffer], data)
+            outgoing.extend(buffers)
+            self._outgoing_bytes += sum(map(len, buffers))
+        if self._outgoing_bytes > PULSAR_WRITE_PAUSE_BYTES:
+            # The transport gets to know, so that it can say when it is too much.
+            self._flush()
+
+    def send_command(self, command: BaseCommand) -> None:
+        self.send(encode_command(command))
+
+    def send_error(self, request_id: int, error: ServerError, message: str) -> None:
+        self.send_command(
+            BaseCommand(
+                type=BaseCommand.ERROR,
+                error=CommandError(
+                    request_id=request_id,
+                    error=error,
+                    message=message[:ERROR_MESSAGE_CHARACTERS_MAX],
+                ),
+            )
+        )
+
+    def hold_reading(self) -> None:
+        """Read no further commands until ``release_reading``. Those already read still come."""
+        self._is_held = True
+        self._pause_or_resume()
+
+    def release_reading(self) -> None:
+        self._is_held = False
+        self._pause_or_resume()
+
+    def close_after_flush(self) -> None:
+        """Read nothing more, and close once the client has read what was sent.
+
+        A client that does not read is dropped within a keep-alive interval.
+        """
+        if self._transport is None or self._is_closing:
+            return
+        self._flush()
+        self._is_closing = True
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what was not sent yet is dropped."""
+        if self._transport is None:
+            return
+        if not self._is_closing:
+            _logger.info("Pulsar connection dropped", peer=self.peer, reason=reason)
+        self._is_closing = True
+        self._outgoing, self._outgoing_bytes = None, 0
+        self._transport.abort()
+
+    # asyncio.Protocol --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast: what uvloop hands over does not derive from asyncio's class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=PULSAR_WRITE_PAUSE_BYTES)
+        self._keep_alive.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        self._has_heard = True
+        self._is_receiving = True
+        frame: RawFrame | None = None
+        try:
+            for frame in self._reader.feed(data):
+                if not (self._is_connected and self.handle_raw(frame)):
+                    self._handle_frame(frame)
+                if self._is_closing:
+                    return
+            if self._reader.error is not None:
+                raise self._reader.error
+        except MalformedFrame as error:
+            self._malformed(frame, error)
+        except Exception as error:
+            self._failed(frame, error)
+        finally:
+            self._is_receiving = False
+            self._flush()
+
+    def eof_received(self) -> bool:
+        """The client is done: so are we."""
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_drained = False
+        self._pause_or_resume()
+
+    def resume_writing(self) -> None:
+        self._is_drained = True
+        self._pause_or_resume()
+        if self.is_open:
+            self.resumed_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._keep_alive.discard(self)
+        self._is_closing = True
+        self._transport = None
+        self._outgoing, self._outgoing_bytes = None, 0
+        self.closed()
+
+    def check_alive(self) -> None:
+        """Once a keep-alive interval: drop a client that is not there, ask it for a sign."""
+        if self._is_closing:
+            self.abort("does not read what was sent last")
+        elif not self._is_connected:
+            self.abort("no CONNECT in time")
+        elif self._has_heard or self._is_held or self._has_read():
+            self._has_heard = False
+            self.send(_PING)
+        else:
+            self.abort("silent for longer than the keep-alive interval")
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _handle_frame(self, frame: RawFrame) -> None:
+        command = parse_command(frame.command)
+        kind = command.type
+        if not self._is_connected:
+            if kind == BaseCommand.CONNECT:
+                self._accept(command.connect)
+            else:
+                self._close(f"{BaseCommand.Type.Name(kind)} before CONNECT")
+        elif kind == BaseCommand.PING:
+            self.send(_PONG)
+        elif kind == BaseCommand.CONNECT:
+            self._close("a second CONNECT")
+        elif kind != BaseCommand.PONG:
+            try:
+                self.handle(command, frame.payload)
+            except MetadataError as error:
+                self._refused(command, error)
+
+    def _accept(self, connect: CommandConnect) -> None:
+        if connect.proxy_to_broker_url:
+            self.send_error(
+                NO_REQUEST_ID,
+                ServerError.NotAllowedError,
+                "this server is no proxy: connect to the broker itself, "
+                f"not through here to {connect.proxy_to_broker_url!r}",
+            )
+            self._close("asks for a proxy")
+            return
+        greeting = self._greeting
+        self.protocol_version = max(0, min(PROTOCOL_VERSION, connect.protocol_version))
+        # What is not known here could be of any size, and would be kept.
+        connect.feature_flags.DiscardUnknownFields()
+        self.feature_flags = shared_flags(connect.feature_flags.SerializeToString())
+        self.send_command(
+            BaseCommand(
+                type=BaseCommand.CONNECTED,
+                connected=CommandConnected(
+                    server_version=greeting.server_version,
+                    protocol_version=self.protocol_version,
+                    max_message_size=greeting.message_bytes_max,
+                    feature_flags=greeting.feature_flags,
+                ),
+            )
+        )
+        self._is_connected = True
+        self.connected(connect)
+
+    def _refused(self, command: BaseCommand, error: MetadataError) -> None:
+        request_id = request_id_of(command)
+        if request_id is None:
+            self._close(f"{BaseCommand.Type.Name(command.type)}: {error}")
+        else:
+            self.send_error(request_id, server_error_of(error), str(error))
+
+    def _malformed(self, frame: RawFrame | None, error: MalformedFrame) -> None:
+        # A stream that cannot be cut into frames has no request to answer to.
+        if frame is not None and self._is_connected and self._reader.error is not error:
+            request_id = request_id_in(frame.command)
+            if request_id is not None:
+                self.send_error(request_id, ServerError.NotAllowedError, str(error))
+        self._close(str(error))
+
+    def _failed(self, frame: RawFrame | None, error: Exception) -> None:
+        _logger.error("a Pulsar command failed", peer=self.peer, exc_info=error)
+        request_id = None if frame is None else request_id_in(frame.command)
+        if request_id is not None:
+            self.send_error(request_id, ServerError.UnknownError, "the server failed")
+        self._close("a command failed")
+
+    def _close(self, reason: str) -> None:
+        if self.is_open:
+            _logger.info("Pulsar connection closed", peer=self.peer, reason=reason)
+        self.close_after_flush()
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, None
+        size, self._outgoing_bytes = self._outgoing_bytes, 0
+        transport = self._transport
+        if outgoing is None or transport is None or self._is_closing:
+            return
+        if transport.get_write_buffer_size() + size > PULSAR_WRITE_BUFFER_BYTES_MAX:
+            self.abort("does not read what is sent")
+            return
+        self._written_bytes += size
+        if len(outgoing) == 1:
+            transport.write(outgoing[0])
+        else:
+            transport.writelines(outgoing)
+
+    def _has_read(self) -> bool:
+        """Whether a client that does not keep up has read anything since it was last asked.
+
+        Nothing is read from it meanwhile, so this is its only sign of life.
+        """
+        if self._is_drained or self._transport is None:
+            return False
+        drained = self._written_bytes - self._transport.get_write_buffer_size()
+        has_read = drained > self._drained_bytes
+        self._drained_bytes = drained
+        return has_read
+
+    def _pause_or_resume(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._is_drained and not self._is_held:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+
+@lru_cache(maxsize=PULSAR_FEATURE_SETS_MAX)
+def shared_flags(encoded: bytes) -> FeatureFlags:
+    """Return the flags in ``encoded``, the same object for all who have the same."""
+    return FeatureFlags.FromString(encoded)

@@ -1,0 +1,85 @@
+"""Signs of life of all connections of one server, with one timer for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Protocol
+
+from nextgen.kernel.pulsar_limits import PULSAR_KEEP_ALIVE_MS
+
+TICK_MS_MIN = 200
+"""Between two turns of the wheel; an interval has thirty of them unless that is shorter."""
+
+_TURNS = 30
+
+
+class Watched(Protocol):
+    """A connection as its ``KeepAlive`` sees it."""
+
+    keep_alive_bucket: int
+
+    def check_alive(self) -> None: ...
+
+
+class KeepAlive:
+    """Calls ``check_alive`` of every connection once an interval, a part of them each tick.
+
+    The first call comes after one interval, or up to a tick earlier. A timer for each of ten
+    thousand connections would cost as much memory as all else about them.
+    """
+
+    def __init__(self, *, interval_ms: int = PULSAR_KEEP_ALIVE_MS) -> None:
+        self._tick_ms = max(TICK_MS_MIN, interval_ms // _TURNS)
+        self._buckets: list[set[Watched]] = [
+            set() for _ in range(max(1, interval_ms // self._tick_ms))
+        ]
+        self._at = 0
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Watched]:
+        """Go through the connections there are; they may be added and removed meanwhile."""
+        return iter([connection for bucket in self._buckets for connection in bucket])
+
+    def add(self, connection: Watched) -> None:
+        connection.keep_alive_bucket = self._at
+        self._buckets[self._at].add(connection)
+        self._count += 1
+        if self._timer is None:
+            self._arm()
+
+    def discard(self, connection: Watched) -> None:
+        bucket = self._buckets[connection.keep_alive_bucket]
+        if connection in bucket:
+            bucket.remove(connection)
+            self._count -= 1
+            if not self._count and self._emptied is not None:
+                self._emptied.set()
+
+    async def wait_until_empty(self) -> None:
+        """Return when there is no connection any more. For one caller, when none are added."""
+        if self._count:
+            self._emptied = asyncio.Event()
+            await self._emptied.wait()
+
+    def close(self) -> None:
+        """Stop the timer. Connections that remain are no longer looked at."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._tick_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._at = (self._at + 1) % len(self._buckets)
+        for connection in list(self._buckets[self._at]):
+            connection.check_alive()
+        if self._count:
+            self._arm()

@@ -1,0 +1,308 @@
+"""The commands that ask what topics there are and where: the same at discovery and at brokers.
+
+    PARTITIONED_METADATA      how many partitions? may create the topic
+    LOOKUP                    which broker? assigns what exists, creates nothing
+    GET_TOPICS_OF_NAMESPACE   which topics?
+    GET_SCHEMA                which schema?
+
+Answers come from a ``TopicDirectory``. Trouble that passes is always ``MetadataError``: it is the
+one code that every stock client retries on the connection it has. ``ServiceNotReady`` in a lookup's
+answer costs Java clients the connection, ``TooManyRequests`` is fatal to C++ clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, cast
+
+import structlog
+
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import MetadataError, Refused, Unavailable
+from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.names import (
+    Domain,
+    InvalidName,
+    NamespaceName,
+    TopicName,
+    parse_namespace,
+    parse_topic,
+)
+from nextgen.pulsar.errors import server_error_of
+from nextgen.pulsar.frames import request_id_of
+from protos.pulsar import PulsarApi_pb2 as pulsar
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a topic, or one partition of it, is served."""
+
+    name: str
+    """Canonical, partition included."""
+    broker_id: str
+    session_id: str
+    """The broker's session that the assignment belongs to."""
+    broker_url: str
+    """``pulsar://host:port``; empty if the broker does not speak the protocol."""
+    topic_id: str
+    unit: str
+    """Empty for a whole topic, else like ``p3``."""
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema:
+    """One version of a topic's schema."""
+
+    version: bytes
+    """8 bytes, big-endian."""
+    name: str
+    kind: int
+    """A number of ``Schema.Type``."""
+    data: bytes
+    properties: Mapping[str, str]
+
+
+class TopicDirectory(Protocol):
+    """What is known of topics. Every method raises ``MetadataError`` kinds, nothing else."""
+
+    async def partitions(self, name: TopicName, *, create: bool) -> int:
+        """Return how many partitions the topic has; 0 if it is not partitioned.
+
+        An existing partition's own name has 0. With ``create`` a topic that is absent is created
+        if its namespace allows it.
+
+        Raises:
+            Refused: ``NOT_FOUND``: there is no such topic, and none was created.
+        """
+
+    async def locate(self, name: TopicName, *, create: bool) -> Located:
+        """Return who serves the topic, which is assigned if it is idle.
+
+        With ``create`` a topic that is absent is created if its namespace allows it.
+
+        Raises:
+            Refused: ``NOT_FOUND``: there is no such topic, and none was created; ``PARTITIONED``:
+                it has partitions, and this is none of them.
+        """
+
+    def any_broker_url(self) -> str | None:
+        """Return the URL of some live broker that speaks Pulsar; None if there is none."""
+
+    async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+        """Return canonical names, sorted; of a partitioned topic those of its partitions.
+
+        ``domain`` is ``persistent``, ``non-persistent`` or empty for both.
+
+        Raises:
+            Refused: ``LIMIT_EXCEEDED``: they are more than one answer may hold.
+        """
+
+    async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
+        """Return this version of the topic's schema, or the latest; None if there is none."""
+
+
+Code: TypeAlias = "pulsar.ServerError"
+Answerer = Callable[[pulsar.BaseCommand], Awaitable[pulsar.BaseCommand]]
+Failure = Callable[[int, Code, str], pulsar.BaseCommand]
+
+_DOMAIN_OF_MODE = {
+    pulsar.CommandGetTopicsOfNamespace.PERSISTENT: Domain.PERSISTENT.value,
+    pulsar.CommandGetTopicsOfNamespace.NON_PERSISTENT: Domain.NON_PERSISTENT.value,
+    pulsar.CommandGetTopicsOfNamespace.ALL: "",
+}
+
+_ELSEWHERE = frozenset({RejectionCode.NOT_FOUND, RejectionCode.PARTITIONED})
+"""A lookup of a name that no broker serves is answered with any broker."""
+
+
+class MetadataCommands:
+    """Answers the four commands. Safe to use for many commands at a time."""
+
+    def __init__(self, directory: TopicDirectory) -> None:
+        self._directory = directory
+        self._answerers: dict[int, tuple[Answerer, Failure]] = {
+            pulsar.BaseCommand.PARTITIONED_METADATA: (self._partitions, _partitions_failed),
+            pulsar.BaseCommand.LOOKUP: (self._lookup, lookup_failed),
+            pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE: (self._topics, _error),
+            pulsar.BaseCommand.GET_SCHEMA: (self._schema, _schema_failed),
+        }
+
+    def handles(self, command_type: int) -> bool:
+        """Return whether ``answer`` is for commands of this ``BaseCommand.Type``."""
+        return command_type in self._answerers
+
+    async def answer(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
+        """Return the answer to a command that ``handles`` is true for. Never raises."""
+        try:
+            return await self._answerers[command.type][0](command)
+        except InvalidName as error:
+            return self._failed(command, pulsar.InvalidTopicName, str(error))
+        except MetadataError as error:
+            return self.failure(command, error)
+        except Exception as error:
+            # Whoever asks must be answered even if this is a mistake of ours.
+            _logger.exception("a metadata command failed", type=command.type)
+            return self._failed(command, pulsar.MetadataError, repr(error))
+
+    def failure(self, command: pulsar.BaseCommand, error: MetadataError) -> pulsar.BaseCommand:
+        """Return the answer to a command that failed because of ``error``."""
+        return self._failed(command, server_error_of(error), str(error))
+
+    def _failed(self, command: pulsar.BaseCommand, code: Code, message: str) -> pulsar.BaseCommand:
+        failed = self._answerers[command.type][1]
+        return failed(request_id_of(command) or 0, code, shown(message))
+
+    async def _partitions(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
+        asked = command.partitionMetadata
+        name = parse_topic(asked.topic)
+        # A segment is no partition of anything, and clients know that without asking.
+        count = 0
+        if name.domain is not Domain.SEGMENT:
+            create = asked.metadata_auto_creation_enabled
+            count = await self._directory.partitions(name, create=create)
+        return pulsar.BaseCommand(
+            type=pulsar.BaseCommand.PARTITIONED_METADATA_RESPONSE,
+            partitionMetadataResponse=pulsar.CommandPartitionedTopicMetadataResponse(
+                partitions=count,
+                request_id=asked.request_id,
+                response=pulsar.CommandPartitionedTopicMetadataResponse.Success,
+            ),
+        )
+
+    async def _lookup(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
+        asked = command.lookupTopic
+        url = await broker_url_of(self._directory, parse_topic(asked.topic))
+        return pulsar.BaseCommand(
+            type=pulsar.BaseCommand.LOOKUP_RESPONSE,
+            lookupTopicResponse=pulsar.CommandLookupTopicResponse(
+                brokerServiceUrl=url,
+                response=pulsar.CommandLookupTopicResponse.Connect,
+                request_id=asked.request_id,
+                authoritative=True,
+            ),
+        )
+
+    async def _topics(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
+        asked = command.getTopicsOfNamespace
+        topics = await self._directory.topics_of_namespace(
+            parse_namespace(asked.namespace), domain=_DOMAIN_OF_MODE[asked.mode]
+        )
+        # What a pattern leaves of them is for the client to see: ``filtered`` is false.
+        return pulsar.BaseCommand(
+            type=pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+            getTopicsOfNamespaceResponse=pulsar.CommandGetTopicsOfNamespaceResponse(
+                request_id=asked.request_id, topics=topics, filtered=False, changed=True
+            ),
+        )
+
+    async def _schema(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
+        asked = command.getSchema
+        version = asked.schema_version if asked.HasField("schema_version") else None
+        if version == b"":
+            return _schema_failed(
+                asked.request_id, pulsar.IncompatibleSchema, "a schema version has no bytes"
+            )
+        name = parse_topic(asked.topic)
+        stored = await self._directory.schema(name, version)
+        if stored is None:
+            message = shown(f"topic {name.text} has no such schema")
+            return _schema_failed(asked.request_id, pulsar.TopicNotFound, message)
+        return pulsar.BaseCommand(
+            type=pulsar.BaseCommand.GET_SCHEMA_RESPONSE,
+            getSchemaResponse=pulsar.CommandGetSchemaResponse(
+                request_id=asked.request_id,
+                schema=schema_message(stored),
+                schema_version=stored.version,
+            ),
+        )
+
+
+async def broker_url_of(directory: TopicDirectory, name: TopicName) -> str:
+    """Return the URL that a lookup of ``name`` is answered with. Creates nothing.
+
+    Raises:
+        Unavailable: No live broker speaks Pulsar, or the one that has the topic does not.
+        MetadataError: The shards could not be asked.
+    """
+    try:
+        located = await directory.locate(name, create=False)
+    except Refused as error:
+        if error.code not in _ELSEWHERE:
+            raise
+    else:
+        if located.broker_url:
+            return located.broker_url
+        raise Unavailable(f"broker {located.broker_id} has {name.text} and does not speak Pulsar")
+    url = directory.any_broker_url()
+    if url is None:
+        raise Unavailable("there is no live broker that speaks Pulsar")
+    return url
+
+
+def schema_message(stored: StoredSchema) -> pulsar.Schema:
+    """Return a schema as clients get it."""
+    schema = pulsar.Schema(
+        name=stored.name,
+        schema_data=stored.data,
+        type=cast("pulsar.Schema.Type", stored.kind),
+    )
+    for key, value in stored.properties.items():
+        schema.properties.add(key=key, value=value)
+    return schema
+
+
+def shown(message: str) -> str:
+    """Return ``message`` as it may travel: not too long, and nothing that UTF-8 cannot carry."""
+    text = message[:ERROR_MESSAGE_CHARACTERS_MAX]
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def lookup_failed(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
+    """Return the answer to a LOOKUP that failed with a ``ServerError``."""
+    return pulsar.BaseCommand(
+        type=pulsar.BaseCommand.LOOKUP_RESPONSE,
+        lookupTopicResponse=pulsar.CommandLookupTopicResponse(
+            response=pulsar.CommandLookupTopicResponse.Failed,
+            request_id=request_id,
+            error=code,
+            message=message,
+        ),
+    )
+
+
+def _partitions_failed(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
+    return pulsar.BaseCommand(
+        type=pulsar.BaseCommand.PARTITIONED_METADATA_RESPONSE,
+        partitionMetadataResponse=pulsar.CommandPartitionedTopicMetadataResponse(
+            request_id=request_id,
+            response=pulsar.CommandPartitionedTopicMetadataResponse.Failed,
+            error=code,
+            message=message,
+        ),
+    )
+
+
+def _schema_failed(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
+    return pulsar.BaseCommand(
+        type=pulsar.BaseCommand.GET_SCHEMA_RESPONSE,
+        getSchemaResponse=pulsar.CommandGetSchemaResponse(
+            request_id=request_id,
+            error_code=code,
+            error_message=message,
+        ),
+    )
+
+
+def _error(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
+    return pulsar.BaseCommand(
+        type=pulsar.BaseCommand.ERROR,
+        error=pulsar.CommandError(
+            request_id=request_id,
+            error=code,
+            message=message,
+        ),
+    )

@@ -1,0 +1,99 @@
+"""A port where Pulsar clients connect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
+from nextgen.pulsar.connection import PulsarConnection
+from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.runtime.ports_check import assert_port_free, port_refusal
+
+BACKLOG = 1_024
+"""Connections the kernel completes before they are accepted: a fleet that comes back at once."""
+
+
+class PulsarServer:
+    """Listens, and makes a connection of ``factory`` for each client that comes.
+
+    Clients beyond ``connections_max`` are closed at once: theirs is to try another address.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[KeepAlive], PulsarConnection],
+        *,
+        connections_max: int = PULSAR_CONNECTIONS_MAX,
+        keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
+    ) -> None:
+        self._factory = factory
+        self._connections_max = connections_max
+        self._keep_alive = KeepAlive(interval_ms=keep_alive_ms)
+        self._server: asyncio.Server | None = None
+        self._is_stopping = False
+        self.port = 0
+        self.refused_connections = 0
+        """Clients closed because there were too many."""
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._keep_alive)
+
+    def connections(self) -> Iterator[PulsarConnection]:
+        """Go through the connections there are, handshake or not."""
+        return (cast(PulsarConnection, connection) for connection in self._keep_alive)
+
+    async def start(self, host: str, port: int, purpose: str, *, reuse_port: bool = False) -> int:
+        """Listen and return the bound port, which matters when ``port`` is 0.
+
+        ``reuse_port`` lets several processes share it; the kernel deals connections out.
+
+        Raises:
+            RefusesToStart: The port is taken; ``purpose`` is in the sentence.
+        """
+        if not reuse_port:
+            assert_port_free(host, port, purpose)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._new_connection, host, port, backlog=BACKLOG, reuse_port=reuse_port or None
+            )
+        except OSError as error:
+            raise port_refusal(host, port, purpose, error) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
+
+    async def stop(self, grace_ms: int) -> None:
+        """Take no new clients, close those there are, and drop after ``grace_ms`` what remains.
+
+        Subclasses say goodbye to their clients before.
+        """
+        self._is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in self.connections():
+            connection.close_after_flush()
+        try:
+            await asyncio.wait_for(self._keep_alive.wait_until_empty(), grace_ms / 1000)
+        except TimeoutError:
+            for connection in self.connections():
+                connection.abort("the server stops")
+            await self._keep_alive.wait_until_empty()
+        self._keep_alive.close()
+
+    def _new_connection(self) -> asyncio.Protocol:
+        if self._is_stopping:
+            return _Refusal()
+        if len(self._keep_alive) >= self._connections_max:
+            self.refused_connections += 1
+            return _Refusal()
+        return self._factory(self._keep_alive)
+
+
+class _Refusal(asyncio.Protocol):
+    """A client too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
