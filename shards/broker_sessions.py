@@ -1,6 +1,7 @@
 """The sessions of the brokers whose slot a shard has: begun, resumed, kept alive, ended.
 
     hello ──▶ established ──▶ heard from ... ──▶ silence, goodbye or a successor ──▶ ended, for good
+                                  ╰─▶ stream broken ──▶ not back in time ──────────────╯
 
 That a session began or ended is decided here and lives in the log; what its leader knows beside
 that is ``session_soft_state``. One instance lives for one term of leadership.
@@ -27,6 +28,7 @@ from nextgen.kernel.limits import (
     ADDRESS_BYTES_MAX,
     NODE_ID_BYTES_MAX,
     SESSION_HEARTBEAT_MS,
+    SESSION_RESUME_MS,
     SESSION_TTL_MS,
     SESSIONS_PER_SHARD_MAX,
     STORED_INTEGER_MAX,
@@ -44,6 +46,7 @@ from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
 from shards.domain import broker_session
 from shards.domain.broker_session import (
     REASON_CLOSED,
+    REASON_DISCONNECTED,
     REASON_EXPIRED,
     BrokerSession,
     Endpoints,
@@ -153,8 +156,15 @@ class BrokerSessions:
                 raise InvalidRequest("a broker says hello once, then heartbeat, sync or goodbye")
 
     def disconnect(self, connection: BrokerConnection) -> None:
-        """The stream is gone. The session lives on until its time is up."""
-        connection.session.detach(connection)
+        """The stream is gone: the session ends unless the broker is back soon.
+
+        Nothing follows if this leader ended the stream by closing or by ending the session, or if
+        the broker came on another stream before.
+        """
+        session = connection.session
+        if session.detach(connection, self._clock.monotonic()) and session.ended is None:
+            self._look_at(session, session.deadline)
+            self._schedule()
 
     def statuses(self) -> list[BrokerSessionStatus]:
         """Return one line per live session."""
@@ -248,9 +258,14 @@ class BrokerSessions:
     def _add(self, record: BrokerRecorded, heard_at: float) -> SessionSoftState:
         session = SessionSoftState(record, heard_at)
         self._sessions[record.session_id] = session
-        heapq.heappush(self._deadlines, (heard_at + SESSION_TTL_MS / 1000, record.session_id))
+        self._look_at(session, session.deadline)
         self._schedule()
         return session
+
+    def _look_at(self, session: SessionSoftState, when: float) -> None:
+        """Look at ``when`` whether its time is up, in place of any look that was planned."""
+        session.looked_at_next = when
+        heapq.heappush(self._deadlines, (when, session.record.session_id))
 
     def _forget(self, session_id: str, why: str) -> None:
         session = self._sessions.pop(session_id, None)
@@ -267,24 +282,27 @@ class BrokerSessions:
             self._timer.cancel()
             self._timer = None
         if self._deadlines and self._closed is None:
-            self._timer = self._clock.call_at(self._deadlines[0][0], self._expire_silent)
+            self._timer = self._clock.call_at(self._deadlines[0][0], self._end_overdue)
 
-    def _expire_silent(self) -> None:
-        """End the sessions whose time is up; those that were heard from get a later deadline."""
+    def _end_overdue(self) -> None:
+        """End the sessions whose time is up; the others are looked at when theirs may be."""
         self._timer = None
         now = self._clock.monotonic()
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, session_id = heapq.heappop(self._deadlines)
+            when, session_id = heapq.heappop(self._deadlines)
             session = self._sessions.get(session_id)
-            if session is None:
+            if session is None or session.looked_at_next != when:
                 continue
-            deadline = session.heard_at + SESSION_TTL_MS / 1000
-            if deadline > now:
-                heapq.heappush(self._deadlines, (deadline, session_id))
+            if session.broken_at is not None and now - when > SESSION_RESUME_MS / 1000:
+                # It was this process that did not run: the broker's hello may be waiting.
+                session.broken_at = now
+            if session.deadline > now:
+                self._look_at(session, session.deadline)
                 continue
             # Looked at once more, should recording its end fail while we still lead.
-            heapq.heappush(self._deadlines, (now + SESSION_TTL_MS / 1000, session_id))
-            self._run(self._end(session, REASON_EXPIRED))
+            self._look_at(session, now + SESSION_TTL_MS / 1000)
+            is_broken = session.broken_at is not None
+            self._run(self._end(session, REASON_DISCONNECTED if is_broken else REASON_EXPIRED))
         self._schedule()
 
     def _heartbeat(self, connection: BrokerConnection, heartbeat: BrokerHeartbeat) -> None:

@@ -1,10 +1,10 @@
 """What a broker manager knows of one broker session beside the log.
 
-Soft state of one leader: when the broker was last heard from, the dense sequence of deliveries,
-what of it is not synced, and who waits for a sync. A new leader starts with every session as
-heard from at the moment it took over, so after a failover a dead broker's session ends up to one
-time-to-live late; the sequence goes on where the broker says it stopped, metadata is sent again,
-and controllers repeat the requests whose answer they missed.
+Soft state of one leader: when the broker was last heard from, when its stream broke, the dense
+sequence of deliveries, what of it is not synced, and who waits for a sync. A new leader starts with
+every session as heard from at the moment it took over, so after a failover a dead broker's session
+ends up to one time-to-live late; the sequence goes on where the broker says it stopped, metadata
+is sent again, and controllers repeat the requests whose answer they missed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from nextgen.kernel.limits import (
     DELIVERIES_PER_MESSAGE_MAX,
     DELIVERIES_UNACKED_MAX,
     SESSION_METADATA_MAX,
+    SESSION_RESUME_MS,
+    SESSION_TTL_MS,
 )
 from protos.nextgen.v1.broker_service_pb2 import Deliveries, Delivery, LoadReport, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
@@ -36,6 +38,11 @@ class SessionSoftState:
         self.acked = 0
         """Everything up to it was applied by the broker."""
         self.connection: BrokerConnection | None = None
+        self.broken_at: float | None = None
+        """When the broker's last connection to this leader broke; None while there is one, and
+        before the first."""
+        self.looked_at_next = 0.0
+        """When the leader looks next whether its time is up."""
         self.attached = asyncio.Event()
         """Set once the broker connected here: only then is its sequence known."""
         self.ended: MetadataError | None = None
@@ -49,6 +56,14 @@ class SessionSoftState:
             f"sent={self.sequence} acked={self.acked} connected={self.connection is not None}>"
         )
 
+    @property
+    def deadline(self) -> float:
+        """When the session ends unless the broker is heard from, or is back, before."""
+        silent_until = self.heard_at + SESSION_TTL_MS / 1000
+        if self.broken_at is None:
+            return silent_until
+        return min(silent_until, self.broken_at + SESSION_RESUME_MS / 1000)
+
     def can_resume(self, last_sequence: int) -> bool:
         """Say whether a broker that applied everything up to ``last_sequence`` may go on."""
         return not self.attached.is_set() or self.acked <= last_sequence <= self.sequence
@@ -61,15 +76,22 @@ class SessionSoftState:
         if not self.attached.is_set():
             self.sequence = self.acked = last_sequence
         self.connection = connection
+        self.broken_at = None
         connection.cursor = last_sequence
         self.acknowledge(last_sequence)
         self.attached.set()
         connection.changed.set()
 
-    def detach(self, connection: BrokerConnection) -> None:
-        """Note that a connection is gone. The session lives on until its time is up."""
-        if self.connection is connection:
-            self.connection = None
+    def detach(self, connection: BrokerConnection, now: float) -> bool:
+        """Note that a connection is gone; return whether the broker is without one by that.
+
+        The session lives on until its ``deadline``.
+        """
+        if self.connection is not connection:
+            return False
+        self.connection = None
+        self.broken_at = now
+        return True
 
     def check_room(self, count: int) -> None:
         """Return if so many more deliveries fit.

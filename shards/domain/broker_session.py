@@ -13,6 +13,11 @@ from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
 
 REASON_EXPIRED = "expired"
+"""Silence on a stream that did not break, or at a leader that the broker never came to."""
+
+REASON_DISCONNECTED = "disconnected"
+"""The stream broke and the broker did not come back."""
+
 REASON_CLOSED = "closed"
 REASON_REPLACED = "replaced"
 

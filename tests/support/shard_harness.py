@@ -252,12 +252,16 @@ class FakeBroker:
         ]
 
     def vanish(self) -> None:
-        """Be gone without a word, as after SIGKILL."""
-        for task in self._tasks:
-            task.cancel()
+        """Be gone without a word, as after SIGKILL: the stream breaks."""
+        self.freeze()
         if self.connection is not None:
             self._harness.leader.brokers.sessions.disconnect(self.connection)
             self.connection = None
+
+    def freeze(self) -> None:
+        """Do nothing any more on a stream that stays, as after SIGSTOP."""
+        for task in self._tasks:
+            task.cancel()
 
     def wake(self) -> None:
         """Stop hanging."""

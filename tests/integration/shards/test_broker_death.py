@@ -1,0 +1,95 @@
+"""Brokers as real processes that die or freeze: when their session ends, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from nextgen.cli.event_reader import read_events
+from nextgen.cli.local_cluster import LocalCluster
+from protos.nextgen.v1.events_pb2 import Event
+from tests.support.cluster_questions import client_of, prepare_namespace
+from tests.support.local_cluster import ClusterSize, running_cluster
+
+SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=2, shards=1)
+WAIT_S = 20
+
+
+async def next_end(cluster: LocalCluster, broker_id: str) -> Event:
+    """Return the event of the first end of a session of this broker, waiting for it."""
+    async with asyncio.timeout(WAIT_S):
+        async for event in read_events(
+            cluster.plan.discovery_endpoints, 1, follow=True, types=["broker_session_ended"]
+        ):
+            if event.broker_session_ended.broker_id == broker_id:
+                return event
+    raise AssertionError("the stream of events ended")
+
+
+async def test_a_killed_broker_loses_its_session_at_once_and_its_topics_go_on_elsewhere(
+    tmp_path: Path, capsys: Any
+) -> None:
+    async with running_cluster(tmp_path, SIZE) as cluster, client_of(cluster) as client:
+        await prepare_namespace(client)
+        names = [f"persistent://acme/orders/t-{number}" for number in range(20)]
+        await client.create_topics(names)
+        before = await client.lookup(names)
+        victim = before[0].broker_id
+
+        ending = asyncio.create_task(next_end(cluster, victim))
+        killed_at_ms = time.time() * 1000
+        cluster.strike(victim)
+        event = await ending
+        # The end is known here before discovery was told of it.
+        async with asyncio.timeout(WAIT_S):
+            after = await client.lookup(names)
+            while victim in {one.broker_id for one in after}:
+                await asyncio.sleep(0.05)
+                after = await client.lookup(names)
+
+    ended_ms = event.time_ms - killed_at_ms
+    with capsys.disabled():
+        print(json.dumps({"session_ended_after_ms": round(ended_ms)}))
+    assert event.broker_session_ended.reason == "disconnected"
+    # Silence takes three seconds; a third of that is generous to a busy machine.
+    assert ended_ms < 1_000
+    for old, new in zip(before, after, strict=True):
+        assert new.epoch == old.epoch + (old.broker_id == victim)
+
+
+async def test_a_frozen_broker_keeps_its_session_for_the_time_of_silence(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, SIZE) as cluster:
+        ending = asyncio.create_task(next_end(cluster, "broker-1"))
+        frozen_at_ms = time.time() * 1000
+        cluster.strike("broker-1", signal.SIGSTOP)
+        try:
+            event = await ending
+        finally:
+            cluster.strike("broker-1", signal.SIGCONT)
+        await cluster.wait_ready(["broker-1"])
+
+    assert event.broker_session_ended.reason == "expired"
+    # Three seconds from the last heartbeat, which came up to 750 ms before it froze.
+    assert event.time_ms - frozen_at_ms > 2_000
+
+
+async def test_a_leader_that_stops_in_order_ends_no_session(tmp_path: Path) -> None:
+    size = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=2, shards=1)
+    async with running_cluster(tmp_path, size) as cluster, client_of(cluster) as client:
+        leader = (await client.cluster()).shards[0].leader_node
+        await cluster.kill(leader, signal.SIGTERM)
+        await cluster.start_node(leader)
+        await cluster.wait_ready()
+
+        ended = [
+            event
+            async for event in read_events(
+                cluster.plan.discovery_endpoints, 1, types=["broker_session_ended"]
+            )
+        ]
+
+    assert ended == []

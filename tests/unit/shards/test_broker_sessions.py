@@ -1,0 +1,326 @@
+"""When a session ends that nobody closed: silence, a stream that broke, and what is neither."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from nextgen.kernel.errors import NotLeader, Overloaded, SessionExpired
+from nextgen.kernel.limits import SESSION_RESUME_MS, SESSION_TTL_MS
+from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from shards.broker_sessions import BrokerSessions
+from shards.ports import Cancellable
+from tests.support.shard_harness import FakeBroker, Harness, in_shard
+
+RESUME_S = SESSION_RESUME_MS / 1000
+TTL_S = SESSION_TTL_MS / 1000
+RECORDING_S = 0.05
+"""More than it takes to record an end in these tests."""
+
+
+async def reasons(shard: Harness) -> list[str]:
+    """Return why sessions ended, in order."""
+    events = await shard.events("broker_session_ended")
+    return [event.broker_session_ended.reason for event in events]
+
+
+def test_a_silent_session_ends_after_its_time_and_not_before(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        await asyncio.sleep(10.0)
+        assert shard.leader.brokers.sessions.count == 1
+
+        broker.freeze()
+        await asyncio.sleep(TTL_S - 0.8)
+        assert await reasons(shard) == []
+        await asyncio.sleep(1.0)
+
+        assert await reasons(shard) == ["expired"]
+        assert not shard.cluster.reports[-1].is_live
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_session_whose_stream_broke_ends_soon_and_not_before(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        await asyncio.sleep(10.0)
+
+        broker.vanish()
+        await asyncio.sleep(RESUME_S - 0.001)
+        assert await reasons(shard) == []
+        assert shard.leader.brokers.sessions.count == 1
+        await asyncio.sleep(RECORDING_S)
+
+        assert await reasons(shard) == ["disconnected"]
+        assert shard.leader.brokers.sessions.count == 0
+        assert not shard.cluster.reports[-1].is_live
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_broker_that_is_back_in_time_keeps_its_session(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        session_id = broker.session_id
+
+        broker.vanish()
+        await asyncio.sleep(RESUME_S - 0.001)
+        await broker.connect()
+        await asyncio.sleep(3 * TTL_S)
+
+        assert (broker.resumed, broker.session_id) == (True, session_id)
+        assert await reasons(shard) == []
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_broker_that_is_back_too_late_registers_anew(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        session_id = broker.session_id
+
+        broker.vanish()
+        await asyncio.sleep(RESUME_S + RECORDING_S)
+        await broker.connect()
+
+        assert not broker.resumed
+        assert broker.session_id != session_id
+        assert await reasons(shard) == ["disconnected"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_each_break_gives_the_broker_its_time_again(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+
+        for _ in range(20):
+            broker.vanish()
+            await asyncio.sleep(0.6 * RESUME_S)
+            await broker.connect()
+        assert await reasons(shard) == []
+        broker.vanish()
+        await asyncio.sleep(RESUME_S + RECORDING_S)
+
+        assert await reasons(shard) == ["disconnected"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_broker_that_resumed_and_then_fell_silent_has_the_time_of_silence(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        broker.vanish()
+        await broker.connect()
+
+        broker.freeze()
+        await asyncio.sleep(TTL_S - 0.01)
+        assert await reasons(shard) == []
+        await asyncio.sleep(0.01 + RECORDING_S)
+
+        assert await reasons(shard) == ["expired"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_stream_that_breaks_after_long_silence_adds_no_time(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        broker.freeze()
+        await asyncio.sleep(TTL_S - 0.1)
+
+        broker.vanish()
+        await asyncio.sleep(0.1 + RECORDING_S)
+
+        assert len(await reasons(shard)) == 1
+
+    in_shard(tmp_path, scenario)
+
+
+def test_the_end_of_a_stream_that_was_replaced_ends_nothing(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        first = broker.connection
+        assert first is not None
+        await broker.connect()
+
+        shard.leader.brokers.sessions.disconnect(first)
+        await asyncio.sleep(2 * RESUME_S)
+
+        assert isinstance(first.error, SessionExpired)
+        assert await reasons(shard) == []
+        assert broker.connection is not None
+        assert broker.connection.error is None
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_leader_waits_the_time_of_silence_for_brokers_that_never_came(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        await asyncio.sleep(5.0)
+        shard.next_term()
+
+        await asyncio.sleep(TTL_S - 0.01)
+        assert await reasons(shard) == []
+        await asyncio.sleep(0.01 + RECORDING_S)
+
+        assert await reasons(shard) == ["expired"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_leader_that_steps_down_ends_no_session_whose_stream_it_broke(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        sessions, connection = shard.leader.brokers.sessions, broker.connection
+        assert connection is not None
+
+        shard.log.become_leader()
+        sessions.disconnect(connection)
+        await broker.connect()
+        await asyncio.sleep(2 * RESUME_S)
+
+        assert isinstance(connection.error, NotLeader)
+        assert broker.resumed
+        assert await reasons(shard) == []
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_session_that_was_closed_is_not_ended_again_by_its_stream(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        connection = broker.connection
+        assert connection is not None
+        goodbye = broker_pb.BrokerMessage(goodbye=broker_pb.BrokerGoodbye())
+        shard.leader.brokers.sessions.receive(connection, goodbye)
+        await asyncio.sleep(RECORDING_S)
+
+        broker.vanish()
+        await asyncio.sleep(2 * RESUME_S)
+
+        assert await reasons(shard) == ["closed"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_of_many_brokers_only_those_whose_streams_broke_end(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        for number in range(20):
+            await shard.start_broker(f"broker-{number}")
+            await asyncio.sleep(0.07)
+        gone = [shard.brokers[f"broker-{number}"] for number in (3, 7, 19)]
+
+        for broker in gone:
+            broker.vanish()
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(RESUME_S + RECORDING_S)
+
+        ended = await shard.events("broker_session_ended")
+        assert [event.broker_session_ended.broker_id for event in ended] == [
+            broker.broker_id for broker in gone
+        ]
+        assert shard.leader.brokers.sessions.count == 17
+
+    in_shard(tmp_path, scenario)
+
+
+def test_an_end_that_cannot_be_recorded_is_tried_again(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        state = shard.leader.state
+        propose = state.propose
+
+        async def refuse(_events: object) -> None:
+            raise Overloaded("too much is in flight")
+
+        state.propose = refuse  # type: ignore[method-assign, assignment]
+        broker.vanish()
+        await asyncio.sleep(RESUME_S + RECORDING_S)
+        state.propose = propose  # type: ignore[method-assign]
+        await asyncio.sleep(RESUME_S)
+        assert await reasons(shard) == []
+        assert shard.leader.brokers.sessions.count == 1
+        await asyncio.sleep(TTL_S)
+
+        assert await reasons(shard) == ["disconnected"]
+
+    in_shard(tmp_path, scenario)
+
+
+class LateClock:
+    """The loop's time, except that its timers are called ``late_s`` late."""
+
+    def __init__(self, shard: Harness, late_s: float) -> None:
+        self._shard = shard
+        self._late_s = late_s
+
+    def monotonic(self) -> float:
+        return self._shard.clock.monotonic()
+
+    def wall_ms(self) -> int:
+        return self._shard.clock.wall_ms()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
+        return self._shard.clock.call_at(when + self._late_s, callback)
+
+
+def test_a_leader_that_did_not_run_gives_the_broker_its_time_again(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        late_s = 2 * RESUME_S
+        shard.leader.brokers.sessions._clock = LateClock(shard, late_s)
+        broker = await shard.start_broker("broker-1")
+
+        broker.vanish()
+        await asyncio.sleep(RESUME_S + late_s + RECORDING_S)
+        # As if its hello had waited to be read since the stream broke.
+        await broker.connect()
+        await asyncio.sleep(RESUME_S)
+
+        assert broker.resumed
+        assert await reasons(shard) == []
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_leader_whose_timers_are_always_late_ends_the_session_by_silence(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        shard.leader.brokers.sessions._clock = LateClock(shard, 2 * RESUME_S)
+        broker = await shard.start_broker("broker-1")
+
+        broker.vanish()
+        await asyncio.sleep(TTL_S + 4 * RESUME_S)
+
+        assert len(await reasons(shard)) == 1
+
+    in_shard(tmp_path, scenario)
+
+
+def planned_looks(sessions: BrokerSessions) -> int:
+    return len(sessions._deadlines)
+
+
+def test_streams_that_break_for_ever_plan_a_bounded_number_of_looks(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker: FakeBroker = await shard.start_broker("broker-1")
+        sessions = shard.leader.brokers.sessions
+        most = 0
+
+        for _ in range(1_000):
+            broker.vanish()
+            await asyncio.sleep(0.02)
+            await broker.connect()
+            most = max(most, planned_looks(sessions))
+
+        # Those of the last resume time, and one of each session.
+        assert most <= RESUME_S / 0.02 + 2
+        assert await reasons(shard) == []
+
+    in_shard(tmp_path, scenario)
