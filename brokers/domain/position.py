@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _SEGMENT_BITS = 20
-SEGMENTS_PER_EPOCH_MAX = 2**_SEGMENT_BITS
+SEGMENTS_PER_EPOCH_MAX = 1 << _SEGMENT_BITS
 
 
 class Position(NamedTuple):
@@ -36,3 +36,8 @@ def ledger_id_of(epoch: int, segment: int) -> int:
 def epoch_of(ledger_id: int) -> int:
     """Return the epoch that wrote a ledger."""
     return ledger_id >> _SEGMENT_BITS
+
+
+def segment_of(ledger_id: int) -> int:
+    """Return the number of the segment within its epoch."""
+    return ledger_id & SEGMENTS_PER_EPOCH_MAX - 1

@@ -24,7 +24,11 @@ class LedgerDamaged(Exception):
 
 
 class StorageFailed(Exception):
-    """The disk refused (full, I/O error). What was not acknowledged is not there."""
+    """The disk refused (full, I/O error), or the ledger is closed.
+
+    What was not acknowledged may be found when the ledger is opened again, as after a crash; the
+    sequence ids in ``producers`` then cover it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +134,30 @@ class TopicLedger(LedgerReader, Protocol):
         """
         ...
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were given to this ledger and whose futures are still open."""
+        ...
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether storage is behind: whoever feeds this ledger should pause until it is not.
+
+        Look again after any of its futures: the last open one ends every congestion.
+        """
+        ...
+
     def append(self, entry: NewEntry) -> asyncio.Future[Position]:
         """Store one entry behind all others. Futures are fulfilled in the order of the calls.
 
         The future fails with ``Fenced`` or ``StorageFailed``; then so do all later ones until
-        the ledger is opened again, so that order holds.
+        the ledger is opened again, so that order holds. It also fails so when what is pending
+        goes beyond ``LEDGER_PENDING_BYTES_MAX``, which takes a caller that ignores
+        ``is_congested`` or a disk that is stuck.
+
+        Raises:
+            ValueError: The payload is larger than ``LEDGER_ENTRY_BYTES_MAX``, or a number
+                does not fit: sequence ids are -1 to 2**63 - 1, message counts below 2**32.
         """
         ...
 
@@ -143,6 +166,9 @@ class TopicLedger(LedgerReader, Protocol):
 
         Fulfilled in order, by the same rule as ``append`` and failing alike. Of calls for one
         key that are made before a write begins only the last is written.
+
+        Raises:
+            ValueError: The key or the value is too long, or the key begins with a zero byte.
         """
         ...
 
@@ -152,6 +178,10 @@ class TopicLedger(LedgerReader, Protocol):
 
     def on_fenced(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` once if this owner is fenced."""
+        ...
+
+    def look_for_fence(self) -> None:
+        """Find out soon whether a later epoch was opened, although nothing is stored."""
         ...
 
     async def trim(self, up_to: Position) -> None:

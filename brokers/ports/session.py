@@ -18,11 +18,24 @@ class ManagerLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class TrafficRates:
+    """What goes through, per second, since the last report."""
+
+    messages_in: float = 0.0
+    messages_out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What the process costs at the moment. ``cpu_fraction`` is of one core."""
 
     cpu_fraction: float
     memory_bytes: int
+    connections: int = 0
+    """Pulsar clients."""
+    rates: TrafficRates = TrafficRates()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Ledger stores: on disk (``store``) and in memory (``memory_ledger``)."""

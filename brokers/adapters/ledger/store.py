@@ -1,0 +1,186 @@
+"""All topics' ledgers in one directory that the brokers of one machine share (ADR 0019).
+
+The file system must be a coherent local one: what one process has written the others see, and
+exclusive creation and link(2) are atomic. Network file systems are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from brokers.adapters.ledger.disk_ledger import DiskLedger
+from brokers.adapters.ledger.files import OnStep, Owner, UnitDirectory, sync_directory
+from brokers.adapters.ledger.foreign_reader import ForeignReader
+from brokers.adapters.ledger.read_files import Indexes, ReadFiles
+from brokers.adapters.ledger.recent import RecentCache
+from brokers.adapters.ledger.table_reader import Readers
+from brokers.adapters.ledger.takeover import Holding, Takeover, Unit, remove_superfluous
+from brokers.adapters.ledger.unit_files import UnitFiles
+from brokers.adapters.ledger.writers import Writer
+from brokers.ports.ledger import LedgerReader, LedgerStore, StorageFailed
+from nextgen.kernel import pulsar_limits
+
+_TOKEN_BYTES = 8
+_Key = tuple[str, str, int]
+
+
+def wall_clock_ms() -> int:
+    """Return the machine's time."""
+    return time.time_ns() // 1_000_000
+
+
+def _remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -> None:
+    # The next owner finds the same files and tries again.
+    with suppress(OSError):
+        remove_superfluous(directory, epoch, holding)
+
+
+def _no_step(name: str) -> None:
+    return
+
+
+class DiskLedgerStore(LedgerStore):
+    """One process's access to the ledger directory. Used on one event loop."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        broker_id: str,
+        segment_bytes: int = pulsar_limits.LEDGER_SEGMENT_BYTES,
+        index_bytes: int = pulsar_limits.LEDGER_INDEX_BYTES,
+        recent_bytes_max: int = pulsar_limits.LEDGER_RECENT_BYTES_MAX,
+        writers: int = pulsar_limits.LEDGER_WRITERS,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        on_step: OnStep = _no_step,
+    ) -> None:
+        self._root = root
+        self._owner = Owner(broker_id, secrets.token_hex(_TOKEN_BYTES), now_ms)
+        self._index_bytes = index_bytes
+        self._writer_count = writers
+        self._writers: list[Writer] = []
+        self._ledgers: dict[_Key, DiskLedger] = {}
+        self._openings: dict[_Key, asyncio.Task[DiskLedger]] = {}
+        self._tidying: set[asyncio.Future[None]] = set()
+        self._takeovers = ThreadPoolExecutor(
+            pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME, thread_name_prefix="ledger-takeover"
+        )
+        files = ReadFiles()
+        self.readers = Readers(
+            threads=ThreadPoolExecutor(
+                pulsar_limits.LEDGER_READS_AT_A_TIME, thread_name_prefix="ledger-read"
+            ),
+            files=files,
+            indexes=Indexes(files, index_bytes),
+        )
+        self.recent = RecentCache(recent_bytes_max)
+        self.pending_bytes = 0
+        self.segment_bytes = segment_bytes
+        self.now_ms = now_ms
+        self.on_step = on_step
+
+    async def open(self, topic_id: str, unit: str, epoch: int, *, topic_name: str) -> DiskLedger:
+        key = (topic_id, unit, epoch)
+        ledger = self._ledgers.get(key)
+        if ledger is not None and ledger.is_usable:
+            return ledger
+        opening = self._openings.get(key)
+        if opening is None:
+            opening = asyncio.create_task(self._open(key, Unit(topic_id, unit, topic_name)))
+            self._openings[key] = opening
+            opening.add_done_callback(partial(self._opened, key))
+        # Whoever stops waiting does not stop the others.
+        return await asyncio.shield(opening)
+
+    async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
+        reader = ForeignReader(UnitDirectory(self._root, topic_id, unit), self.readers)
+        return reader if await reader.look() else None
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._openings.values(), return_exceptions=True)
+        await asyncio.gather(*(ledger.close() for ledger in tuple(self._ledgers.values())))
+        await asyncio.gather(*self._tidying)
+        for writer in self._writers:
+            writer.stop()
+        self._writers.clear()
+        self._takeovers.shutdown()
+        self.readers.threads.shutdown()
+        self.readers.files.close()
+
+    def _opened(self, key: _Key, opening: asyncio.Task[DiskLedger]) -> None:
+        del self._openings[key]
+        if not opening.cancelled():
+            # Whoever asked may have stopped waiting; then nobody needs to hear of an error.
+            opening.exception()
+
+    async def _open(self, key: _Key, unit: Unit) -> DiskLedger:
+        before = self._ledgers.get(key)
+        if before is not None:
+            await before.close()
+        epoch = key[2]
+        directory = UnitDirectory(self._root, unit.topic_id, unit.unit)
+        takeover = Takeover(directory, unit, epoch, self._owner, self.on_step)
+        loop = asyncio.get_running_loop()
+        try:
+            holding = await loop.run_in_executor(self._takeovers, self._take_over, takeover)
+        except OSError as error:
+            raise StorageFailed(f"{directory.path}: {error}") from error
+        finally:
+            # Whatever became of it, it may have fenced an owner in this very process.
+            self._have_lower_epochs_look(key)
+        files = UnitFiles(
+            directory,
+            unit,
+            epoch,
+            self._owner,
+            holding,
+            index_bytes=self._index_bytes,
+            on_step=self.on_step,
+        )
+        writer = self._least_busy_writer(loop)
+        writer.units += 1
+        on_closed = partial(self._closed, key, writer)
+        ledger = DiskLedger(self, directory, epoch, holding, files, writer, on_closed)
+        self._ledgers[key] = ledger
+        self._tidy(directory, epoch, holding)
+        return ledger
+
+    def _tidy(self, directory: UnitDirectory, epoch: int, holding: Holding) -> None:
+        """Remove what is not needed any more; nobody waits for it but ``close``."""
+        loop = asyncio.get_running_loop()
+        tidying = loop.run_in_executor(
+            self._takeovers, _remove_superfluous, directory, epoch, holding
+        )
+        self._tidying.add(tidying)
+        tidying.add_done_callback(self._tidying.discard)
+
+    def _closed(self, key: _Key, writer: Writer) -> None:
+        """Forget a ledger whose files were let go; its epoch may be opened again."""
+        writer.units -= 1
+        del self._ledgers[key]
+
+    def _take_over(self, takeover: Takeover) -> Holding:
+        if not self._root.is_dir():
+            self._root.mkdir(parents=True, exist_ok=True)
+            sync_directory(str(self._root.parent))
+        return takeover.run()
+
+    def _have_lower_epochs_look(self, key: _Key) -> None:
+        for (topic_id, unit, epoch), ledger in self._ledgers.items():
+            if (topic_id, unit) == key[:2] and epoch < key[2]:
+                ledger.look_for_fence()
+
+    def _least_busy_writer(self, loop: asyncio.AbstractEventLoop) -> Writer:
+        if len(self._writers) < self._writer_count:
+            name = f"ledger-writer-{len(self._writers)}"
+            files_max = pulsar_limits.LEDGER_OPEN_FILES_MAX // self._writer_count
+            self._writers.append(Writer(loop, name, files_max))
+            return self._writers[-1]
+        return min(self._writers, key=lambda writer: writer.units)
