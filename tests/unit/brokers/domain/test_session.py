@@ -14,7 +14,9 @@ from brokers.domain.holding import (
     TopicMetadata,
 )
 from brokers.domain.session import (
+    Began,
     BrokerSession,
+    Changed,
     Delivered,
     Delivery,
     Disconnected,
@@ -73,7 +75,7 @@ def test_a_batch_is_applied_in_order_and_its_last_number_is_reported():
 
     effects = session.step(delivered(1, tenant(), namespace(), assignment(1)))
 
-    assert effects == (ReportSync(3),)
+    assert effects == (Changed((assignment(1),)), ReportSync(3))
     assert session.holding.assigned(assignment(1).name) == assignment(1)
     assert session.holding.has_metadata(assignment(1))
 
@@ -133,7 +135,7 @@ def test_a_session_that_is_not_resumed_voids_everything():
 
     effects = session.step(established("s-2", epoch=2, next_sequence=5))
 
-    assert effects == (Voided(1),)
+    assert effects == (Voided(1), Began())
     assert session.resume_point == ("s-2", 4)
     assert session.holding.assigned(assignment(1).name) is None
     assert (session.holding.tenants, session.holding.tombstones) == ({}, 0)

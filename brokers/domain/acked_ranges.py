@@ -1,0 +1,119 @@
+"""Individually acknowledged entries, kept as intervals so that a long run costs as one entry.
+
+An interval never spans two ledgers: only whoever knows how long a ledger is could tell that its
+last entry and the next ledger's first are neighbours (``Cursor`` asks when it has to know).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from brokers.domain.position import BEFORE_ALL, Position
+
+
+class AckedRanges:
+    """A set of positions. Finding is a binary search, adding at most moves the rest of a list."""
+
+    __slots__ = ("_firsts", "_lasts", "count")
+
+    def __init__(self) -> None:
+        self._firsts: list[Position] = []
+        self._lasts: list[int] = []
+        self.count = 0
+        """Positions in the set."""
+
+    def __len__(self) -> int:
+        """Return the number of intervals."""
+        return len(self._firsts)
+
+    def __contains__(self, position: Position) -> bool:
+        index = bisect_right(self._firsts, position) - 1
+        return (
+            index >= 0
+            and self._firsts[index].ledger_id == position.ledger_id
+            and position.entry_id <= self._lasts[index]
+        )
+
+    def __iter__(self) -> Iterator[tuple[Position, int]]:
+        """Yield each interval's first position and its last entry's id, in order."""
+        return zip(self._firsts, self._lasts, strict=True)
+
+    @property
+    def first(self) -> Position:
+        """The lowest position. There MUST be one."""
+        return self._firsts[0]
+
+    @property
+    def last(self) -> Position:
+        """The highest position, ``BEFORE_ALL`` if there is none."""
+        if not self._firsts:
+            return BEFORE_ALL
+        return Position(self._firsts[-1].ledger_id, self._lasts[-1])
+
+    def is_neighbour(self, position: Position) -> bool:
+        """Return whether adding ``position`` would not make another interval."""
+        ledger_id, entry_id = position
+        return (
+            Position(ledger_id, entry_id - 1) in self or Position(ledger_id, entry_id + 1) in self
+        )
+
+    def add(self, position: Position) -> bool:
+        """Add one position; return whether it was not there yet."""
+        return self.add_range(position, position.entry_id) > 0
+
+    def add_range(self, first: Position, last_entry_id: int) -> int:
+        """Add the entries of one ledger from ``first`` on; return how many were not there."""
+        firsts, lasts = self._firsts, self._lasts
+        ledger_id = first.ledger_id
+        begin = bisect_right(firsts, first)
+        start, end = first.entry_id, last_entry_id
+        if begin and firsts[begin - 1].ledger_id == ledger_id and lasts[begin - 1] >= start - 1:
+            begin -= 1
+            start = firsts[begin].entry_id
+            if lasts[begin] >= end:
+                return 0
+        stop = bisect_right(firsts, Position(ledger_id, end + 1), begin)
+        known = sum(lasts[i] - firsts[i].entry_id + 1 for i in range(begin, stop))
+        if stop > begin:
+            end = max(end, lasts[stop - 1])
+        firsts[begin:stop] = [Position(ledger_id, start)]
+        lasts[begin:stop] = [end]
+        added = end - start + 1 - known
+        self.count += added
+        return added
+
+    def end_of_run(self, position: Position) -> Position:
+        """Return the end of the interval that begins right behind ``position``, or itself."""
+        ledger_id, entry_id = position
+        index = bisect_right(self._firsts, Position(ledger_id, entry_id + 1)) - 1
+        if index < 0 or self._firsts[index].ledger_id != ledger_id:
+            return position
+        return Position(ledger_id, max(entry_id, self._lasts[index]))
+
+    def pop_first(self) -> Position:
+        """Remove the lowest interval and return its last position. There MUST be one."""
+        first = self._firsts.pop(0)
+        last = self._lasts.pop(0)
+        self.count -= last - first.entry_id + 1
+        return Position(first.ledger_id, last)
+
+    def remove_up_to(self, position: Position) -> None:
+        """Remove everything at or below ``position``."""
+        index = bisect_right(self._firsts, position)
+        if not index:
+            return
+        last = self._firsts[index - 1]
+        rest = self._lasts[index - 1]
+        self.count -= sum(self._lasts[i] - self._firsts[i].entry_id + 1 for i in range(index))
+        del self._firsts[:index], self._lasts[:index]
+        if last.ledger_id == position.ledger_id and rest > position.entry_id:
+            self._firsts.insert(0, Position(last.ledger_id, position.entry_id + 1))
+            self._lasts.insert(0, rest)
+            self.count += rest - position.entry_id
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._firsts.clear()
+        self._lasts.clear()
+        self.count = 0

@@ -1,0 +1,95 @@
+"""Entries that are to be sent again: which, in which order, and for the how-manieth time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from brokers.domain.position import Position
+from nextgen.kernel.pulsar_limits import REDELIVERY_COUNTS_MAX
+
+_GARBAGE_MAX = 64
+
+
+class ReplayQueue:
+    """A set of positions that gives away its lowest first."""
+
+    __slots__ = ("_descending", "_members")
+
+    def __init__(self) -> None:
+        self._members: set[Position] = set()
+        # Highest first, so that taking the lowest moves nothing. What was discarded stays in the
+        # list until it comes up or too much of it is there.
+        self._descending: list[Position] = []
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, position: Position) -> bool:
+        return position in self._members
+
+    def add(self, positions: Iterable[Position]) -> None:
+        """Add what is not there yet."""
+        fresh = set(positions) - self._members
+        if not fresh:
+            return
+        self._members |= fresh
+        self._descending = sorted(self._members, reverse=True)
+
+    def discard(self, position: Position) -> None:
+        """Remove a position if it is there."""
+        self._members.discard(position)
+        if len(self._descending) > 2 * len(self._members) + _GARBAGE_MAX:
+            self._descending = sorted(self._members, reverse=True)
+
+    def ascending(self) -> Iterator[Position]:
+        """Yield the positions in order. What is yielded may be discarded meanwhile."""
+        members, descending = self._members, self._descending
+        while descending and descending[-1] not in members:
+            descending.pop()
+        return (position for position in reversed(descending) if position in members)
+
+    def run_length(self, first: Position, length_max: int) -> int:
+        """Return how many positions from ``first`` on follow on each other in its ledger."""
+        length = 1
+        while length < length_max:
+            if Position(first.ledger_id, first.entry_id + length) not in self._members:
+                break
+            length += 1
+        return length
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._members.clear()
+        self._descending.clear()
+
+
+class RedeliveryCounts:
+    """How often entries were sent again. In memory only: an owner that takes over counts from 0.
+
+    At most ``counts_max`` entries; beyond it those counted first are forgotten.
+    """
+
+    __slots__ = ("_counts", "_counts_max")
+
+    def __init__(self, counts_max: int = REDELIVERY_COUNTS_MAX) -> None:
+        self._counts: dict[Position, int] = {}
+        self._counts_max = counts_max
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def of(self, position: Position) -> int:
+        """Return how often an entry was to be sent again."""
+        return self._counts.get(position, 0)
+
+    def increment(self, positions: Iterable[Position]) -> None:
+        """Count one more redelivery of each."""
+        counts = self._counts
+        for position in positions:
+            counts[position] = counts.pop(position, 0) + 1
+        while len(counts) > self._counts_max:
+            del counts[next(iter(counts))]
+
+    def forget(self, position: Position) -> None:
+        """Drop the count of an entry that will not be sent again."""
+        self._counts.pop(position, None)

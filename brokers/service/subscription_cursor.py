@@ -1,0 +1,116 @@
+"""Writes a cursor: one write at a time, each with everything acknowledged before it began."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from brokers.ports.ledger import Fenced, StorageFailed, TopicLedger
+from nextgen.kernel.pulsar_limits import CURSOR_WRITE_DELAY_MS
+
+
+class CursorWriter:
+    """Makes one durable subscription's acknowledgements durable.
+
+    Encoding a cursor costs as much as it has holes, so it is done once per write and not once per
+    acknowledgement; a write that nobody waits for is put off by ``CURSOR_WRITE_DELAY_MS``.
+    """
+
+    def __init__(self, ledger: TopicLedger, key: str, encode: Callable[[], bytes]) -> None:
+        self._ledger = ledger
+        self._key = key
+        self._encode = encode
+        self._is_dirty = False
+        self._writing: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._delay: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
+        self._failure: Exception | None = None
+
+    def changed(self) -> None:
+        """The cursor is not what was written last. Writes it some time later."""
+        if self._failure is not None:
+            return
+        self._is_dirty = True
+        if self._delay is None and self._writing is None and self._soon is None:
+            self._delay = asyncio.get_running_loop().call_later(
+                CURSOR_WRITE_DELAY_MS / 1_000, self._write
+            )
+
+    def stored(self) -> asyncio.Future[None]:
+        """Return a future that is fulfilled when all changes so far are durable.
+
+        It fails with ``Fenced`` or ``StorageFailed``, as every later one then does.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        # Who acknowledged may be gone when it fails.
+        waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self._failure is not None:
+            waiter.set_exception(self._failure)
+        elif not self._is_dirty and self._writing is None:
+            waiter.set_result(None)
+        elif not self._is_dirty and self._writing is not None:
+            self._follow(self._writing, [waiter])
+        else:
+            self._waiters.append(waiter)
+            if self._writing is None and self._soon is None:
+                # Not at once: what else arrived with the same read of a socket goes along.
+                self._soon = loop.call_soon(self._write)
+        return waiter
+
+    def close(self, error: Exception) -> None:
+        """Write nothing more. What waits, and what will, fails with ``error``."""
+        for handle in (self._delay, self._soon):
+            if handle is not None:
+                handle.cancel()
+        self._delay = self._soon = None
+        self._is_dirty = False
+        self._fail(error)
+
+    def _write(self) -> None:
+        if self._delay is not None:
+            self._delay.cancel()
+        self._delay = self._soon = None
+        if not self._is_dirty or self._writing is not None:
+            return
+        self._is_dirty = False
+        waiters, self._waiters = self._waiters, []
+        self._writing = self._ledger.put_state(self._key, self._encode())
+        self._follow(self._writing, waiters)
+        self._writing.add_done_callback(self._written)
+
+    def _follow(self, writing: asyncio.Future[None], waiters: list[asyncio.Future[None]]) -> None:
+        def settle(written: asyncio.Future[None]) -> None:
+            failure = None if written.cancelled() else written.exception()
+            for waiter in waiters:
+                if waiter.done():
+                    continue
+                if written.cancelled():
+                    waiter.cancel()
+                elif failure is not None:
+                    waiter.set_exception(failure)
+                else:
+                    waiter.set_result(None)
+
+        writing.add_done_callback(settle)
+
+    def _written(self, written: asyncio.Future[None]) -> None:
+        self._writing = None
+        if written.cancelled():
+            return
+        failure = written.exception()
+        if isinstance(failure, Fenced | StorageFailed):
+            self._fail(failure)
+        elif self._waiters:
+            self._write()
+        elif self._is_dirty:
+            self.changed()
+
+    def _fail(self, failure: Exception) -> None:
+        """A ledger that failed once fails until it is opened again."""
+        self._failure = self._failure or failure
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(failure)

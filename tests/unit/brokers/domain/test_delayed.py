@@ -1,0 +1,31 @@
+import pytest
+
+from brokers.domain.delayed import DelayedEntries
+from brokers.domain.position import Position
+from nextgen.kernel.pulsar_limits import DELAYED_ENTRIES_MAX
+
+
+def test_entries_come_out_in_order_of_time() -> None:
+    delayed = DelayedEntries()
+    assert delayed.next_at_ms is None
+    for entry, at_ms in enumerate((50, 20, 40, 20)):
+        delayed.add(Position(1, entry), at_ms)
+
+    assert delayed.next_at_ms == 20
+    assert delayed.pop_due(19) == []
+    assert delayed.pop_due(40) == [Position(1, 1), Position(1, 3), Position(1, 2)]
+    assert (len(delayed), delayed.next_at_ms) == (1, 50)
+    delayed.clear()
+    assert delayed.pop_due(10**9) == []
+
+
+def test_there_is_room_for_so_many() -> None:
+    delayed = DelayedEntries()
+    for entry in range(DELAYED_ENTRIES_MAX - 1):
+        delayed.add(Position(1, entry), entry)
+    assert not delayed.is_full
+    delayed.add(Position(2, 0), 0)
+
+    assert delayed.is_full
+    with pytest.raises(AssertionError):
+        delayed.add(Position(2, 1), 0)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from brokers.domain.key_hash import KEY_SLOTS
+from brokers.domain.key_ranges import SplitRanges, StickyRanges
+from brokers.domain.refusal import Refusal, ServerError
+from nextgen.kernel.pulsar_limits import STICKY_RANGES_MAX
+
+SAMPLE = range(0, KEY_SLOTS, 37)
+
+
+def owners(ranges: SplitRanges[str]) -> dict[int, str | None]:
+    return {slot: ranges.owner(slot) for slot in SAMPLE}
+
+
+def test_nobody_owns_anything_where_nobody_is() -> None:
+    assert SplitRanges[str]().owner(7) is None
+    assert StickyRanges[str]().owner(7) is None
+
+
+def test_keys_are_shared_about_evenly() -> None:
+    ranges: SplitRanges[str] = SplitRanges()
+    for name in "abcd":
+        ranges.add(name, name, ())
+    shares = [list(owners(ranges).values()).count(name) / len(SAMPLE) for name in "abcd"]
+
+    assert sum(shares) == pytest.approx(1)
+    assert all(0.15 < share < 0.36 for share in shares)
+
+
+def test_who_comes_or_goes_moves_only_its_own_slots() -> None:
+    ranges: SplitRanges[str] = SplitRanges()
+    for name in "abc":
+        ranges.add(name, name, ())
+    without = owners(ranges)
+    ranges.add("d", "d", ())
+    with_it = owners(ranges)
+
+    moved = {slot for slot in SAMPLE if without[slot] != with_it[slot]}
+    assert {with_it[slot] for slot in moved} == {"d"}
+    ranges.remove("d")
+    assert owners(ranges) == without
+    ranges.remove("a")
+    for slot, owner in owners(ranges).items():
+        assert owner in "bc"
+        assert without[slot] in ("a", owner)
+
+
+def test_members_of_one_name_share_as_others_do() -> None:
+    ranges: SplitRanges[int] = SplitRanges()
+    for member in (1, 2, 3):
+        ranges.add(member, "same", ())
+    found = [ranges.owner(slot) for slot in SAMPLE]
+    assert all(found.count(member) > len(SAMPLE) / 5 for member in (1, 2, 3))
+
+    ranges.remove(2)
+    ranges.add(4, "same", ())
+
+    assert [ranges.owner(slot) for slot in SAMPLE] == [4 if each == 2 else each for each in found]
+
+
+def test_a_slot_at_a_point_belongs_to_the_point_and_the_ring_closes() -> None:
+    ranges: SplitRanges[str] = SplitRanges(points_per_member=1)
+    ranges.add("a", "a", ())
+    ranges.add("b", "b", ())
+    found = [ranges.owner(slot) for slot in range(KEY_SLOTS)]
+
+    changes = [slot for slot in range(1, KEY_SLOTS) if found[slot] != found[slot - 1]]
+    assert len(changes) == 2
+    assert found[0] == found[-1]
+
+
+def test_split_consumers_may_not_ask_for_ranges() -> None:
+    with pytest.raises(Refusal):
+        SplitRanges[str]().add("a", "a", ((0, 1),))
+
+
+def test_sticky_slots_are_those_asked_for() -> None:
+    ranges: StickyRanges[str] = StickyRanges()
+    ranges.add("a", "a", ((10, 19), (30, 30)))
+    ranges.add("b", "b", ((20, 29),))
+
+    found = {slot: ranges.owner(slot) for slot in (9, 10, 19, 20, 29, 30, 31)}
+    assert found == {9: None, 10: "a", 19: "a", 20: "b", 29: "b", 30: "a", 31: None}
+    ranges.remove("a")
+    assert [ranges.owner(slot) for slot in (10, 20, 30)] == [None, "b", None]
+
+
+def test_sticky_ranges_are_so_many_at_most() -> None:
+    ranges: StickyRanges[str] = StickyRanges()
+    wanted = [(2 * n, 2 * n) for n in range(STICKY_RANGES_MAX + 1)]
+
+    with pytest.raises(Refusal) as refused:
+        ranges.add("a", "a", wanted)
+    assert refused.value.code is ServerError.CONSUMER_ASSIGN
+    ranges.add("a", "a", wanted[:-1])
+
+    assert ranges.owner(2 * STICKY_RANGES_MAX - 2) == "a"
