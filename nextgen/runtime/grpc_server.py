@@ -1,4 +1,4 @@
-"""gRPC servers and channels with the limits and timings of this project.
+"""gRPC servers with the limits and timings of this project.
 
 grpc takes a tenth of a second to import, so it is imported where it is used: a command line that
 only prints its help does not pay for it.
@@ -24,14 +24,6 @@ KEEPALIVE_TIME_MS = 10_000
 
 KEEPALIVE_TIMEOUT_MS = 3_000
 """Wait for that sign; then the connection is given up. A machine that lost power sends no RST."""
-
-CONNECT_MS_MAX = 1_000
-"""One attempt to connect, handshake included."""
-
-RECONNECT_MS_MIN = 50
-RECONNECT_MS_MAX = 1_000
-"""Bounds of the pause between attempts to connect. gRPC's own 20 s to 2 min would outlast any
-failover that this project promises."""
 
 OVERALL = ""
 """The health service's name for the server as a whole."""
@@ -121,14 +113,7 @@ def new_server(
     return GrpcServer(server, servicer, service_names)
 
 
-def new_channel(target: str) -> grpc.aio.Channel:
-    """Return a channel to ``host:port``. It connects when first used and reconnects by itself."""
-    import grpc.aio
-
-    return grpc.aio.insecure_channel(target, options=_channel_options())
-
-
-def _shared_options() -> Options:
+def _server_options() -> Options:
     return [
         ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
         ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
@@ -137,28 +122,10 @@ def _shared_options() -> Options:
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-    ]
-
-
-def _server_options() -> Options:
-    return [
-        *_shared_options(),
         # Two servers on one port would share its connections in silence.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
         ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
-    ]
-
-
-def _channel_options() -> Options:
-    return [
-        *_shared_options(),
-        ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
-        # Despite its name this bounds one attempt, not the pause before it.
-        ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),
-        ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
-        # Nodes of a cluster are reached directly, whatever proxy the environment names.
-        ("grpc.enable_http_proxy", 0),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The HTTP side of every process: ``/metrics``, ``/livez`` and ``/readyz``.
+"""The HTTP side of every process: ``/metrics``, ``/livez``, ``/readyz``, and what it adds.
 
 Live means that the event loop turns. Ready means that the process can do its work at the moment;
 when it cannot, the answer lists the reasons.
@@ -7,12 +7,13 @@ when it cannot, the answer lists the reasons.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
+from nextgen.kernel.pulsar_limits import HTTP_BODY_BYTES_MAX
 from nextgen.runtime.ports_check import port_refusal
 
 Readiness = Callable[[], tuple[bool, list[str]]]
@@ -31,11 +32,22 @@ _NOT_OUR_MISTAKE = _NotOurMistake()
 
 
 class Probes:
-    """The probe server. ``port`` is the bound port once started."""
+    """The probe server. ``port`` is the bound port once started.
 
-    def __init__(self, readiness: Readiness, registry: CollectorRegistry = REGISTRY) -> None:
+    ``routes`` are served beside the probes. No request has a body, and none is kept waiting by
+    its size: lines and headers have aiohttp's bounds, 8 KiB each.
+    """
+
+    def __init__(
+        self,
+        readiness: Readiness,
+        registry: CollectorRegistry = REGISTRY,
+        *,
+        routes: Sequence[web.RouteDef] = (),
+    ) -> None:
         self._readiness = readiness
         self._registry = registry
+        self._routes = tuple(routes)
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -46,10 +58,11 @@ class Probes:
             RefusesToStart: The port is taken.
         """
         assert self._runner is None, "the probes run already"
-        application = web.Application(client_max_size=0)
+        application = web.Application(client_max_size=HTTP_BODY_BYTES_MAX)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._live)
         application.router.add_get("/readyz", self._ready)
+        application.router.add_routes(self._routes)
         logging.getLogger("aiohttp.server").addFilter(_NOT_OUR_MISTAKE)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()

@@ -17,10 +17,12 @@ sentence that says what to do. After 70 and 74 it may be started again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import faulthandler
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -31,6 +33,7 @@ import structlog
 
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.kernel.pulsar_limits import OPEN_FILES_MAX
 from nextgen.runtime.lifeline import hold_lifeline
 from nextgen.runtime.logs import configure_logging
 
@@ -80,6 +83,7 @@ def run(main: Callable[[Shutdown], Awaitable[None]]) -> NoReturn:
         sys.stderr.write("refuses to start under python -O: the assertions guard the data\n")
         sys.exit(EXIT_REFUSED)
     faulthandler.enable()
+    allow_open_files()
     try:
         if not structlog.is_configured():
             configure_logging()
@@ -92,6 +96,19 @@ def run(main: Callable[[Shutdown], Awaitable[None]]) -> NoReturn:
     except Exception as error:
         sys.exit(_report(error))
     sys.exit(0)
+
+
+def allow_open_files() -> None:
+    """Let this process have as many files and connections open as the system would allow it.
+
+    What a shell gives is often 1,024, which is meant for programs that use ``select``.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Some systems announce more than they give; then what there is has to do.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def tune_garbage_collector() -> None:

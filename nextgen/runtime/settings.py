@@ -64,6 +64,12 @@ RAFT_FLAGS = (
 )
 """What every process with Raft groups has."""
 
+PULSAR_FLAGS = (
+    Flag("--pulsar-listen", "host:port of the Pulsar protocol; default: it is not spoken", ""),
+    Flag("--pulsar-advertise", "host:port where clients reach it; default: --pulsar-listen", ""),
+)
+"""What every process that Pulsar clients connect to has."""
+
 MANAGERS_FLAG = Flag("--cluster-managers", "host:port,... of the cluster manager's replicas")
 
 
@@ -111,6 +117,17 @@ class Given:
                 f"say with {name} where others reach it"
             )
         return listen
+
+    def optional_address(self, name: str) -> Address | None:
+        return self.address(name) if self._values[name] else None
+
+    def optional_advertised(self, name: str, listen_name: str) -> Address | None:
+        """Return as ``advertised`` does; None if this process does not listen for that."""
+        if self._values[listen_name]:
+            return self.advertised(name, listen_name)
+        if self._values[name]:
+            self.mistakes.append(f"{name} is given without {listen_name}")
+        return None
 
     def number(self, name: str, *, least: int, most: int) -> int:
         value = self._values[name]

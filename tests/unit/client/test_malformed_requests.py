@@ -5,10 +5,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from nextgen.client.channel import open_channel
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.runtime.grpc_server import new_channel, new_server
+from nextgen.runtime.grpc_server import new_server
 from protos.nextgen.v1.broker_service_pb2 import ServesRequest, ServesResponse
 
 SERVICE = "nextgen.test.Echo"
@@ -78,7 +79,7 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
         (grpc.method_handlers_generic_handler(SERVICE, methods),)
     )
     await server.start("127.0.0.1", 0, "a test")
-    async with new_channel(f"127.0.0.1:{server.port}") as channel:
+    async with open_channel(f"127.0.0.1:{server.port}") as channel:
         yield channel
     await server.stop(grace_ms=0)
 

@@ -7,9 +7,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from nextgen.client.channel import open_channel
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
-from nextgen.runtime.grpc_server import GrpcServer, new_channel, new_server
+from nextgen.runtime.grpc_server import GrpcServer, new_server
 
 SERVICE = "nextgen.test.Echo"
 DEADLINE_S = 10
@@ -49,7 +50,7 @@ async def server() -> AsyncIterator[GrpcServer]:
 
 @pytest.fixture
 async def channel(server: GrpcServer) -> AsyncIterator[grpc.aio.Channel]:
-    async with new_channel(f"127.0.0.1:{server.port}") as channel:
+    async with open_channel(f"127.0.0.1:{server.port}") as channel:
         yield channel
 
 
@@ -98,7 +99,7 @@ async def test_a_channel_takes_no_answer_beyond_the_limit() -> None:
     port = rude.add_insecure_port("127.0.0.1:0")
     await rude.start()
 
-    async with new_channel(f"127.0.0.1:{port}") as channel:
+    async with open_channel(f"127.0.0.1:{port}") as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await call(channel, "Produce", str(GRPC_MESSAGE_BYTES_MAX + 1).encode())
     await rude.stop(None)
@@ -162,7 +163,7 @@ async def test_calls_beyond_the_limit_are_refused() -> None:
         (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
     )
     await server.start("127.0.0.1", 0, "a test")
-    async with new_channel(f"127.0.0.1:{server.port}") as channel:
+    async with open_channel(f"127.0.0.1:{server.port}") as channel:
         first = asyncio.ensure_future(call_echo(channel, 3))
         await started.wait()
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
@@ -178,7 +179,7 @@ async def test_a_channel_finds_a_server_that_came_back() -> None:
     """A client must not wait out gRPC's own back-off of up to two minutes."""
     first = new_server([])
     port = await first.start("127.0.0.1", 0, "a test")
-    async with new_channel(f"127.0.0.1:{port}") as channel:
+    async with open_channel(f"127.0.0.1:{port}") as channel:
         await health_of(channel, "")
         await first.stop(grace_ms=0)
         with pytest.raises(grpc.aio.AioRpcError):

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 import pytest
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from nextgen.kernel.errors import RefusesToStart
@@ -108,3 +109,19 @@ async def test_what_is_no_request_gets_400_and_leaves_no_trace(
 
     assert b" 400 " in line
     assert caplog.records == []
+
+
+async def test_what_a_process_adds_is_served_beside_the_probes(
+    readiness: SwitchableReadiness, registry: CollectorRegistry
+) -> None:
+    async def greet(request: web.Request) -> web.Response:
+        return web.json_response({"greeted": request.match_info["who"]})
+
+    probes = Probes(readiness, registry, routes=[web.get("/greet/{who}", greet)])
+    port = await probes.start("127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/greet/you") as response:
+            assert await response.json() == {"greeted": "you"}
+        async with session.get(f"http://127.0.0.1:{port}/livez") as response:
+            assert response.status == 200
+    await probes.stop()

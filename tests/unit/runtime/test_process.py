@@ -141,6 +141,18 @@ def test_a_process_that_hangs_ends_at_its_deadline(start: Start) -> None:
     assert "did not stop in time" in err
 
 
+def test_a_process_may_open_as_many_files_as_the_system_lets_it(start: Start) -> None:
+    process = start("""
+        import resource
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        async def serve(shutdown):
+            print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, OPEN_FILES_MAX))
+    """)
+
+    assert ended(process)[:2] == (0, "True\n")
+
+
 def test_a_process_whose_work_is_done_ends(start: Start) -> None:
     assert ended(start("async def serve(shutdown): print('done')"))[:2] == (0, "done\n")
 
