@@ -3,51 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
+from typing import Final
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from discovery.adapters.discovery_servicer import SERVICE_NAME, DiscoveryServicer
+from discovery.adapters.http_lookups import HttpLookups
 from discovery.adapters.metrics import DiscoveryCollector
+from discovery.adapters.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.adapters.watches import CacheWatches
+from discovery.adapters.worker_line import WorkerEnd
+from discovery.adapters.worker_pool import WorkerPool
 from discovery.config import DiscoveryConfig
 from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.partition_counts import PartitionCounts
+from discovery.service.command_desk import CommandDesk
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
+from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
+from discovery.service.topics import CachedTopicDirectory, KnownTopics
 from discovery.wire import encoded_answer_facts
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.routing import ShardRouter
+from nextgen.client.topic_directory import RoutedTopicDirectory
 from nextgen.kernel.limits import (
     DISCOVERY_CACHE_ALIASES_MAX,
     DISCOVERY_CACHE_ANSWERS_MAX,
     RECENT_DELTAS_MAX,
 )
+from nextgen.kernel.pulsar_limits import PARTITION_COUNTS_MAX
+from nextgen.pulsar.lookups import lookup_answer_beginnings
+from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.server import PulsarServer
 from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
 from nextgen.runtime.settings import Address
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
-GRPC_GRACE_MS = 2_000
+GRACE_MS: Final = 2_000
 """What was asked before a stop is answered within it."""
+
+PULSAR_PURPOSE: Final = "discovery over the Pulsar protocol"
 
 _logger = structlog.get_logger(__name__)
 
 
-class DiscoveryNode:
-    """One discovery node: the parts, wired. Start it, then stop it once."""
+class LookupCore:
+    """What each process of a discovery node has: link, caches, watches, the Pulsar port."""
 
-    def __init__(self, config: DiscoveryConfig, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, config: DiscoveryConfig) -> None:
         self._config = config
         clock = asyncio.get_running_loop().time
-        self.link = ClusterLink(
-            [str(address) for address in config.cluster_managers], _hello(config)
-        )
+        self._clock = clock
+        endpoints = [str(address) for address in config.cluster_managers]
+        self.link = ClusterLink(endpoints, _hello(config))
         self._pool = ExchangePool(lambda: self.link.view.shard_map_version)
         self.router = ShardRouter(self.link, self._pool)
         self.cache = AnswerCache(
@@ -55,69 +73,51 @@ class DiscoveryNode:
             answers_max=DISCOVERY_CACHE_ANSWERS_MAX,
             aliases_max=DISCOVERY_CACHE_ALIASES_MAX,
             deltas_max=RECENT_DELTAS_MAX,
+            route_of=lookup_answer_beginnings,
         )
+        self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
         self.counters = DiscoveryCounters()
         self.watches = CacheWatches(config.node_id, self.link, self.cache)
-        self._lookups = LookupService(self.router, self.link, self.cache, self.counters, clock)
-        statistics = self.router.statistics
-        self._servicer = DiscoveryServicer(
-            self._lookups,
-            InventoryService(self.router, self.link, self.counters),
-            StatusService(self.link, self.cache, self.counters, statistics),
-            self.counters,
-            lambda: self.link.view.shard_map_version,
+        self.lookups = LookupService(self.router, self.link, self.cache, self.counters, clock)
+        known = KnownTopics(self.cache, self.partition_counts)
+        self._directory = RoutedTopicDirectory(
+            shards=self.router, cluster=self.link, lookup=self.lookups.locate
         )
-        self._registry = registry or REGISTRY
-        self._collector = DiscoveryCollector(
-            self.counters, self.cache, statistics, self.watches.by_shard, clock
+        self.topics = CachedTopicDirectory(
+            self._directory, known, self.partition_counts, self.counters, clock
         )
-        self._server: GrpcServer | None = None
-        self._probes = Probes(self.readiness, self._registry)
+        self.desk = CommandDesk(MetadataCommands(self.topics), self.counters)
+        services = ClientServices(known, self.desk, self.counters)
+        self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
+        self._reporter = ProcessReporter(
+            self.counters, self.cache, self.router.statistics, self._gauges, self._watch_states
+        )
 
-    async def start(self) -> None:
-        """Listen, and join the cluster in the background.
+    async def listen(self, *, reuse_port: bool) -> None:
+        """Take Pulsar clients. Until the cluster is known they are told to come again.
 
         Raises:
-            RefusesToStart: A port is taken.
+            RefusesToStart: The port is taken.
         """
-        config = self._config
-        server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
-        server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
-        await server.start(config.listen.host, config.listen.port, "discovery over gRPC")
-        self._server = server
-        self._registry.register(self._collector)
-        await self._probes.start(config.http_listen.host, config.http_listen.port)
-        await self.link.start()
+        address = self._config.pulsar_listen
+        if address is not None:
+            await self.pulsar.start(
+                address.host, address.port, PULSAR_PURPOSE, reuse_port=reuse_port
+            )
 
-    @property
-    def grpc_port(self) -> int:
-        """The port that gRPC is bound to, which matters when the configured one is 0."""
-        assert self._server is not None, "start comes first"
-        return self._server.port
+    def report(self) -> Report:
+        """Return the numbers of this process."""
+        self.counters.pulsar_connections_refused = self.pulsar.refused_connections
+        return self._reporter.report()
 
-    @property
-    def http_port(self) -> int:
-        """The port of metrics and probes."""
-        return self._probes.port
+    async def wait_ready(self) -> None:
+        """Return once any topic can be answered.
 
-    async def set_serving(self) -> None:
-        """Tell the health service's callers that lookups can be answered."""
-        assert self._server is not None, "start comes first"
-        await self._server.set_serving(True)
-
-    async def stop(self) -> None:
-        """Answer what was asked, within ``GRPC_GRACE_MS``, and close everything."""
-        if self._server is not None:
-            await self._server.set_serving(False)
-            self._servicer.drain()
-            await self._server.stop(GRPC_GRACE_MS)
-        await self._lookups.stop()
-        await self.watches.stop()
-        await self._pool.stop()
-        await self.link.stop()
-        await self._probes.stop()
-        with suppress(KeyError):  # It was not registered if start failed early.
-            self._registry.unregister(self._collector)
+        Raises:
+            WrongCluster: The cluster manager will never accept this node.
+        """
+        await self.link.wait_ready()
+        await self.link.wait_until(lambda _view: self.readiness()[0])
 
     def readiness(self) -> tuple[bool, list[str]]:
         """Return whether any topic can be answered, and what is missing."""
@@ -134,26 +134,183 @@ class DiscoveryNode:
         ]
         return not reasons, reasons
 
+    async def make_default_namespace(self) -> None:
+        """Create ``public/default`` unless it is there."""
+        await self._directory.make_default_namespace()
+
+    async def drain(self) -> None:
+        """Answer what Pulsar clients have asked, and close their connections."""
+        for connection in self.pulsar.connections():
+            connection.hold_reading()
+        await self.desk.drain(GRACE_MS)
+        await self.pulsar.stop(GRACE_MS)
+
+    async def stop(self) -> None:
+        """Close everything, once nobody asks any more."""
+        await self._directory.stop()
+        await self.lookups.stop()
+        await self.watches.stop()
+        await self._pool.stop()
+        await self.link.stop()
+
+    def _gauges(self) -> dict[str, int]:
+        return {
+            "pulsar_connections": self.pulsar.connection_count,
+            "pulsar_commands_waiting": self.desk.waiting,
+            "processes": int(bool(self.pulsar.port)),
+        }
+
+    def _watch_states(self) -> Iterable[tuple[int, float, int]]:
+        now = self._clock()
+        for shard_id, watch in self.watches.by_shard.items():
+            yield shard_id, now - watch.heard_at, watch.resets
+
+
+class DiscoveryNode:
+    """One discovery node: the parts, wired. Start it, then stop it once."""
+
+    def __init__(self, config: DiscoveryConfig, registry: CollectorRegistry | None = None) -> None:
+        self._config = config
+        self.core = core = LookupCore(config)
+        self._servicer = DiscoveryServicer(
+            core.lookups,
+            InventoryService(core.router, core.link, core.counters, core.make_default_namespace),
+            StatusService(core.link, self._refreshed),
+            core.counters,
+            lambda: core.link.view.shard_map_version,
+        )
+        self._registry = registry or REGISTRY
+        self._collector = DiscoveryCollector(self._report)
+        self._server: GrpcServer | None = None
+        self.workers: WorkerPool | None = None
+        over_http = HttpLookups(core.topics, core.link, core.desk, core.counters)
+        self._probes = Probes(core.readiness, self._registry, routes=over_http.routes())
+
+    async def start(self) -> None:
+        """Listen, and join the cluster in the background.
+
+        Raises:
+            RefusesToStart: A port is taken.
+        """
+        config = self._config
+        server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
+        server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
+        await server.start(config.listen.host, config.listen.port, "discovery over gRPC")
+        self._server = server
+        self._registry.register(self._collector)
+        await self._probes.start(config.http_listen.host, config.http_listen.port)
+        await self._listen_for_clients()
+        await self.core.link.start()
+
+    @property
+    def grpc_port(self) -> int:
+        """The port that gRPC is bound to, which matters when the configured one is 0."""
+        assert self._server is not None, "start comes first"
+        return self._server.port
+
+    @property
+    def http_port(self) -> int:
+        """The port of metrics, probes and lookups over HTTP."""
+        return self._probes.port
+
+    @property
+    def pulsar_port(self) -> int:
+        """The port of the Pulsar protocol; 0 if it is not spoken."""
+        return self.core.pulsar.port
+
+    async def set_serving(self) -> None:
+        """Tell the health service's callers that lookups can be answered."""
+        assert self._server is not None, "start comes first"
+        await self._server.set_serving(True)
+
+    async def stop(self) -> None:
+        """Answer what was asked, within ``GRACE_MS``, and close everything."""
+        if self._server is not None:
+            await self._server.set_serving(False)
+            self._servicer.drain()
+            await asyncio.gather(
+                self._server.stop(GRACE_MS), self.core.drain(), self._stop_workers()
+            )
+        await self.core.stop()
+        await self._probes.stop()
+        with suppress(KeyError):  # It was not registered if start failed early.
+            self._registry.unregister(self._collector)
+
+    async def _listen_for_clients(self) -> None:
+        config = self._config
+        if config.pulsar_listen is None:
+            return
+        # Whoever else shares the port would get our clients: that must be seen before we share.
+        assert_port_free(config.pulsar_listen.host, config.pulsar_listen.port, PULSAR_PURPOSE)
+        await self.core.listen(reuse_port=config.workers > 1)
+        if config.workers > 1:
+            self.workers = WorkerPool(config.workers, _worker_arguments(config, self.pulsar_port))
+            self.workers.start()
+
+    async def _stop_workers(self) -> None:
+        if self.workers is not None:
+            await self.workers.stop(2 * GRACE_MS)
+
+    def _report(self) -> Report:
+        own = self.core.report()
+        if self.workers is None:
+            return own
+        own.counts["worker_restarts"] = self.workers.restarts
+        return merged([own, self.workers.report()])
+
+    async def _refreshed(self) -> Report:
+        if self.workers is not None:
+            await self.workers.refresh()
+        return self._report()
+
 
 async def serve(config: DiscoveryConfig, shutdown: Shutdown) -> None:
-    """Run the discovery node until it is asked to stop.
+    """Run the discovery node, or the worker of one, until it is asked to stop.
 
     Raises:
         RefusesToStart: A port is taken.
         WrongCluster: The cluster manager belongs to another cluster.
     """
+    if config.worker is not None:
+        await _serve_worker(config, config.worker.descriptor, shutdown)
+        return
     async with AsyncExitStack() as stack:
         node = DiscoveryNode(config)
         stack.push_async_callback(node.stop)
         await node.start()
         tune_garbage_collector()
-        _logger.info("listening", grpc=str(config.advertise), http=str(config.http_listen))
-        await _run(node, shutdown)
+        _logger.info(
+            "listening",
+            grpc=str(config.advertise),
+            http=str(config.http_listen),
+            pulsar=str(config.pulsar_advertise or ""),
+        )
+        if await _ready_before_stop(node.core, shutdown):
+            await node.set_serving()
+            _logger.info("serving", shards=len(node.core.link.view.shard_ids))
+            await shutdown.wait()
 
 
-async def _run(node: DiscoveryNode, shutdown: Shutdown) -> None:
-    """Report serving once ready; return when asked to stop."""
-    becoming_ready = asyncio.create_task(_become_ready(node))
+async def _serve_worker(config: DiscoveryConfig, descriptor: int, shutdown: Shutdown) -> None:
+    """Share a discovery node's Pulsar port, once any topic can be answered here too."""
+    core = LookupCore(config)
+    line = await WorkerEnd.open(descriptor, core.report)
+    try:
+        await core.link.start()
+        tune_garbage_collector()
+        if await _ready_before_stop(core, shutdown):
+            await core.listen(reuse_port=True)
+            _logger.info("serving", pulsar=str(config.pulsar_listen or ""))
+            await shutdown.wait()
+    finally:
+        await core.drain()
+        await core.stop()
+        line.close()
+
+
+async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:
+    """Return True once any topic can be answered, False if asked to stop before."""
+    becoming_ready = asyncio.create_task(core.wait_ready())
     stopping = asyncio.create_task(shutdown.wait())
     try:
         done, _ = await asyncio.wait(
@@ -162,25 +319,36 @@ async def _run(node: DiscoveryNode, shutdown: Shutdown) -> None:
         if becoming_ready in done:
             # Raises if the cluster manager will never accept this node.
             becoming_ready.result()
-            await stopping
+        return becoming_ready in done
     finally:
         becoming_ready.cancel()
         stopping.cancel()
         await asyncio.gather(becoming_ready, stopping, return_exceptions=True)
 
 
-async def _become_ready(node: DiscoveryNode) -> None:
-    await node.link.wait_ready()
-    await node.link.wait_until(lambda _view: node.readiness()[0])
-    await node.set_serving()
-    _logger.info("serving", shards=len(node.link.view.shard_ids))
+def _worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
+    """Return the flags of a worker: what it needs, and nothing that it would listen on alone."""
+    assert config.pulsar_listen is not None, "workers share a port"
+    flags = {
+        "--node-id": f"{config.node_id}.w{{number}}",
+        "--cluster-id": config.cluster_id,
+        "--listen": str(config.advertise),
+        "--advertise": str(config.advertise),
+        "--http-listen": str(config.advertise),
+        "--cluster-managers": ",".join(str(address) for address in config.cluster_managers),
+        "--pulsar-listen": str(Address(config.pulsar_listen.host, pulsar_port)),
+        "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
+        "--workers": "1",
+    }
+    return [part for flag in flags.items() for part in flag]
 
 
 def _hello(config: DiscoveryConfig) -> Hello:
+    # A worker is no node of its own: it is a guest of the cluster that only listens.
     return Hello(
         cluster_id=config.cluster_id,
         node_id=config.node_id,
-        kind="discovery",
+        kind="discovery" if config.worker is None else "client",
         grpc=str(config.advertise),
         http=str(Address(config.advertise.host, config.http_listen.port)),
     )

@@ -5,7 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nextgen.runtime.settings import MANAGERS_FLAG, NODE_FLAGS, Address, read_settings
+from nextgen.kernel.pulsar_limits import DISCOVERY_WORKERS_MAX
+from nextgen.runtime.settings import (
+    MANAGERS_FLAG,
+    NODE_FLAGS,
+    PULSAR_FLAGS,
+    Address,
+    Flag,
+    Given,
+    read_settings,
+)
+
+WORKER_VARIABLE = "NEXTGEN_DISCOVERY_WORKER"
+"""Set by a discovery process for those it starts itself: ``number:file descriptor``."""
+
+_WORKERS_FLAG = Flag("--workers", "processes that share the Pulsar port", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRole:
+    """What a process knows that another one started to share its Pulsar port."""
+
+    number: int
+    """From 2 on; the process that starts the others is the first."""
+
+    descriptor: int
+    """The socket that it reports over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +55,18 @@ class DiscoveryConfig:
     cluster_managers: tuple[Address, ...]
     """The cluster manager's replicas, in any order."""
 
+    pulsar_listen: Address | None
+    """The Pulsar protocol; None: gRPC and HTTP only."""
+
+    pulsar_advertise: Address | None
+    """Where clients reach ``pulsar_listen``; None with it."""
+
+    workers: int = 1
+    """Processes that share the Pulsar port, this one included."""
+
+    worker: WorkerRole | None = None
+    """Set in a process that is one of the others."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> DiscoveryConfig:
     """Return the configuration that flags and environment give.
@@ -41,7 +78,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
     given = read_settings(
         "python -m discovery",
         "A discovery node: answers lookups, routes writes.",
-        (*NODE_FLAGS, MANAGERS_FLAG),
+        (*NODE_FLAGS, *PULSAR_FLAGS, MANAGERS_FLAG, _WORKERS_FLAG),
         arguments,
         environment,
     )
@@ -52,6 +89,22 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         advertise=given.advertised("--advertise", "--listen"),
         http_listen=given.address("--http-listen"),
         cluster_managers=given.addresses("--cluster-managers"),
+        pulsar_listen=given.optional_address("--pulsar-listen"),
+        pulsar_advertise=given.optional_advertised("--pulsar-advertise", "--pulsar-listen"),
+        workers=given.number("--workers", least=1, most=DISCOVERY_WORKERS_MAX),
+        worker=_worker_role(given, environment.get(WORKER_VARIABLE, "")),
     )
+    if config.workers > 1 and config.pulsar_listen is None:
+        given.mistakes.append("--workers is more than 1 without --pulsar-listen to share")
     given.check()
     return config
+
+
+def _worker_role(given: Given, text: str) -> WorkerRole | None:
+    if not text:
+        return None
+    number, colon, descriptor = text.partition(":")
+    if not (colon and number.isdigit() and descriptor.isdigit()):
+        given.mistakes.append(f"{WORKER_VARIABLE} is {text!r}: it is not for people to set")
+        return None
+    return WorkerRole(int(number), int(descriptor))

@@ -57,6 +57,7 @@ def answer_facts(answer: LookupAnswer) -> AnswerFacts:
         broker_id=answer.broker_id,
         session_id=answer.session_id,
         position=answer.position,
+        broker_url=answer.broker_url,
     )
 
 

@@ -1,8 +1,8 @@
-"""The discovery service's page for Prometheus, read from the counters when it is asked for."""
+"""The discovery node's page for Prometheus, made of a report when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -12,94 +12,114 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from discovery.adapters.assignment_watch import AssignmentWatch
-from discovery.domain.answer_cache import AnswerCache
-from discovery.ports import Clock
-from discovery.service.counters import COLD_LATENCY_BUCKETS_MS, DiscoveryCounters
-from nextgen.client.routing import RouterStatistics
+from discovery.service.counters import COLD_LATENCY_BUCKETS_MS
+from discovery.service.report import COLD_PREFIX, COLD_SUM, RESULT_PREFIX, Report, retries_of
+
+_COUNTERS = (
+    ("lookup_messages", "lookup_messages", "Lookup messages read"),
+    ("topics_created", "topics_created", "Topics created through this node"),
+    ("writes", "writes", "Writes that a shard answered"),
+    ("writes_refused", "writes_refused", "Writes that the rules refused"),
+    ("reads", "reads", "Reads of the inventories"),
+    ("topics_moved", "topics_moved", "Topics moved by this node"),
+    ("invalid_requests", "requests_invalid", "Requests refused unread"),
+    ("routed_failures", "routed_failures", "Requests to shards that failed"),
+    ("pulsar_lookups", "pulsar_lookups", "LOOKUP commands of Pulsar clients"),
+    ("pulsar_partition_reads", "pulsar_partition_reads", "Questions for a topic's partitions"),
+    (
+        "pulsar_partition_reads_from_cache",
+        "pulsar_partition_reads_from_cache",
+        "Questions for a topic's partitions that no shard was asked",
+    ),
+    ("pulsar_other_commands", "pulsar_other_commands", "Other commands of Pulsar clients"),
+    ("pulsar_overloads", "pulsar_overloads", "Commands refused because too many waited"),
+    (
+        "pulsar_connections_refused",
+        "pulsar_connections_refused",
+        "Pulsar clients closed because there were too many",
+    ),
+    ("http_requests", "http_requests", "Lookups and readings over HTTP"),
+    ("worker_restarts", "worker_restarts", "Workers that ended and were started again"),
+)
+"""Name of the metric, name in the report, meaning."""
+
+_GAUGES = (
+    ("cached_answers", "cached_answers", "Answers in the cache"),
+    ("lookup_streams", "streams_open", "Lookup streams that are open"),
+    ("pulsar_connections", "pulsar_connections", "Pulsar clients that are connected"),
+    ("pulsar_commands_waiting", "pulsar_commands_waiting", "Commands that wait for shards"),
+    ("processes", "processes", "Processes that answer Pulsar clients, this one included"),
+)
 
 
 class DiscoveryCollector(Collector):
-    """Turns counters into metrics; costs nothing between two scrapes."""
+    """Turns reports into metrics; costs nothing between two scrapes."""
 
-    def __init__(
-        self,
-        counters: DiscoveryCounters,
-        cache: AnswerCache,
-        routed: RouterStatistics,
-        watches: Mapping[int, AssignmentWatch],
-        clock: Clock,
-    ) -> None:
-        self._counters = counters
-        self._cache = cache
-        self._routed = routed
-        self._watches = watches
-        self._clock = clock
+    def __init__(self, report: Callable[[], Report]) -> None:
+        self._report = report
 
     def collect(self) -> Iterable[Metric]:
-        yield self._lookups()
-        yield self._cold_latency()
-        yield self._retries()
-        yield from self._watch_lag()
-        counters = self._counters
-        yield _gauge("cached_answers", "Answers in the cache", len(self._cache))
-        yield _gauge("lookup_streams", "Lookup streams that are open", counters.streams_open)
-        yield _counter("lookup_messages", "Lookup messages read", counters.lookup_messages)
-        yield _counter(
-            "topics_created", "Topics created through this node", counters.topics_created
-        )
-        yield _counter("writes", "Writes that a shard answered", counters.writes)
-        yield _counter("writes_refused", "Writes that the rules refused", counters.writes_refused)
-        yield _counter("reads", "Reads of the inventories", counters.reads)
-        yield _counter("topics_moved", "Topics moved by this node", counters.topics_moved)
-        yield _counter("invalid_requests", "Requests refused unread", counters.requests_invalid)
-        yield _counter("routed_failures", "Requests to shards that failed", self._routed.failures)
+        report = self._report()
+        yield _lookups(report)
+        yield _cold_latency(report)
+        yield _retries(report)
+        yield from _watch_lag(report)
+        for name, key, text in _GAUGES:
+            yield _gauge(name, text, report.gauges[key])
+        for name, key, text in _COUNTERS:
+            yield _counter(name, text, report.counts[key])
 
-    def _lookups(self) -> Metric:
-        family = CounterMetricFamily(
-            "nextgen_discovery_lookups", "Names looked up, by result", labels=["result"]
-        )
-        family.add_metric(["cached"], self._counters.answers_from_cache)
-        for result, count in self._counters.lookups_by_result.items():
-            family.add_metric([result.lower()], count)
-        return family
 
-    def _cold_latency(self) -> Metric:
-        bounds = [str(bucket / 1_000) for bucket in COLD_LATENCY_BUCKETS_MS]
-        return _histogram(
-            "cold_lookup_seconds",
-            "Time a shard took to answer a name that was not cached",
-            [*bounds, "+Inf"],
-            self._counters.cold_latency_ms,
-            self._counters.cold_latency_sum_ms / 1_000,
-        )
+def _lookups(report: Report) -> Metric:
+    family = CounterMetricFamily(
+        "nextgen_discovery_lookups", "Names looked up, by result", labels=["result"]
+    )
+    family.add_metric(["cached"], report.counts["answers_from_cache"])
+    for name, count in report.counts.items():
+        if name.startswith(RESULT_PREFIX):
+            family.add_metric([name.removeprefix(RESULT_PREFIX)], count)
+    return family
 
-    def _retries(self) -> Metric:
-        retries = self._routed.retries
-        return _histogram(
-            "request_retries",
-            "Internal retries of a request to a shard",
-            [*map(str, range(len(retries) - 1)), "+Inf"],
-            retries,
-            self._routed.retries_total,
-        )
 
-    def _watch_lag(self) -> Iterator[Metric]:
-        age = GaugeMetricFamily(
-            "nextgen_discovery_watch_age_seconds",
-            "Time since the last update of a shard's assignments",
-            labels=["shard"],
-        )
-        resets = CounterMetricFamily(
-            "nextgen_discovery_watch_resets",
-            "Times a shard's cached answers had to be forgotten",
-            labels=["shard"],
-        )
-        for shard_id, watch in sorted(self._watches.items()):
-            age.add_metric([str(shard_id)], self._clock() - watch.heard_at)
-            resets.add_metric([str(shard_id)], watch.resets)
-        yield age
-        yield resets
+def _cold_latency(report: Report) -> Metric:
+    bounds = [str(bucket / 1_000) for bucket in COLD_LATENCY_BUCKETS_MS]
+    bounds.append("+Inf")
+    return _histogram(
+        "cold_lookup_seconds",
+        "Time a shard took to answer a name that was not cached",
+        bounds,
+        [report.counts[f"{COLD_PREFIX}{number}"] for number in range(len(bounds))],
+        report.counts[COLD_SUM] / 1_000,
+    )
+
+
+def _retries(report: Report) -> Metric:
+    retries = retries_of(report)
+    return _histogram(
+        "request_retries",
+        "Internal retries of a request to a shard",
+        [*map(str, range(len(retries) - 1)), "+Inf"],
+        retries,
+        report.counts["retries"],
+    )
+
+
+def _watch_lag(report: Report) -> Iterator[Metric]:
+    age = GaugeMetricFamily(
+        "nextgen_discovery_watch_age_seconds",
+        "Time since the last update of a shard's assignments, the oldest of all processes",
+        labels=["shard"],
+    )
+    resets = CounterMetricFamily(
+        "nextgen_discovery_watch_resets",
+        "Times a shard's cached answers had to be forgotten",
+        labels=["shard"],
+    )
+    for shard_id, age_s in sorted(report.watch_ages_s.items(), key=lambda item: int(item[0])):
+        age.add_metric([shard_id], age_s)
+        resets.add_metric([shard_id], report.watch_resets[shard_id])
+    yield age
+    yield resets
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -35,6 +35,8 @@ class AnswerFacts:
     broker_id: str
     session_id: str
     position: int
+    broker_url: str = ""
+    """Where Pulsar clients reach the broker; the same for all answers of a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,22 @@ class Delta:
         return self.epoch > facts.epoch
 
 
+Route = Sequence[bytes]
+"""What the answers to Pulsar clients about one broker session have in common. Empty: nothing can
+be answered."""
+
+_NO_ROUTE: Route = ()
+
+
 class _Permit:
     """Up to when the answers of one shard and one broker session may be given."""
 
-    __slots__ = ("broker_id", "until")
+    __slots__ = ("broker_id", "route", "until")
 
-    def __init__(self, broker_id: str, until: float) -> None:
+    def __init__(self, broker_id: str, until: float, route: Route) -> None:
         self.broker_id = broker_id
         self.until = until
+        self.route = route
 
 
 class _Shard:
@@ -91,8 +101,8 @@ _Entry = tuple[bytes, _Permit]
 class AnswerCache:
     """Encoded answers by topic name. Times are seconds of any clock that never goes back.
 
-    ``facts_of`` reads the facts of an encoded answer. At most ``answers_max`` answers are kept:
-    those used least recently go first, roughly.
+    ``facts_of`` reads the facts of an encoded answer, ``route_of`` makes a route of a broker's
+    URL. At most ``answers_max`` answers are kept: those used least recently go first, roughly.
     """
 
     def __init__(
@@ -102,9 +112,11 @@ class AnswerCache:
         answers_max: int,
         aliases_max: int,
         deltas_max: int,
+        route_of: Callable[[str], Route] = lambda _url: _NO_ROUTE,
     ) -> None:
         assert answers_max >= 2, "there are two generations"
         self._facts_of = facts_of
+        self._route_of = route_of
         self._generation_max = answers_max // 2
         self._aliases_max = aliases_max
         self._deltas_max = deltas_max
@@ -143,20 +155,45 @@ class AnswerCache:
             answers.append(entry[0])
         return answers, missing
 
+    def route(self, name: str, now: float) -> Route:
+        """Return the route of the broker that has ``name``; empty if no answer may be given.
+
+        It is good for this moment only: not for a later turn of the event loop.
+        """
+        entry = self._young.get(name)
+        if entry is None or entry[1].until <= now:
+            entry = self._find(name, now)
+            if entry is None:
+                return _NO_ROUTE
+        return entry[1].route
+
+    def has_answer(self, name: str, now: float) -> bool:
+        """Return whether an answer about ``name`` may be given: then it exists and is assigned."""
+        return not self.lookup((name,), now)[1]
+
     def insert(self, shard_id: int, encoded: bytes, facts: AnswerFacts) -> bool:
         """Take in an answer of the shard unless it may be out of date already."""
         shard = self._shards.get(shard_id)
-        if shard is None or facts.position < shard.floor:
-            return False
-        delta = shard.deltas.get(facts.topic)
-        if delta is not None and delta.outdates(facts):
+        if shard is None or facts.position < shard.floor or self.is_outdated(shard_id, facts):
             return False
         permit = shard.permits.get(facts.session_id)
         if permit is None:
-            permit = shard.permits[facts.session_id] = _Permit(facts.broker_id, shard.until)
+            url = facts.broker_url
+            route = self._route_of(url) if url else _NO_ROUTE
+            permit = _Permit(facts.broker_id, shard.until, route)
+            shard.permits[facts.session_id] = permit
         self._old.pop(facts.topic, None)
         self._keep(facts.topic, (encoded, permit))
         return True
+
+    def is_outdated(self, shard_id: int, facts: AnswerFacts) -> bool:
+        """Return whether the shard is known to have changed what the answer says.
+
+        False means less: nothing is known here that speaks against it.
+        """
+        shard = self._shards.get(shard_id)
+        delta = None if shard is None else shard.deltas.get(facts.topic)
+        return delta is not None and delta.outdates(facts)
 
     def add_alias(self, spelling: str, topic: str) -> None:
         """Remember that ``spelling`` means ``topic``."""

@@ -24,6 +24,15 @@ class DiscoveryCounters:
         self.reads = 0
         self.topics_moved = 0
         self.requests_invalid = 0
+        self.pulsar_lookups = 0
+        """LOOKUP commands, however they were answered."""
+        self.pulsar_partition_reads = 0
+        self.pulsar_partition_reads_from_cache = 0
+        self.pulsar_other_commands = 0
+        self.pulsar_overloads = 0
+        """Commands answered that too many wait."""
+        self.pulsar_connections_refused = 0
+        self.http_requests = 0
         self.cold_latency_ms = [0] * (len(COLD_LATENCY_BUCKETS_MS) + 1)
         """Names by the time a shard took to answer; the last bucket has no bound."""
         self.cold_latency_sum_ms = 0.0
@@ -34,18 +43,24 @@ class DiscoveryCounters:
         self.cold_latency_sum_ms += latency_ms * names
 
     def as_map(self) -> dict[str, int]:
-        """Return the counters by name."""
+        """Return what was counted since the start, by name."""
         counters = {
             "names_looked_up": self.names_looked_up,
             "answers_from_cache": self.answers_from_cache,
             "lookup_messages": self.lookup_messages,
-            "streams_open": self.streams_open,
             "topics_created": self.topics_created,
             "writes": self.writes,
             "writes_refused": self.writes_refused,
             "reads": self.reads,
             "topics_moved": self.topics_moved,
             "requests_invalid": self.requests_invalid,
+            "pulsar_lookups": self.pulsar_lookups,
+            "pulsar_partition_reads": self.pulsar_partition_reads,
+            "pulsar_partition_reads_from_cache": self.pulsar_partition_reads_from_cache,
+            "pulsar_other_commands": self.pulsar_other_commands,
+            "pulsar_overloads": self.pulsar_overloads,
+            "pulsar_connections_refused": self.pulsar_connections_refused,
+            "http_requests": self.http_requests,
         }
         for result, count in self.lookups_by_result.items():
             counters[f"lookups_{result.lower()}"] = count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from discovery.domain.page import merged_page, page_token
@@ -32,7 +32,15 @@ from nextgen.kernel.limits import (
     MOVES_PER_REQUEST_MAX,
     TOPICS_PER_CREATE_MAX,
 )
-from nextgen.kernel.names import Domain, InvalidName, parse_namespace, parse_tenant, parse_topic
+from nextgen.kernel.names import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_TENANT,
+    Domain,
+    InvalidName,
+    parse_namespace,
+    parse_tenant,
+    parse_topic,
+)
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import (
@@ -46,6 +54,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 
 Answer = TypeVar("Answer")
 
+_IN_DEFAULT_NAMESPACE = f"://{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/"
 _LISTED_DOMAINS = frozenset({"", Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value})
 
 
@@ -55,10 +64,17 @@ class InventoryService:
     ``timeout_ms`` is what is left of the caller's deadline.
     """
 
-    def __init__(self, shards: Shards, directory: Directory, counters: DiscoveryCounters) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        directory: Directory,
+        counters: DiscoveryCounters,
+        make_default_namespace: Callable[[], Awaitable[None]],
+    ) -> None:
         self._shards = shards
         self._directory = directory
         self._counters = counters
+        self._make_default_namespace = make_default_namespace
 
     # Tenants ----------------------------------------------------------------------------------
 
@@ -148,6 +164,7 @@ class InventoryService:
 
         If a shard cannot be reached the whole fails: the caller repeats it with the same
         command id, and the shards that did their part give their first outcome again.
+        ``public/default`` is there from its first topic on, as in a fresh Pulsar.
         """
         count = len(request.topics)
         if not 1 <= count <= TOPICS_PER_CREATE_MAX:
@@ -156,6 +173,8 @@ class InventoryService:
             )
         command_id = _command_id(request.command_id)
         outcomes, places = self._placed(request.topics)
+        if any(_IN_DEFAULT_NAMESPACE in topic.name for topic in request.topics):
+            await self._make_default_namespace()
         results = await _all_written(
             self._create_in(shard_id, command_id, [request.topics[p] for p in at_shard], timeout_ms)
             for shard_id, at_shard in places.items()

@@ -10,13 +10,14 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.shard_lookups import ShardLookups
-from discovery.wire import parse_lookup, refused_answer, trouble_answer
+from discovery.wire import decoded_answer, parse_lookup, refused_answer, trouble_answer
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
-from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.names import InvalidName, TopicName, parse_topic
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
 
 class OpenLookup:
@@ -107,6 +108,23 @@ class LookupService:
         if isinstance(answer, bytes):
             return answer
         return await self.answer_later(answer, timeout_ms)
+
+    async def locate(self, name: TopicName) -> LookupAnswer:
+        """Return where one name is served, or the answer that says why not.
+
+        Raises:
+            Unavailable: No shard map is known here yet.
+        """
+        topic = name.text
+        answers, missing = self._cache.lookup((topic,), self._clock())
+        self._counters.names_looked_up += 1
+        if not missing:
+            self._counters.answers_from_cache += 1
+            return decoded_answer(answers[0])
+        flight = self._lookups.ask(self._shards.shard_of_key(name.routing_key), topic)
+        # Unlike await, wait leaves the shared future alone when this is cancelled.
+        await asyncio.wait((flight,))
+        return decoded_answer(flight.result())
 
     def refusal(self, data: bytes, error: MetadataError) -> bytes:
         """Return the ``LookupResponse`` that refuses a message of a stream as a whole."""

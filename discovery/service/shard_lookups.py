@@ -26,8 +26,9 @@ from nextgen.kernel.limits import (
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest
 
-_ENDED_SESSION_PAUSES_MS = (20, 100, 250)
-"""Before asking again for a name whose answer named a session that is known to be over."""
+_OUTDATED_PAUSES_MS = (20, 100, 250)
+"""Before asking again for a name whose answer named a session that is known to be over, or an
+assignment that is known to have been followed by another."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -133,9 +134,13 @@ class ShardLookups:
             self._flush_soon(shard_id, shard)
 
     async def _ask_shard(self, shard_id: int, names: list[str], trace_id: str) -> None:
-        """Ask until every name has an answer that names no ended session, or patience ends."""
+        """Ask until every name has an answer that is not known to be out of date already.
+
+        Whoever asked while the answer was on its way may know better: a change of owner that was
+        acknowledged in the meantime must show in every lookup begun behind it.
+        """
         started = self._clock()
-        for pause_ms in (*_ENDED_SESSION_PAUSES_MS, None):
+        for pause_ms in (*_OUTDATED_PAUSES_MS, None):
             request = ShardRequest(trace_id=trace_id, lookup=ShardLookupRequest(topics=names))
             response = await self._router.call(
                 shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
@@ -148,7 +153,7 @@ class ShardLookups:
             latency_ms = (self._clock() - started) * 1_000
             again: list[str] = []
             for name, answer in zip(names, answers, strict=True):
-                if self._has_ended(answer):
+                if self._has_ended(answer) or self._is_outdated(shard_id, answer):
                     again.append(name)
                 else:
                     self._take(shard_id, name, answer)
@@ -160,13 +165,16 @@ class ShardLookups:
                 await asyncio.sleep(pause_ms / 1_000)
         self._counters.lookups_by_result[SessionExpired.reason] += len(names)
         for name in names:
-            error = SessionExpired(f"{name} was assigned to a broker that is gone")
+            error = SessionExpired(f"{name} has another owner each time it is asked for")
             self._settle(name, trouble_answer(name, error))
 
     def _has_ended(self, answer: LookupAnswer) -> bool:
         return bool(answer.session_id) and self._directory.view.has_session_ended(
             answer.broker_id, answer.session_id
         )
+
+    def _is_outdated(self, shard_id: int, answer: LookupAnswer) -> bool:
+        return not answer.rejection_code and self._cache.is_outdated(shard_id, answer_facts(answer))
 
     def _take(self, shard_id: int, name: str, answer: LookupAnswer) -> None:
         encoded = encoded_answer(answer)

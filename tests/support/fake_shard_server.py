@@ -16,7 +16,7 @@ from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError, NotLeader
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2_grpc
-from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Topic
+from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Namespace, Topic
 
 Hook = Callable[[pb.ShardRequest], Awaitable[pb.ShardResponse | None]]
 
@@ -273,6 +273,10 @@ def _executed(shard: FakeShard, command: pb.Command) -> pb.CommandResult:
             item.tenant.properties.update(command.create_tenant.properties)
             item.tenant.version = 1
             shard.items[name] = item
+    elif body == "create_namespace":
+        name = command.create_namespace.name
+        namespace = Namespace(name=name, properties=command.create_namespace.properties, version=1)
+        shard.items[name] = Item(kind=2, name=name, namespace=namespace)  # type: ignore[arg-type]
     shard.outcomes[command.command_id] = result
     return result
 

@@ -13,8 +13,10 @@ from discovery.bootstrap import DiscoveryNode
 from discovery.config import DiscoveryConfig
 from nextgen.client.client import Client
 from nextgen.kernel.names import parse_topic
+from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.runtime.settings import Address
 from protos.nextgen.v1 import cluster_service_pb2 as pb
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from tests.support.fake_cluster import FakeClusterServer, broker, full_update
 from tests.support.fake_shard_server import FakeShard, FakeShardServer
 
@@ -30,13 +32,17 @@ class Site:
     server: FakeShardServer
     client: Client
 
+    async def connect(self, **more) -> PulsarClientConnection:
+        """Return a Pulsar client's connection to the node."""
+        return await PulsarClientConnection.open("127.0.0.1", self.node.pulsar_port, **more)
+
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.node.grpc_port}"
 
     def shard_of(self, name: str) -> FakeShard:
         key = parse_topic(name).routing_key
-        return self.server.shards[self.node.router.shard_of_key(key)]
+        return self.server.shards[self.node.core.router.shard_of_key(key)]
 
     def assign(self, name: str, broker_id: str = "broker-1", session_id: str = "s-1") -> None:
         self.shard_of(name).assign(name, broker_id, session_id)
@@ -49,8 +55,8 @@ class Site:
     async def until_watched(self) -> None:
         await self.until(
             lambda: (
-                len(self.node.watches.by_shard) == len(SHARDS)
-                and all(watch.is_current for watch in self.node.watches.by_shard.values())
+                len(self.node.core.watches.by_shard) == len(SHARDS)
+                and all(watch.is_current for watch in self.node.core.watches.by_shard.values())
             )
         )
 
@@ -63,6 +69,8 @@ async def started_node(manager: FakeClusterServer, node_id: str = "discovery-1")
         advertise=Address("127.0.0.1", 1),
         http_listen=Address("127.0.0.1", 0),
         cluster_managers=(Address("127.0.0.1", manager.port),),
+        pulsar_listen=Address("127.0.0.1", 0),
+        pulsar_advertise=Address("127.0.0.1", 0),
     )
     node = DiscoveryNode(config, CollectorRegistry())
     await node.start()
@@ -74,7 +82,7 @@ async def site() -> AsyncIterator[Site]:
     server = FakeShardServer(*SHARDS)
     endpoint = await server.start()
     update = full_update(dict.fromkeys(SHARDS, endpoint))
-    update.brokers.append(broker("broker-1", "s-1"))
+    update.brokers.append(pulsar_broker("broker-1", "s-1"))
     manager = FakeClusterServer(update)
     await manager.start()
     node = await started_node(manager)
@@ -86,6 +94,14 @@ async def site() -> AsyncIterator[Site]:
     await node.stop()
     await manager.stop()
     await server.stop()
+
+
+def pulsar_broker(broker_id: str, session_id: str, **more) -> BrokerRecorded:
+    """Return a broker that speaks Pulsar."""
+    recorded = broker(broker_id, session_id, **more)
+    recorded.endpoints.pulsar_url = f"pulsar://{broker_id}.example:6650"
+    recorded.endpoints.http = f"{broker_id}.example:8080"
+    return recorded
 
 
 def directory(*brokers) -> pb.ClusterUpdate:

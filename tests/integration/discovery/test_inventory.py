@@ -30,7 +30,7 @@ async def test_a_tenant_that_was_created_is_there(site):
     tenant = await site.client.get_tenant("acme")
 
     assert written.version == 1
-    assert written.shard_id == site.node.router.shard_of_key("acme")
+    assert written.shard_id == site.node.core.router.shard_of_key("acme")
     assert (tenant.name, tenant.properties, tenant.is_deleting) == ("acme", {"owner": "ada"}, False)
     assert await site.client.get_tenant("nobody") is None
 
@@ -99,7 +99,7 @@ async def test_a_command_id_of_the_wrong_length_is_refused(site):
 async def test_a_write_whose_answer_was_lost_is_carried_out_once(site):
     """1. A shard commits and its answer is lost. 2. It is asked again with the same command id."""
     other = await started_node(site.manager, "discovery-2")
-    await site.until(lambda: other.readiness()[0])
+    await site.until(lambda: other.core.readiness()[0])
     lost = []
 
     async def lose_first_answer(request):
@@ -251,3 +251,14 @@ async def test_the_blocking_client_does_the_same_from_a_thread(site):
     names = await asyncio.to_thread(use)
 
     assert names == ["persistent://t/n/a", "persistent://t/n/b"]
+
+
+async def test_the_default_namespace_is_there_for_its_first_topic(site):
+    assert await site.client.get_namespace("public/default") is None
+
+    (created,) = await site.client.create_topics(["orders"])
+
+    assert created.rejection_code == ""
+    assert await site.client.get_topic("persistent://public/default/orders") is not None
+    assert await site.client.get_tenant("public") is not None
+    assert await site.client.get_namespace("public/default") is not None

@@ -62,7 +62,7 @@ async def test_answers_of_a_session_that_ended_are_not_given(site):
     site.assign(TOPIC, "broker-2", "s-2")
 
     site.manager.push(directory(broker("broker-1", "s-1", is_live=False)))
-    await site.until(lambda: site.node.link.view.has_session_ended("broker-1", "s-1"))
+    await site.until(lambda: site.node.core.link.view.has_session_ended("broker-1", "s-1"))
 
     (answer,) = await site.client.lookup([TOPIC])
     assert answer.broker_id == "broker-2"
@@ -72,7 +72,7 @@ async def test_answers_of_a_session_that_ended_are_not_given(site):
 async def test_a_shard_that_still_names_an_ended_session_is_asked_again(site):
     site.assign(TOPIC)
     site.manager.push(directory(broker("broker-1", "s-1", is_live=False)))
-    await site.until(lambda: site.node.link.view.has_session_ended("broker-1", "s-1"))
+    await site.until(lambda: site.node.core.link.view.has_session_ended("broker-1", "s-1"))
 
     looking = asyncio.create_task(site.client.lookup([TOPIC]))
     shard = site.shard_of(TOPIC)
@@ -109,7 +109,7 @@ async def test_a_reset_forgets_what_was_cached(site):
 
     shard.position += 100
     shard.log_start = shard.position
-    watch = site.node.watches.by_shard[shard.shard_id]
+    watch = site.node.core.watches.by_shard[shard.shard_id]
     resets = watch.resets
     port = site.server.port
     await site.server.stop()
@@ -126,7 +126,7 @@ async def test_a_watch_resumes_by_position_at_the_same_answers(site):
     shard = site.shard_of(TOPIC)
     port = site.server.port
 
-    watch = site.node.watches.by_shard[shard.shard_id]
+    watch = site.node.core.watches.by_shard[shard.shard_id]
     await site.server.stop()
     await site.until(lambda: not watch.is_current)
     await site.server.start(port)

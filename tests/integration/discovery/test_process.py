@@ -47,9 +47,9 @@ async def test_a_node_that_knows_nothing_is_not_ready_and_says_what_is_missing(s
     empty = FakeClusterServer()
     await empty.start()
     node = await started_node(empty, "discovery-9")
-    await site.until(lambda: node.link.has_connected_once)
+    await site.until(lambda: node.core.link.has_connected_once)
 
-    ready, reasons = node.readiness()
+    ready, reasons = node.core.readiness()
 
     assert not ready
     assert reasons == ["no shard map is known"]
@@ -60,7 +60,7 @@ async def test_a_node_that_knows_nothing_is_not_ready_and_says_what_is_missing(s
 async def test_a_node_that_dies_costs_a_stream_a_pause_and_no_error(site):
     site.assign(TOPIC)
     other = await started_node(site.manager, "discovery-2")
-    await site.until(lambda: other.readiness()[0])
+    await site.until(lambda: other.core.readiness()[0])
     client = Client([site.endpoint, f"127.0.0.1:{other.grpc_port}"], timeout_ms=5_000)
     stream = client.lookup_stream()
     wrong = []

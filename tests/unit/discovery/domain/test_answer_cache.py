@@ -95,6 +95,57 @@ def test_an_answer_from_before_the_stream_began_is_not_taken_in(cache):
     assert insert(cache, facts(10))
 
 
+def routed_facts(url: str, session: str = "s-1") -> AnswerFacts:
+    return AnswerFacts(TOPIC, "id", 1, f"broker-of-{session}", session, 10, url)
+
+
+def test_a_route_is_made_once_for_a_session_and_given_as_long_as_its_answers():
+    urls: list[str] = []
+
+    def route_of(url: str) -> tuple[bytes, ...]:
+        urls.append(url)
+        return (url.encode(),)
+
+    cache = AnswerCache(decode, answers_max=100, aliases_max=10, deltas_max=10, route_of=route_of)
+    cache.reset(SHARD, 10)
+    cache.renew(SHARD, 100.0)
+    for name in ("a", "b", TOPIC):
+        answer = AnswerFacts(name, "id", 1, "broker-1", "s-1", 10, "pulsar://b:1")
+        cache.insert(SHARD, encode(answer), answer)
+
+    assert cache.route(TOPIC, 99.9) == (b"pulsar://b:1",)
+    assert cache.has_answer(TOPIC, 99.9)
+    assert urls == ["pulsar://b:1"]
+    assert cache.route(TOPIC, 100.0) == ()
+    assert not cache.has_answer(TOPIC, 100.0)
+    cache.renew(SHARD, 200.0)
+    assert cache.route(TOPIC, 150.0) == (b"pulsar://b:1",)
+    cache.end_sessions(lambda broker, session: session == "s-1")
+    assert cache.route(TOPIC, 150.0) == ()
+
+
+def test_there_is_no_route_to_a_broker_without_a_url(cache):
+    insert(cache, routed_facts(""))
+
+    assert cache.route(TOPIC, 0.0) == ()
+    assert cache.has_answer(TOPIC, 0.0)
+
+
+def test_a_route_is_found_by_another_spelling_and_in_either_generation():
+    cache = AnswerCache(
+        decode, answers_max=4, aliases_max=10, deltas_max=10, route_of=lambda url: (url.encode(),)
+    )
+    cache.reset(SHARD, 10)
+    cache.renew(SHARD, 100.0)
+    cache.add_alias("x", TOPIC)
+    insert(cache, routed_facts("pulsar://b:1"))
+    for name in ("a", "b"):
+        insert(cache, facts(10, topic=name))
+
+    assert cache.route("x", 0.0) == (b"pulsar://b:1",)
+    assert cache.route("unknown", 0.0) == ()
+
+
 def test_a_delta_removes_an_older_answer(cache):
     insert(cache, facts(10))
 
@@ -107,8 +158,14 @@ def test_a_late_answer_that_a_delta_outdated_is_not_taken_in(cache):
     """1. A shard answers at 10. 2. The topic moves at 12. 3. The delta overtakes the answer."""
     cache.apply(SHARD, 12, [delta(12, epoch=2)])
 
+    assert cache.is_outdated(SHARD, facts(10, epoch=1))
     assert not insert(cache, facts(10, epoch=1))
+    assert not cache.is_outdated(SHARD, facts(12, epoch=2))
     assert insert(cache, facts(12, epoch=2))
+
+
+def test_of_a_shard_that_is_not_followed_nothing_is_known_to_be_outdated(cache):
+    assert not cache.is_outdated(2, facts(10))
 
 
 def test_an_answer_that_is_ahead_of_its_own_delta_stays(cache):

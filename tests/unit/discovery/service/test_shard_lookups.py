@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.answer_cache import AnswerCache, Delta
 from discovery.service import shard_lookups
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.shard_lookups import ShardLookups
@@ -25,15 +25,17 @@ class FakeShards:
         self.released.set()
         self.error: Exception | None = None
         self.forgets_one = False
+        self.epoch = 1
 
     async def call(self, shard_id, request, *, timeout_ms, idempotent=True):
         names = list(request.lookup.topics)
         self.asked.append(names)
+        epoch = self.epoch
         await self.released.wait()
         if self.error is not None:
             raise self.error
         answers = [
-            LookupAnswer(topic=name, broker_id="b", session_id="s", epoch=1, position=10)
+            LookupAnswer(topic=name, broker_id="b", session_id="s", epoch=epoch, position=10)
             for name in names[self.forgets_one :]
         ]
         return ShardResponse(lookup=ShardLookupResponse(answers=answers))
@@ -143,3 +145,21 @@ async def test_a_stop_answers_whoever_waits(lookups, shards):
     await lookups.stop()
 
     assert decoded_answer(await flight).rejection_code == "UNAVAILABLE"
+
+
+async def test_an_answer_that_a_change_overtook_is_asked_for_again(lookups, shards, cache):
+    """1. A name is asked for. 2. It moves, and the move is acknowledged. 3. Somebody asks, and
+    shares the question that is on its way. 4. Its answer is from before the move."""
+    shards.released.clear()
+    early = lookups.ask(1, "a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    cache.apply(1, 20, [Delta(20, "a", "", 2, "b2", "s2")])
+    late = lookups.ask(1, "a")
+    shards.epoch = 2
+
+    shards.released.set()
+
+    assert decoded_answer(await late).epoch == 2
+    assert decoded_answer(await early).epoch == 2
+    assert shards.asked == [["a"], ["a"]]

@@ -1,0 +1,38 @@
+"""How many partitions topics have, for the short time that it may be told without asking again.
+
+The number never changes while a topic exists. No stream tells of a deletion of a topic that is
+assigned nowhere, so what is remembered here is forgotten by time.
+"""
+
+from __future__ import annotations
+
+
+class PartitionCounts:
+    """Counts by topic name. Times are seconds of any clock that never goes back.
+
+    At most ``counts_max`` are kept; the older half goes first.
+    """
+
+    def __init__(self, *, counts_max: int) -> None:
+        assert counts_max >= 2, "there are two generations"
+        self._generation_max = counts_max // 2
+        self._young: dict[str, tuple[int, float]] = {}
+        self._old: dict[str, tuple[int, float]] = {}
+
+    def __repr__(self) -> str:
+        return f"<PartitionCounts counts={len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, name: str, now: float) -> int | None:
+        """Return the count if it may be told at ``now``."""
+        known = self._young.get(name) or self._old.get(name)
+        return known[0] if known is not None and now < known[1] else None
+
+    def put(self, name: str, count: int, until: float) -> None:
+        """Remember a count up to ``until``."""
+        if len(self._young) >= self._generation_max and name not in self._young:
+            self._old, self._young = self._young, {}
+        self._old.pop(name, None)
+        self._young[name] = (count, until)

@@ -1,0 +1,117 @@
+"""Where commands wait that cannot be answered at once: how many may, and who is told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from discovery.service.counters import DiscoveryCounters
+from nextgen.kernel.errors import Overloaded
+from nextgen.kernel.pulsar_limits import (
+    DISCOVERY_COMMANDS_WAITING_MAX,
+    DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
+    DISCOVERY_LISTINGS_MAX,
+)
+from nextgen.pulsar.metadata_commands import MetadataCommands
+from protos.pulsar.PulsarApi_pb2 import BaseCommand
+
+Answer = TypeVar("Answer")
+
+
+class Asker(Protocol):
+    """A connection as the desk sees it."""
+
+    waiting_commands: int
+
+    def send_command(self, command: BaseCommand) -> None: ...
+
+
+class CommandDesk:
+    """Answers metadata commands in tasks of its own. Owned by one event loop.
+
+    What is too much is answered at once, as trouble that passes.
+    """
+
+    def __init__(self, commands: MetadataCommands, counters: DiscoveryCounters) -> None:
+        self._commands = commands
+        self._counters = counters
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        self._listings = 0
+
+    def __repr__(self) -> str:
+        return f"<CommandDesk waiting={self._waiting} listings={self._listings}>"
+
+    @property
+    def waiting(self) -> int:
+        """Commands and HTTP requests that are being answered."""
+        return self._waiting
+
+    def handles(self, command_type: int) -> bool:
+        """Return whether ``take`` is for commands of this type."""
+        return self._commands.handles(command_type)
+
+    def take(self, asker: Asker, command: BaseCommand) -> None:
+        """Have ``command`` answered to ``asker``, sooner or later."""
+        is_listing = command.type == BaseCommand.GET_TOPICS_OF_NAMESPACE
+        try:
+            self._check_room(asker.waiting_commands, is_listing=is_listing)
+        except Overloaded as error:
+            self._counters.pulsar_overloads += 1
+            asker.send_command(self._commands.failure(command, error))
+            return
+        asker.waiting_commands += 1
+        self._waiting += 1
+        self._listings += is_listing
+        task = asyncio.get_running_loop().create_task(self._answer(asker, command))
+        self._tasks.add(task)
+        # Not at the end of the task: one that is cancelled before it begins has no end.
+        task.add_done_callback(partial(self._done, asker, is_listing))
+
+    async def answer(
+        self, work: Callable[[], Awaitable[Answer]], *, is_listing: bool = False
+    ) -> Answer:
+        """Return what ``work`` does, for an asker without a connection of its own to count by.
+
+        Raises:
+            Overloaded: Too much waits; ``work`` was not begun.
+        """
+        try:
+            self._check_room(0, is_listing=is_listing)
+        except Overloaded:
+            self._counters.pulsar_overloads += 1
+            raise
+        self._waiting += 1
+        self._listings += is_listing
+        try:
+            return await work()
+        finally:
+            self._waiting -= 1
+            self._listings -= is_listing
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Return once everything taken is answered; after ``timeout_ms`` the rest is given up."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_ms / 1_000)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _check_room(self, waiting_there: int, *, is_listing: bool) -> None:
+        if self._waiting >= DISCOVERY_COMMANDS_WAITING_MAX:
+            raise Overloaded(f"{self._waiting} commands wait for shards")
+        if waiting_there >= DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX:
+            raise Overloaded(f"{waiting_there} commands of this connection wait for shards")
+        if is_listing and self._listings >= DISCOVERY_LISTINGS_MAX:
+            raise Overloaded(f"{self._listings} namespaces are being listed")
+
+    async def _answer(self, asker: Asker, command: BaseCommand) -> None:
+        asker.send_command(await self._commands.answer(command))
+
+    def _done(self, asker: Asker, is_listing: bool, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._listings -= is_listing
+        self._waiting -= 1
+        asker.waiting_commands -= 1

@@ -1,0 +1,40 @@
+import pytest
+
+from discovery.domain.partition_counts import PartitionCounts
+
+
+def test_a_count_is_told_until_its_time_is_over():
+    counts = PartitionCounts(counts_max=10)
+    counts.put("a", 4, until=100.0)
+
+    assert counts.get("a", 99.9) == 4
+    assert counts.get("a", 100.0) is None
+    assert counts.get("b", 0.0) is None
+
+
+def test_the_later_word_counts():
+    counts = PartitionCounts(counts_max=10)
+    counts.put("a", 4, until=100.0)
+    counts.put("a", 0, until=200.0)
+
+    assert counts.get("a", 150.0) == 0
+
+
+@pytest.mark.parametrize("names", [4, 5, 400])
+def test_there_are_never_more_than_the_limit(names):
+    counts = PartitionCounts(counts_max=4)
+    for number in range(names):
+        counts.put(f"n{number}", number, until=100.0)
+        assert len(counts) <= 4
+        assert counts.get(f"n{number}", 0.0) == number
+
+
+def test_putting_the_same_name_again_drops_no_others():
+    counts = PartitionCounts(counts_max=4)
+    counts.put("a", 1, until=100.0)
+    counts.put("b", 2, until=100.0)
+
+    for _ in range(10):
+        counts.put("b", 2, until=100.0)
+
+    assert counts.get("a", 0.0) == 1

@@ -1,0 +1,157 @@
+"""Commands that wait: how many may, and what the others are told."""
+
+import asyncio
+
+import pytest
+
+from discovery.service import command_desk
+from discovery.service.command_desk import CommandDesk
+from discovery.service.counters import DiscoveryCounters
+from nextgen.kernel.errors import Overloaded, Unavailable
+from nextgen.pulsar.metadata_commands import MetadataCommands
+from protos.pulsar import PulsarApi_pb2 as pulsar
+from protos.pulsar.PulsarApi_pb2 import BaseCommand
+
+
+class SlowDirectory:
+    """Answers when the test releases it."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.asked = 0
+
+    async def locate(self, name, *, create):
+        self.asked += 1
+        await self.released.wait()
+        raise Unavailable("nobody is there")
+
+    async def topics_of_namespace(self, namespace, *, domain):
+        self.asked += 1
+        await self.released.wait()
+        return []
+
+
+class Asker:
+    def __init__(self) -> None:
+        self.waiting_commands = 0
+        self.answers: list[BaseCommand] = []
+
+    def send_command(self, command):
+        self.answers.append(command)
+
+
+def lookup(request_id: int = 1) -> BaseCommand:
+    asked = pulsar.CommandLookupTopic(topic="t", request_id=request_id)
+    return BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
+
+
+def listing(request_id: int = 1) -> BaseCommand:
+    asked = pulsar.CommandGetTopicsOfNamespace(namespace="t/n", request_id=request_id)
+    return BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
+
+
+@pytest.fixture
+def directory():
+    return SlowDirectory()
+
+
+@pytest.fixture
+async def desk(directory):
+    desk = CommandDesk(MetadataCommands(directory), DiscoveryCounters())
+    yield desk
+    await desk.drain(0)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_command_is_answered_when_its_answer_is_there(desk, directory):
+    asker = Asker()
+    desk.take(asker, lookup(7))
+    await settled()
+    assert (asker.answers, asker.waiting_commands, desk.waiting) == ([], 1, 1)
+
+    directory.released.set()
+    await settled()
+
+    assert asker.answers[0].lookupTopicResponse.request_id == 7
+    assert (asker.waiting_commands, desk.waiting) == (0, 0)
+
+
+async def test_a_connections_commands_are_bounded_and_more_is_trouble_that_passes(
+    desk, monkeypatch
+):
+    monkeypatch.setattr(command_desk, "DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX", 2)
+    greedy, modest = Asker(), Asker()
+
+    for request_id in (1, 2, 3):
+        desk.take(greedy, lookup(request_id))
+    desk.take(modest, lookup(4))
+
+    assert modest.answers == []
+    (refused,) = greedy.answers
+    assert refused.lookupTopicResponse.request_id == 3
+    assert refused.lookupTopicResponse.error == pulsar.MetadataError
+    assert desk.waiting == 3
+
+
+async def test_all_commands_are_bounded_together_with_requests_over_http(desk, monkeypatch):
+    monkeypatch.setattr(command_desk, "DISCOVERY_COMMANDS_WAITING_MAX", 2)
+    over_http = asyncio.create_task(desk.answer(asyncio.Event().wait))
+    await settled()
+    asker = Asker()
+
+    desk.take(asker, lookup(1))
+    desk.take(asker, lookup(2))
+    with pytest.raises(Overloaded):
+        await desk.answer(asyncio.Event().wait)
+
+    assert [each.lookupTopicResponse.request_id for each in asker.answers] == [2]
+    over_http.cancel()
+    await asyncio.gather(over_http, return_exceptions=True)
+    assert desk.waiting == 1
+
+
+async def test_listings_have_a_bound_of_their_own(desk, directory, monkeypatch):
+    monkeypatch.setattr(command_desk, "DISCOVERY_LISTINGS_MAX", 1)
+    asker = Asker()
+
+    desk.take(asker, listing(1))
+    desk.take(asker, listing(2))
+    desk.take(asker, lookup(3))
+    with pytest.raises(Overloaded):
+        await desk.answer(asyncio.Event().wait, is_listing=True)
+
+    (refused,) = asker.answers
+    assert (refused.error.request_id, refused.error.error) == (2, pulsar.MetadataError)
+    directory.released.set()
+    await settled()
+    desk.take(asker, listing(4))
+    await settled()
+    assert asker.answers[-1].getTopicsOfNamespaceResponse.request_id == 4
+
+
+async def test_draining_answers_what_was_taken(desk, directory):
+    asker = Asker()
+    desk.take(asker, lookup(1))
+    draining = asyncio.create_task(desk.drain(5_000))
+    await settled()
+    assert not draining.done()
+
+    directory.released.set()
+    await draining
+
+    assert len(asker.answers) == 1
+
+
+async def test_draining_gives_up_what_takes_too_long(desk):
+    asker = Asker()
+    desk.take(asker, lookup(1))
+    await settled()
+
+    await desk.drain(1)
+
+    assert asker.answers == []
+    assert (desk.waiting, asker.waiting_commands) == (0, 0)

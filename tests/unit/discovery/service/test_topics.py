@@ -1,0 +1,165 @@
+"""What discovery tells about topics without asking, and until when."""
+
+import pytest
+
+from discovery.domain.answer_cache import AnswerCache, AnswerFacts, Delta
+from discovery.domain.partition_counts import PartitionCounts
+from discovery.service.counters import DiscoveryCounters
+from discovery.service.topics import CachedTopicDirectory, KnownTopics
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.names import parse_namespace, parse_topic
+from nextgen.kernel.pulsar_limits import PARTITION_COUNT_TTL_MS
+from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
+
+SHARD = 1
+TOPIC = "persistent://acme/orders/paid"
+URL = "pulsar://broker-1:6650"
+TTL_S = PARTITION_COUNT_TTL_MS / 1_000
+
+
+class Behind:
+    """The shards: what the test put there, and how often it was asked for."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.asked: list[str] = []
+
+    async def partitions(self, name, *, create):
+        self.asked.append(name.text)
+        if create:
+            self.counts.setdefault(name.text, 0)
+        if name.text not in self.counts:
+            raise Refused("NOT_FOUND", "it does not exist")
+        return self.counts[name.text]
+
+    async def locate(self, name, *, create):
+        return (name.text, create)
+
+    def any_broker_url(self):
+        return URL
+
+    async def topics_of_namespace(self, namespace, *, domain):
+        return [namespace.text, domain]
+
+    async def schema(self, name, version):
+        return (name.text, version)
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 10.0
+        self.behind = Behind()
+        self.counters = DiscoveryCounters()
+        self.cache = AnswerCache(
+            lambda encoded: FACTS[encoded],
+            answers_max=100,
+            aliases_max=10,
+            deltas_max=10,
+            route_of=lookup_answer_beginnings,
+        )
+        self.cache.reset(SHARD, 10)
+        self.cache.renew(SHARD, 100.0)
+        counts = PartitionCounts(counts_max=100)
+        self.known = KnownTopics(self.cache, counts)
+        self.directory = CachedTopicDirectory(
+            self.behind, self.known, counts, self.counters, lambda: self.now
+        )
+
+    def assign(self, topic: str, url: str = URL) -> None:
+        facts = AnswerFacts(topic, "id", 1, "broker-1", "s-1", 10, url)
+        FACTS[topic.encode()] = facts
+        assert self.cache.insert(SHARD, topic.encode(), facts)
+
+    def unassign(self, topic: str) -> None:
+        self.cache.apply(SHARD, 11, [Delta(11, topic, "id", 1, "", "")])
+
+    async def count(self, topic: str = TOPIC, *, create: bool = False) -> int:
+        return await self.directory.partitions(parse_topic(topic), create=create)
+
+
+FACTS: dict[bytes, AnswerFacts] = {}
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_an_assigned_topic_is_known_to_have_no_partitions_and_where_it_is(world):
+    world.assign(TOPIC)
+
+    assert world.known.partitions(TOPIC, 50.0) == partitions_answer_beginnings(0)
+    assert world.known.lookup(TOPIC, 50.0) == lookup_answer_beginnings(URL)
+
+
+def test_what_the_answer_cache_may_not_give_is_not_known(world):
+    world.assign(TOPIC)
+
+    assert world.known.partitions(TOPIC, 100.0) is None
+    assert not world.known.lookup(TOPIC, 100.0)
+    world.unassign(TOPIC)
+    assert world.known.partitions(TOPIC, 50.0) is None
+    assert not world.known.lookup(TOPIC, 50.0)
+
+
+def test_a_broker_that_does_not_speak_pulsar_gives_no_lookup_and_yet_a_count(world):
+    world.assign(TOPIC, url="")
+
+    assert not world.known.lookup(TOPIC, 50.0)
+    assert world.known.partitions(TOPIC, 50.0) == partitions_answer_beginnings(0)
+
+
+async def test_a_count_is_read_once_in_its_time(world):
+    world.behind.counts[TOPIC] = 12
+
+    assert [await world.count() for _ in range(3)] == [12, 12, 12]
+
+    assert world.behind.asked == [TOPIC]
+    assert world.known.partitions(TOPIC, 10.0) == partitions_answer_beginnings(12)
+    assert world.counters.pulsar_partition_reads == 3
+    assert world.counters.pulsar_partition_reads_from_cache == 2
+
+
+async def test_a_deletion_is_seen_within_the_time_to_live(world):
+    world.behind.counts[TOPIC] = 12
+    await world.count()
+    del world.behind.counts[TOPIC]
+
+    world.now += TTL_S - 0.001
+    assert await world.count() == 12
+    world.now += 0.001
+    with pytest.raises(Refused):
+        await world.count()
+
+
+async def test_the_time_to_live_begins_before_the_count_was_read(world):
+    world.behind.counts[TOPIC] = 12
+    read = world.behind.partitions
+
+    async def slow(name, *, create):
+        world.now += TTL_S
+        return await read(name, create=create)
+
+    world.behind.partitions = slow
+    assert await world.count() == 12
+
+    assert world.known.partitions(TOPIC, world.now) is None
+
+
+async def test_that_a_topic_is_absent_is_never_remembered(world):
+    with pytest.raises(Refused):
+        await world.count()
+
+    assert await world.count(create=True) == 0
+    assert world.behind.asked == [TOPIC, TOPIC]
+
+
+async def test_everything_else_is_asked_behind(world):
+    name = parse_topic(TOPIC)
+
+    assert await world.directory.locate(name, create=True) == (TOPIC, True)
+    assert world.directory.any_broker_url() == URL
+    assert await world.directory.schema(name, b"v") == (TOPIC, b"v")
+    assert await world.directory.topics_of_namespace(
+        parse_namespace("acme/orders"), domain="persistent"
+    ) == ["acme/orders", "persistent"]
