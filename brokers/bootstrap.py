@@ -11,14 +11,22 @@ from prometheus_client import REGISTRY
 
 from brokers.adapters.broker_servicer import BrokerServicer
 from brokers.adapters.cluster_locator import ClusterLocator
+from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
+from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.load_meter import ProcessLoadMeter
 from brokers.adapters.manager_connection import GrpcManagerDialer
 from brokers.adapters.metrics import BrokerCollector
+from brokers.adapters.pulsar_front import Identity, PulsarFront
 from brokers.config import BrokerConfig
+from brokers.domain.storage_policy import StoragePolicy
 from brokers.service.agent import BrokerAgent
 from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.membership import run_as_member
+from nextgen.client.routing import ShardRouter
+from nextgen.client.topic_directory import RoutedTopicDirectory
+from nextgen.kernel.pulsar_limits import VOLATILE_BYTES_MAX
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.probes import Probes
@@ -32,6 +40,9 @@ from protos.nextgen.v1.events_pb2 import BrokerEndpoints
 SERVICE_NAME = "nextgen.v1.BrokerService"
 GRPC_GRACE_MS = 500
 """Calls in flight at a stop are finished within it: each takes microseconds."""
+
+PULSAR_GRACE_MS = 1_000
+"""Clients that do not read what they are told at a stop are dropped after it."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -54,29 +65,74 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         link = ClusterLink(
             [str(address) for address in config.cluster_managers], _cluster_hello(config)
         )
+        load_meter = ProcessLoadMeter(now_ms)
         agent = BrokerAgent(
             dialer=GrpcManagerDialer(_broker_hello(config), now_ms),
             locator=ClusterLocator(link, config.node_id),
-            load_meter=ProcessLoadMeter(),
+            load_meter=load_meter,
             clock=now_ms,
         )
-        server = await _start_server(config, agent)
+        front = await _start_front(config, agent, link, stack)
+        load_meter.front = front
+        server = await _start_server(config, agent, front)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
-        REGISTRY.register(BrokerCollector(agent))
+        REGISTRY.register(BrokerCollector(agent, front))
         probes = Probes(lambda: _readiness(agent, link))
         await probes.start(config.http_listen.host, config.http_listen.port)
         stack.push_async_callback(probes.stop)
         await link.start()
         stack.push_async_callback(link.stop)
         tune_garbage_collector()
-        _logger.info("serving", grpc=str(config.advertise), capacity_units=config.capacity_units)
+        _logger.info(
+            "serving",
+            grpc=str(config.advertise),
+            pulsar=_pulsar_url(config),
+            capacity_units=config.capacity_units,
+        )
         await run_as_member(agent.run(), link, shutdown)
 
 
-async def _start_server(config: BrokerConfig, agent: BrokerAgent) -> GrpcServer:
+async def _start_front(
+    config: BrokerConfig, agent: BrokerAgent, link: ClusterLink, stack: AsyncExitStack
+) -> PulsarFront | None:
+    """Serve Pulsar clients, if the configuration says where."""
+    if config.pulsar_listen is None or config.ledger_dir is None:
+        return None
+    pool = ExchangePool(lambda: link.view.shard_map_version)
+    stack.push_async_callback(pool.stop)
+    directory = RoutedTopicDirectory(shards=ShardRouter(link, pool), cluster=link)
+    stack.push_async_callback(directory.stop)
+    persistent = DiskLedgerStore(config.ledger_dir, broker_id=config.node_id)
+    stack.push_async_callback(persistent.close)
+    front = PulsarFront(
+        identity=Identity(config.node_id, _pulsar_url(config)),
+        session=lambda: agent.session,
+        directory=directory,
+        persistent=persistent,
+        volatile=MemoryLedgerStore(bytes_max=VOLATILE_BYTES_MAX),
+        policy=StoragePolicy(
+            retention_ms=config.retention_time_ms,
+            retention_bytes=config.retention_bytes,
+            backlog_bytes_max=config.backlog_bytes_max,
+        ),
+        clock=now_ms,
+    )
+    agent.listener = front.topics
+    await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
+    stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
+    return front
+
+
+async def _start_server(
+    config: BrokerConfig, agent: BrokerAgent, front: PulsarFront | None
+) -> GrpcServer:
     server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
     servicer = BrokerServicer(
-        agent, broker_id=config.node_id, capacity_units=config.capacity_units, clock=now_ms
+        agent,
+        None if front is None else front.topics,
+        broker_id=config.node_id,
+        capacity_units=config.capacity_units,
+        clock=now_ms,
     )
     add_BrokerServiceServicer_to_server(servicer, server.server)
     await server.start(config.listen.host, config.listen.port, "the broker's gRPC service")
@@ -114,10 +170,19 @@ def _broker_hello(config: BrokerConfig) -> BrokerHello:
     return BrokerHello(
         cluster_id=config.cluster_id,
         broker_id=config.node_id,
-        endpoints=BrokerEndpoints(grpc=str(config.advertise), http=_advertised_http(config)),
+        endpoints=BrokerEndpoints(
+            pulsar_url=_pulsar_url(config),
+            grpc=str(config.advertise),
+            http=_advertised_http(config),
+        ),
         capacity_units=config.capacity_units,
         zone=config.zone,
     )
+
+
+def _pulsar_url(config: BrokerConfig) -> str:
+    """Return what clients are told to connect to; empty if they are not served."""
+    return "" if config.pulsar_advertise is None else f"pulsar://{config.pulsar_advertise}"
 
 
 def _advertised_http(config: BrokerConfig) -> str:

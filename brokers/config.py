@@ -6,15 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
-from nextgen.runtime.settings import MANAGERS_FLAG, NODE_FLAGS, Address, Flag, read_settings
+from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
+from nextgen.runtime.settings import (
+    MANAGERS_FLAG,
+    NODE_FLAGS,
+    PULSAR_FLAGS,
+    Address,
+    Flag,
+    Given,
+    read_settings,
+)
 
 _FLAGS = (
     *NODE_FLAGS,
+    *PULSAR_FLAGS,
     MANAGERS_FLAG,
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
     Flag("--data-dir", "directory that remembers this broker's identity; default: none", ""),
+    Flag("--ledger-dir", "directory of the messages, the same for all brokers of the cluster", ""),
+    Flag("--retention-time-ms", "messages that all have acknowledged are kept so long", "3600000"),
+    Flag("--retention-bytes", "and so many bytes of them per topic at most", "1073741824"),
+    Flag(
+        "--backlog-bytes-max", "unacknowledged bytes per topic; then none are taken", "10737418240"
+    ),
 )
 
 
@@ -47,7 +62,27 @@ class BrokerConfig:
     """Failure domain, free text; empty: none."""
 
     data_dir: Path | None
-    """Remembers whose directory it is and keeps a second process out. A broker stores nothing."""
+    """Remembers whose directory it is and keeps a second process out. No messages are in it."""
+
+    pulsar_listen: Address | None
+    """The Pulsar protocol; None: it serves no clients."""
+
+    pulsar_advertise: Address | None
+    """Where clients reach ``pulsar_listen``; None with it."""
+
+    ledger_dir: Path | None
+    """Where all brokers keep the messages: a coherent local file system, no NFS. Given with
+    ``pulsar_listen``, None without it."""
+
+    retention_time_ms: int
+    """What every durable subscription has acknowledged is kept so long. An hour: to look again."""
+
+    retention_bytes: int
+    """And at most so much of it per topic or partition. A gibibyte: 16 segments."""
+
+    backlog_bytes_max: int
+    """What the slowest durable subscription of a topic or partition may have before it; beyond it
+    nothing is published there. Ten gibibytes: Pulsar's own default of earlier releases."""
 
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> BrokerConfig:
@@ -70,6 +105,20 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         capacity_units=given.number("--capacity-units", least=1, most=BROKER_CAPACITY_UNITS_MAX),
         zone=given.text("--zone"),
         data_dir=given.path("--data-dir") if given.text("--data-dir") else None,
+        pulsar_listen=given.optional_address("--pulsar-listen"),
+        pulsar_advertise=given.optional_advertised("--pulsar-advertise", "--pulsar-listen"),
+        ledger_dir=_ledger_dir(given),
+        retention_time_ms=given.number("--retention-time-ms", least=0, most=STORED_INTEGER_MAX),
+        retention_bytes=given.number("--retention-bytes", least=0, most=STORED_INTEGER_MAX),
+        backlog_bytes_max=given.number("--backlog-bytes-max", least=1, most=STORED_INTEGER_MAX),
     )
     given.check()
     return config
+
+
+def _ledger_dir(given: Given) -> Path | None:
+    has_ledgers, has_pulsar = bool(given.text("--ledger-dir")), bool(given.text("--pulsar-listen"))
+    if has_ledgers != has_pulsar:
+        missing = "--pulsar-listen" if has_ledgers else "--ledger-dir"
+        given.mistakes.append(f"clients are served from ledgers: {missing} is missing")
+    return given.path("--ledger-dir") if has_ledgers else None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+from google.protobuf.message import DecodeError
+
 from brokers.domain.holding import (
     Assignment,
     Holding,
@@ -11,8 +15,9 @@ from brokers.domain.holding import (
     TenantMetadata,
     TopicMetadata,
 )
+from brokers.domain.schema import Schema
 from brokers.domain.session import Delivered, Delivery, Established
-from brokers.ports.manager import (
+from brokers.ports.session import (
     FromManager,
     Greeting,
     HeartbeatEcho,
@@ -23,6 +28,7 @@ from brokers.ports.manager import (
 from nextgen.kernel.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import inventory_pb2, shard_service_pb2
+from protos.pulsar import PulsarApi_pb2 as pulsar
 
 
 class UnknownMessage(ValueError):
@@ -137,3 +143,39 @@ def _serving_canonical(holding: Holding, name: str, now_ms: int) -> wire.Serving
         new_epoch=released.new_epoch,
         new_broker_grpc=released.new_broker_grpc,
     )
+
+
+def schema_of_message(message: pulsar.Schema) -> Schema:
+    """Return the schema that a client states."""
+    return Schema(
+        message.name,
+        int(message.type),
+        message.schema_data,
+        _properties(message),
+    )
+
+
+def stored_schema(schema: Schema) -> bytes:
+    """Return a version as it is kept in a ledger's state: as clients have it."""
+    message = pulsar.Schema(name=schema.name, schema_data=schema.data)
+    message.type = cast("pulsar.Schema.Type", schema.kind)
+    for key in sorted(schema.properties):
+        cast(Any, message).properties.add(key=key, value=schema.properties[key])
+    return message.SerializeToString()
+
+
+def schema_of_stored(stored: bytes) -> Schema:
+    """Return the schema that ``stored_schema`` made the bytes of.
+
+    Raises:
+        ValueError: They are not such bytes.
+    """
+    try:
+        return schema_of_message(pulsar.Schema.FromString(stored))
+    except DecodeError as error:
+        raise ValueError(f"a stored schema cannot be read: {error}") from error
+
+
+def _properties(message: pulsar.Schema) -> dict[str, str]:
+    # The stubs take ``KeyValue`` for the enumeration's value of that name.
+    return {item.key: item.value for item in cast(Any, message).properties}

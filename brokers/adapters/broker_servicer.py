@@ -1,4 +1,4 @@
-"""BrokerService over gRPC: is this topic served here?"""
+"""BrokerService over gRPC: what is served here, and how it is doing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 
 import grpc.aio
 
-from brokers.ports.manager import Clock
+from brokers.adapters.pulsar_directory import held_schema
+from brokers.adapters.topic_statistics import topic_stats
+from brokers.ports.session import Clock
 from brokers.service.agent import BrokerAgent
+from brokers.service.topics import Topics
 from brokers.wire import serving
 from nextgen.client.errors_wire import abort
-from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
 from nextgen.kernel.limits import SERVES_NAMES_MAX
+from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.pulsar_limits import TOPIC_STATS_NAMES_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceServicer
 
@@ -20,12 +25,19 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class BrokerServicer(BrokerServiceServicer):
-    """Answers from what the agent holds; never waits for anything."""
+    """Answers from what the agent holds and, where it serves clients, from its open topics."""
 
     def __init__(
-        self, agent: BrokerAgent, *, broker_id: str, capacity_units: int, clock: Clock
+        self,
+        agent: BrokerAgent,
+        topics: Topics | None,
+        *,
+        broker_id: str,
+        capacity_units: int,
+        clock: Clock,
     ) -> None:
         self._agent = agent
+        self._topics = topics
         self._broker_id = broker_id
         self._capacity_units = capacity_units
         self._clock = clock
@@ -53,8 +65,51 @@ class BrokerServicer(BrokerServiceServicer):
             namespaces=len(holding.namespaces),
             tenants=len(holding.tenants),
             capacity_units=self._capacity_units,
-            counters=self._agent.counters.as_dict() | {"tombstones": holding.tombstones},
+            counters=self._counters(),
         )
+
+    async def GetSchema(
+        self, request: wire.GetSchemaRequest, context: _Context
+    ) -> wire.GetSchemaResponse:
+        try:
+            if self._topics is None:
+                raise Unavailable("this broker serves no clients")
+            found = await held_schema(
+                self._topics, parse_topic(request.topic), request.version or None
+            )
+        except InvalidName as error:
+            await abort(context, InvalidRequest(str(error)))
+        except MetadataError as error:
+            await abort(context, error)
+        if found is None:
+            return wire.GetSchemaResponse(found=False)
+        return wire.GetSchemaResponse(
+            found=True,
+            version=found.version,
+            name=found.name,
+            kind=found.kind,
+            data=found.data,
+            properties=dict(found.properties),
+        )
+
+    async def GetTopicStats(
+        self, request: wire.GetTopicStatsRequest, context: _Context
+    ) -> wire.GetTopicStatsResponse:
+        if len(request.topics) > TOPIC_STATS_NAMES_MAX:
+            message = f"{len(request.topics)} names, at most {TOPIC_STATS_NAMES_MAX}"
+            await abort(context, InvalidRequest(message))
+        if self._topics is None:
+            return wire.GetTopicStatsResponse()
+        return wire.GetTopicStatsResponse(topics=topic_stats(self._topics, request.topics))
+
+    def _counters(self) -> dict[str, int]:
+        counters = self._agent.counters.as_dict()
+        counters["tombstones"] = self._agent.session.holding.tombstones
+        if self._topics is not None:
+            counters["open_topics"] = len(self._topics)
+            counters["producers"] = sum(len(topic.producers) for topic in self._topics)
+            counters["consumers"] = sum(topic.consumers for topic in self._topics)
+        return counters
 
     async def _answer(self, request: wire.ServesRequest, context: _Context) -> wire.ServesResponse:
         if len(request.topics) > SERVES_NAMES_MAX:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from brokers.ports.manager import ManagerLocation
+from brokers.ports.session import ManagerLocation
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate

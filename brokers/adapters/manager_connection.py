@@ -13,7 +13,7 @@ import contextlib
 import grpc
 import grpc.aio
 
-from brokers.ports.manager import Clock, FromManager, Load, ManagerConnection, StreamEnded
+from brokers.ports.session import Clock, FromManager, Load, ManagerConnection, StreamEnded
 from brokers.wire import from_manager
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
@@ -68,11 +68,17 @@ class GrpcManagerConnection:
         self._to_send.set()
 
     def report_load(self, units: int, load: Load) -> None:
-        # The message rates stay zero: this agent carries no messages.
         self._heartbeat_to_send = wire.BrokerHeartbeat(
             sent_at_ms=self._clock(),
             load=wire.LoadReport(
-                topics=units, cpu_fraction=load.cpu_fraction, memory_bytes=load.memory_bytes
+                topics=units,
+                cpu_fraction=load.cpu_fraction,
+                memory_bytes=load.memory_bytes,
+                messages_in_per_second=load.rates.messages_in,
+                messages_out_per_second=load.rates.messages_out,
+                bytes_in_per_second=load.rates.bytes_in,
+                bytes_out_per_second=load.rates.bytes_out,
+                connections=load.connections,
             ),
         )
         self._to_send.set()

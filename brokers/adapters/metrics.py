@@ -1,13 +1,20 @@
-"""The agent's numbers in Prometheus' form, read when somebody asks for them."""
+"""The broker's numbers in Prometheus' form, read when somebody asks for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
+from brokers.adapters.pulsar_front import PulsarFront
 from brokers.service.agent import BrokerAgent
+from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
 
 _COUNTERS = {
     "deliveries_applied": "Steps of the session's sequence that were applied.",
@@ -20,10 +27,11 @@ _COUNTERS = {
 
 
 class BrokerCollector(Collector):
-    """Registered once per process."""
+    """Registered once per process. ``front`` is None where no clients are served."""
 
-    def __init__(self, agent: BrokerAgent) -> None:
+    def __init__(self, agent: BrokerAgent, front: PulsarFront | None) -> None:
         self._agent = agent
+        self._front = front
 
     def collect(self) -> Iterator[Metric]:
         session = self._agent.session
@@ -37,8 +45,59 @@ class BrokerCollector(Collector):
             "session_epoch": ("Epoch of the session, 0 without one.", session.epoch),
             "sync_position": ("Last applied number of the sequence.", session.applied_sequence),
         }
-        for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(f"nextgen_broker_{name}", text, value=value)
+        yield from _gauges(gauges)
         counts = self._agent.counters.as_dict()
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=counts[name])
+        if self._front is not None:
+            yield from _of_clients(self._front)
+
+
+def _of_clients(front: PulsarFront) -> Iterator[Metric]:
+    topics = list(front.topics)
+    yield from _gauges(
+        {
+            "pulsar_connections": ("Pulsar clients connected.", front.connection_count),
+            "topics_open": ("Topics and partitions whose ledger is open.", len(topics)),
+            "topics_failed": ("Those that could not be opened.", len(front.topics.errors)),
+            "producers": ("Producers connected.", sum(len(each.producers) for each in topics)),
+            "consumers": ("Consumers connected.", sum(each.consumers for each in topics)),
+            "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
+            "ledger_bytes": (
+                "Kept by open topics.",
+                sum(each.ledger.byte_count for each in topics),
+            ),
+            "backlog_bytes": (
+                "What the slowest durable subscription of each open topic has before it.",
+                sum(each.backlog_bytes for each in topics),
+            ),
+        }
+    )
+    traffic = front.traffic
+    counters = {
+        "messages_in": ("Messages stored.", traffic.messages_in),
+        "messages_out": ("Messages sent to consumers.", traffic.messages_out),
+        "bytes_in": ("Payload bytes stored.", traffic.bytes_in),
+        "bytes_out": ("Payload bytes sent to consumers.", traffic.bytes_out),
+        "entries_out": ("Entries sent to consumers.", traffic.entries_out),
+    }
+    for name, (text, value) in counters.items():
+        yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=value)
+    yield _histogram("append_seconds", "From SEND to durable and not fenced.", front.append_latency)
+
+
+def _gauges(gauges: dict[str, tuple[str, int]]) -> Iterator[Metric]:
+    for name, (text, value) in gauges.items():
+        yield GaugeMetricFamily(f"nextgen_broker_{name}", text, value=value)
+
+
+def _histogram(name: str, text: str, latency: Latency) -> Metric:
+    """Return a histogram; Prometheus wants its buckets cumulative."""
+    buckets: list[tuple[str, float]] = []
+    cumulated = 0
+    for bound, count in zip([*LATENCY_BOUNDS_S, float("inf")], latency.counts, strict=True):
+        cumulated += count
+        buckets.append(("+Inf" if bound == float("inf") else str(bound), cumulated))
+    return HistogramMetricFamily(
+        f"nextgen_broker_{name}", text, buckets=buckets, sum_value=latency.seconds
+    )

@@ -122,8 +122,11 @@ class Holding:
         """How many units are remembered as released."""
         return len(self._tombstones)
 
-    def apply(self, payload: Payload, now_ms: int) -> None:
-        """Take in one step of the session's sequence. Applying it again changes nothing."""
+    def apply(self, payload: Payload, now_ms: int) -> bool:
+        """Take in one step of the session's sequence; applying it again changes nothing.
+
+        Returns whether it was an assignment or a release that nothing later had overtaken.
+        """
         self.expire(now_ms)
         match payload:
             case TenantMetadata():
@@ -131,9 +134,10 @@ class Holding:
             case NamespaceMetadata():
                 self.namespaces[payload.name] = payload
             case Assignment():
-                self._assign(payload)
+                return self._assign(payload)
             case Release():
-                self._release(payload, now_ms)
+                return self._release(payload, now_ms)
+        return False
 
     def expire(self, now_ms: int) -> None:
         """Forget the tombstones whose time is over."""
@@ -161,25 +165,26 @@ class Holding:
         tenant, namespace, _ = path.split("/", 2)
         return tenant in self.tenants and f"{tenant}/{namespace}" in self.namespaces
 
-    def _assign(self, assignment: Assignment) -> None:
+    def _assign(self, assignment: Assignment) -> bool:
         key = assignment.key
         held = self.assignments.get(key)
         if held is not None and held.epoch > assignment.epoch:
-            return
+            return False
         tombstone = self._tombstones.get(key)
         if tombstone is not None:
             if tombstone.release.epoch_known >= assignment.epoch:
-                return
+                return False
             self._drop_tombstone(key)
         self.assignments[key] = assignment
         self._assigned_by_name[assignment.name] = assignment
+        return True
 
-    def _release(self, release: Release, now_ms: int) -> None:
+    def _release(self, release: Release, now_ms: int) -> bool:
         key = release.key
         held = self.assignments.get(key)
         if held is not None:
             if held.epoch > release.epoch:
-                return
+                return False
             del self.assignments[key]
             # A topic deleted and created again has the name but another id: it stays.
             if self._assigned_by_name.get(held.name) == held:
@@ -187,12 +192,13 @@ class Holding:
         earlier = self._tombstones.get(key)
         if earlier is not None:
             if earlier.release.epoch_known >= release.epoch_known:
-                return
+                return held is not None
             self._drop_tombstone(key)
         self._tombstones[key] = _Tombstone(release, now_ms + BROKER_TOMBSTONE_MS)
         self._released_by_name[release.name] = key
         if len(self._tombstones) > self._tombstones_max:
             self._drop_tombstone(next(iter(self._tombstones)))
+        return True
 
     def _drop_tombstone(self, key: UnitKey) -> None:
         name = self._tombstones.pop(key).release.name

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from brokers.domain.holding import Holding, Payload
+from brokers.domain.holding import Assignment, Holding, Payload, Release
 
 
 class Status(StrEnum):
@@ -89,7 +89,19 @@ class Voided:
     units: int
 
 
-Effect = ReportSync | Reconnect | Voided
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What is served has changed by these steps, in order; the holding has them already."""
+
+    steps: tuple[Assignment | Release, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A session began that holds nothing yet."""
+
+
+Effect = ReportSync | Reconnect | Voided | Changed | Began
 
 
 class BrokerSession:
@@ -144,23 +156,29 @@ class BrokerSession:
         self.session_id = given.session_id
         self.epoch = given.epoch
         self.applied_sequence = given.next_sequence - 1
-        return voided
+        return (*voided, Began())
 
     def _delivered(self, given: Delivered) -> tuple[Effect, ...]:
         if self.status is not Status.CONNECTED:
             return ()
-        effects: tuple[Effect, ...] = ()
+        gap: tuple[Effect, ...] = ()
+        steps: list[Assignment | Release] = []
         for delivery in given.deliveries:
             if delivery.sequence <= self.applied_sequence:
                 continue
             if delivery.sequence > self.applied_sequence + 1:
-                effects = self._gap(delivery.sequence)
+                gap = self._gap(delivery.sequence)
                 break
-            self.holding.apply(delivery.payload, given.now_ms)
+            payload = delivery.payload
+            has_changed = self.holding.apply(payload, given.now_ms)
+            if has_changed and isinstance(payload, Assignment | Release):
+                steps.append(payload)
             self.applied_sequence = delivery.sequence
+        # Before the report: once the manager hears of it, it is in force here.
+        changed: tuple[Effect, ...] = (Changed(tuple(steps)),) if steps else ()
         if not self.session_id:
-            return effects
-        return (ReportSync(self.applied_sequence), *effects)
+            return (*changed, *gap)
+        return (*changed, ReportSync(self.applied_sequence), *gap)
 
     def _gap(self, sequence: int) -> tuple[Effect, ...]:
         reason = f"sequence {sequence} arrived, {self.applied_sequence + 1} was next"

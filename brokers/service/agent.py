@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import structlog
 
+from brokers.domain.holding import Assignment, Release
 from brokers.domain.session import (
+    Began,
     BrokerSession,
+    Changed,
     Delivered,
     Disconnected,
     Effect,
@@ -22,7 +26,7 @@ from brokers.domain.session import (
     Status,
     Voided,
 )
-from brokers.ports.manager import (
+from brokers.ports.session import (
     Clock,
     Greeting,
     HeartbeatEcho,
@@ -66,8 +70,23 @@ class BrokerCounters:
         return asdict(self)
 
 
+class HoldingListener(Protocol):
+    """Who serves what is held. Called after the holding has changed; nothing here may raise."""
+
+    def assigned(self, assignment: Assignment) -> None: ...
+
+    def released(self, release: Release) -> None: ...
+
+    def session_began(self) -> None:
+        """A session began that holds nothing: whatever an earlier one held is void."""
+        ...
+
+
 class BrokerAgent:
-    """Keeps one broker registered. ``session.holding`` is what it may serve."""
+    """Keeps one broker registered. ``session.holding`` is what it may serve.
+
+    ``listener``, if it is set, is told how the holding changes.
+    """
 
     def __init__(
         self,
@@ -80,6 +99,7 @@ class BrokerAgent:
     ) -> None:
         self.session = BrokerSession()
         self.counters = BrokerCounters()
+        self.listener: HoldingListener | None = None
         self._dialer = dialer
         self._locator = locator
         self._load_meter = load_meter
@@ -106,13 +126,19 @@ class BrokerAgent:
             if location is None:
                 await self._locator.wait_change(BROKER_RECONNECT_BACKOFF_MS_MAX)
                 continue
+            began_at_ms = self._clock()
             greeted = await self._keep_connection(location)
+            lasted_ms = self._clock() - began_at_ms
             if greeted:
                 backoff_ms = BACKOFF_MS_MIN
             if self._leader_hint and self._hints_in_a_row < HINTS_IN_A_ROW_MAX:
                 self._hints_in_a_row += 1
                 continue
             self._leader_hint, self._hints_in_a_row = "", 0
+            if greeted and lasted_ms >= BROKER_RECONNECT_BACKOFF_MS_MAX:
+                # The manager waits only so long for us, and one that ends every connection at
+                # once is not asked without a pause.
+                continue
             await self._locator.wait_change(backoff_ms)
             backoff_ms = min(2 * backoff_ms, BROKER_RECONNECT_BACKOFF_MS_MAX)
 
@@ -251,3 +277,17 @@ class BrokerAgent:
                 case Voided(units):
                     self.counters.sessions_voided += 1
                     _logger.warning("session is over, its units are void", units=units)
+                case Changed(steps):
+                    self._tell(steps)
+                case Began():
+                    if self.listener is not None:
+                        self.listener.session_began()
+
+    def _tell(self, steps: tuple[Assignment | Release, ...]) -> None:
+        if self.listener is None:
+            return
+        for step in steps:
+            if isinstance(step, Assignment):
+                self.listener.assigned(step)
+            else:
+                self.listener.released(step)

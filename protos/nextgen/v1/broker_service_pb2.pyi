@@ -200,3 +200,114 @@ class BrokerStatus(_message.Message):
     capacity_units: int
     counters: _containers.ScalarMap[str, int]
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., applied_sequence: _Optional[int] = ..., topics: _Optional[int] = ..., namespaces: _Optional[int] = ..., tenants: _Optional[int] = ..., capacity_units: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class GetSchemaRequest(_message.Message):
+    __slots__ = ("topic", "version")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    version: bytes
+    def __init__(self, topic: _Optional[str] = ..., version: _Optional[bytes] = ...) -> None: ...
+
+class GetSchemaResponse(_message.Message):
+    __slots__ = ("found", "version", "name", "kind", "data", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    found: bool
+    version: bytes
+    name: str
+    kind: int
+    data: bytes
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, found: _Optional[bool] = ..., version: _Optional[bytes] = ..., name: _Optional[str] = ..., kind: _Optional[int] = ..., data: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class GetTopicStatsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetTopicStatsResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicStats]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicStats, _Mapping]]] = ...) -> None: ...
+
+class MessagePosition(_message.Message):
+    __slots__ = ("ledger_id", "entry_id")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    entry_id: int
+    def __init__(self, ledger_id: _Optional[int] = ..., entry_id: _Optional[int] = ...) -> None: ...
+
+class TopicStats(_message.Message):
+    __slots__ = ("topic", "epoch", "producers", "entries", "bytes", "first", "last", "messages_in", "messages_out", "bytes_in", "bytes_out", "subscriptions", "is_fenced", "error", "schema_versions", "backlog_bytes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    IS_FENCED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    epoch: int
+    producers: int
+    entries: int
+    bytes: int
+    first: MessagePosition
+    last: MessagePosition
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionStats]
+    is_fenced: bool
+    error: str
+    schema_versions: int
+    backlog_bytes: int
+    def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., producers: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first: _Optional[_Union[MessagePosition, _Mapping]] = ..., last: _Optional[_Union[MessagePosition, _Mapping]] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ..., is_fenced: _Optional[bool] = ..., error: _Optional[str] = ..., schema_versions: _Optional[int] = ..., backlog_bytes: _Optional[int] = ...) -> None: ...
+
+class SubscriptionStats(_message.Message):
+    __slots__ = ("name", "kind", "consumers", "backlog_entries", "unacked_messages", "mark_delete", "is_durable", "messages_out", "bytes_out", "delayed_entries")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MARK_DELETE_FIELD_NUMBER: _ClassVar[int]
+    IS_DURABLE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    consumers: int
+    backlog_entries: int
+    unacked_messages: int
+    mark_delete: MessagePosition
+    is_durable: bool
+    messages_out: int
+    bytes_out: int
+    delayed_entries: int
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., consumers: _Optional[int] = ..., backlog_entries: _Optional[int] = ..., unacked_messages: _Optional[int] = ..., mark_delete: _Optional[_Union[MessagePosition, _Mapping]] = ..., is_durable: _Optional[bool] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., delayed_entries: _Optional[int] = ...) -> None: ...

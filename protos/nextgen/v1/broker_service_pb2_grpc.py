@@ -127,6 +127,16 @@ class BrokerServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetBrokerStatusRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.BrokerStatus.FromString,
                 _registered_method=True)
+        self.GetSchema = channel.unary_unary(
+                '/nextgen.v1.BrokerService/GetSchema',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetSchemaRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetSchemaResponse.FromString,
+                _registered_method=True)
+        self.GetTopicStats = channel.unary_unary(
+                '/nextgen.v1.BrokerService/GetTopicStats',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerServiceServicer:
@@ -152,6 +162,20 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSchema(self, request, context):
+        """One version of the schema of a topic that is served here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTopicStats(self, request, context):
+        """How the topics are doing that are open here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -169,6 +193,16 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.GetBrokerStatus,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetBrokerStatusRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.BrokerStatus.SerializeToString,
+            ),
+            'GetSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchema,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetSchemaRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetSchemaResponse.SerializeToString,
+            ),
+            'GetTopicStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTopicStats,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -253,6 +287,60 @@ class BrokerService:
             '/nextgen.v1.BrokerService/GetBrokerStatus',
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetBrokerStatusRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.BrokerStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.BrokerService/GetSchema',
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetSchemaRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetSchemaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTopicStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.BrokerService/GetTopicStats',
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from brokers.adapters.cluster_locator import ClusterLocator
-from brokers.ports.manager import ManagerLocation
+from brokers.ports.session import ManagerLocation
 from nextgen.client.cluster_link import ChangeListener, ClusterView
 from nextgen.kernel.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport

@@ -28,6 +28,12 @@ def test_what_is_not_given_has_a_default():
         capacity_units=50_000,
         zone="",
         data_dir=None,
+        pulsar_listen=None,
+        pulsar_advertise=None,
+        ledger_dir=None,
+        retention_time_ms=3_600_000,
+        retention_bytes=2**30,
+        backlog_bytes_max=10 * 2**30,
     )
 
 
@@ -37,6 +43,39 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default():
     config = parse_config([*REQUIRED, "--zone", "west"], environment)
 
     assert (config.zone, config.capacity_units, config.data_dir) == ("west", 7, Path("/d"))
+
+
+def test_a_broker_that_speaks_pulsar_is_reached_where_it_listens():
+    config = parse_config(
+        [*REQUIRED, "--pulsar-listen", "127.0.0.1:6653", "--ledger-dir", "/ledgers"], {}
+    )
+
+    assert config.pulsar_listen == config.pulsar_advertise == Address("127.0.0.1", 6653)
+    assert config.ledger_dir == Path("/ledgers")
+
+
+def test_a_broker_that_listens_everywhere_says_where_clients_reach_it():
+    everywhere = [*REQUIRED, "--pulsar-listen", "0.0.0.0:6653", "--ledger-dir", "/ledgers"]
+
+    with pytest.raises(RefusesToStart, match="--pulsar-advertise"):
+        parse_config(everywhere, {})
+    config = parse_config([*everywhere, "--pulsar-advertise", "127.0.0.1:7653"], {})
+
+    assert config.pulsar_advertise == Address("127.0.0.1", 7653)
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        (["--pulsar-listen", "127.0.0.1:6653"], "--ledger-dir is missing"),
+        (["--ledger-dir", "/ledgers"], "--pulsar-listen is missing"),
+        (["--pulsar-advertise", "127.0.0.1:6653"], "without --pulsar-listen"),
+        (["--pulsar-listen", "6653", "--ledger-dir", "/ledgers"], "--pulsar-listen has '6653'"),
+    ],
+)
+def test_half_of_what_speaking_pulsar_needs_is_refused(flags: list[str], missing: str):
+    with pytest.raises(RefusesToStart, match=missing):
+        parse_config([*REQUIRED, *flags], {})
 
 
 @pytest.mark.parametrize("units", ["0", str(BROKER_CAPACITY_UNITS_MAX + 1), "many", "-1"])
@@ -50,3 +89,15 @@ def test_a_capacity_at_its_bounds_is_accepted(units: int):
     config = parse_config([*REQUIRED, "--capacity-units", str(units)], {})
 
     assert config.capacity_units == units
+
+
+def test_how_much_is_kept_can_be_set():
+    flags = ["--retention-time-ms", "0", "--retention-bytes", "5", "--backlog-bytes-max", "7"]
+
+    config = parse_config([*REQUIRED, *flags], {})
+
+    assert (config.retention_time_ms, config.retention_bytes) == (0, 5)
+    assert config.backlog_bytes_max == 7
+    for flag in ("--retention-time-ms", "--retention-bytes", "--backlog-bytes-max"):
+        with pytest.raises(RefusesToStart, match=flag):
+            parse_config([*REQUIRED, flag, "-1"], {})

@@ -13,7 +13,7 @@ from brokers.domain.holding import (
     TopicMetadata,
 )
 from brokers.domain.session import Delivered, Delivery, Established
-from brokers.ports.manager import Greeting, HeartbeatEcho, StreamEnded, Timing, TurnedAway
+from brokers.ports.session import Greeting, HeartbeatEcho, StreamEnded, Timing, TurnedAway
 from brokers.wire import from_manager, serving
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.errors_pb2 import ErrorDetail

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from brokers.domain.holding import TenantMetadata
 from brokers.domain.session import Delivered, Delivery, Established
-from brokers.ports.manager import (
+from brokers.ports.session import (
     FromManager,
     Greeting,
     HeartbeatEcho,
@@ -26,9 +26,19 @@ TIMING = Timing(session_ttl_ms=3_000, heartbeat_ms=750)
 
 
 class FakeConnection:
-    """Plays ``script`` and then waits for ever; keeps what was reported on it."""
+    """Plays ``script`` and then waits for ever; keeps what was reported on it.
 
-    def __init__(self, endpoint: str, resume: tuple[str, int], script: list[FromManager]) -> None:
+    A number in the script lets so many milliseconds pass on ``cluster``'s clock.
+    """
+
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        endpoint: str,
+        resume: tuple[str, int],
+        script: list[FromManager | int],
+    ) -> None:
+        self.cluster = cluster
         self.endpoint = endpoint
         self.resume = resume
         self.synced: list[int] = []
@@ -39,10 +49,14 @@ class FakeConnection:
         self._script = deque(script)
 
     async def receive(self) -> FromManager:
-        if not self._script:
-            self.played.set()
-            await asyncio.Event().wait()
-        return self._script.popleft()
+        while self._script:
+            step = self._script.popleft()
+            if not isinstance(step, int):
+                return step
+            self.cluster.now_ms += step
+        self.played.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nothing ever comes")
 
     def report_sync(self, sequence: int) -> None:
         self.synced.append(sequence)
@@ -60,7 +74,7 @@ class FakeConnection:
 class FakeCluster:
     """A dialer, a locator, a clock and a sleep in one; time passes only when slept."""
 
-    def __init__(self, *scripts: list[FromManager]) -> None:
+    def __init__(self, *scripts: list[FromManager | int]) -> None:
         self.now_ms = 0
         self.known: ManagerLocation | None = ManagerLocation("a:1", 1)
         self.connections: list[FakeConnection] = []
@@ -71,7 +85,7 @@ class FakeCluster:
 
     def dial(self, endpoint: str, session_id: str, last_sequence: int) -> FakeConnection:
         script = self._scripts.popleft() if self._scripts else []
-        connection = FakeConnection(endpoint, (session_id, last_sequence), script)
+        connection = FakeConnection(self, endpoint, (session_id, last_sequence), script)
         self.connections.append(connection)
         return connection
 
@@ -165,6 +179,20 @@ async def test_hints_that_go_round_are_followed_only_a_few_times_before_a_pause(
 
         assert connection.endpoint == "a:1"
         assert len(cluster.pauses_ms) == 1
+
+
+async def test_a_connection_that_lasted_is_dialled_again_at_once_and_one_that_did_not_is_not():
+    ended = StreamEnded("reset")
+    cluster = FakeCluster(
+        [greeting(), BROKER_RECONNECT_BACKOFF_MS_MAX, ended],
+        [ended],
+        [greeting(resumed=True), BROKER_RECONNECT_BACKOFF_MS_MAX - 1, ended],
+        [greeting(resumed=True)],
+    )
+    async with running(cluster):
+        await played(cluster, 3)
+
+        assert cluster.pauses_ms == [20, 20], "after the second and the third connection"
 
 
 async def test_pauses_between_attempts_grow_to_their_limit():

@@ -1,0 +1,50 @@
+"""What goes in and out: counts, and how long storage takes. Read by metrics and the load report."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds of the buckets of ``Latency``: a group fsync takes from half a millisecond up."""
+
+
+class Traffic:
+    """Messages and payload bytes, in and out. What is counted is counted in ``total`` as well."""
+
+    __slots__ = ("_total", "bytes_in", "bytes_out", "entries_out", "messages_in", "messages_out")
+
+    def __init__(self, total: Traffic | None = None) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.entries_out = 0
+        self._total = total
+
+    def count_in(self, messages: int, size_bytes: int) -> None:
+        self.messages_in += messages
+        self.bytes_in += size_bytes
+        if self._total is not None:
+            self._total.count_in(messages, size_bytes)
+
+    def count_out(self, entries: int, messages: int, size_bytes: int) -> None:
+        self.entries_out += entries
+        self.messages_out += messages
+        self.bytes_out += size_bytes
+        if self._total is not None:
+            self._total.count_out(entries, messages, size_bytes)
+
+
+class Latency:
+    """How often something took how long."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        """One per bound, not accumulated, and one for what took longer."""
+        self.seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+        self.seconds += seconds

@@ -1,0 +1,227 @@
+"""What a broker's connection does beside producing and consuming."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from nextgen.kernel.pulsar_limits import CONNECTION_REQUESTS_MAX
+from nextgen.pulsar.frames import FIELD_OF_TYPE
+from protos.pulsar import PulsarApi_pb2 as pulsar
+from tests.support.broker_world import TOPIC, BrokerWorld, settle
+
+_TRANSACTIONS = [
+    pulsar.BaseCommand.NEW_TXN,
+    pulsar.BaseCommand.ADD_PARTITION_TO_TXN,
+    pulsar.BaseCommand.ADD_SUBSCRIPTION_TO_TXN,
+    pulsar.BaseCommand.END_TXN,
+    pulsar.BaseCommand.END_TXN_ON_PARTITION,
+    pulsar.BaseCommand.END_TXN_ON_SUBSCRIPTION,
+]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[BrokerWorld]:
+    world = BrokerWorld()
+    world.broker("a")
+    yield world
+    await world.stop()
+
+
+async def test_a_lookup_of_what_is_held_is_answered_without_asking(world: BrokerWorld):
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+
+    found = await client.request(pulsar.BaseCommand.LOOKUP, topic=TOPIC)
+    partitions = await client.request(pulsar.BaseCommand.PARTITIONED_METADATA, topic=TOPIC)
+
+    assert found.brokerServiceUrl == "pulsar://a:6650"
+    assert (found.response, found.authoritative) == (
+        pulsar.CommandLookupTopicResponse.Connect,
+        True,
+    )
+    assert partitions.partitions == 0
+    assert world.directory.asked == []
+
+
+async def test_a_lookup_of_anything_else_is_asked_for(world: BrokerWorld):
+    world.assign(TOPIC, "b")
+    client = world.broker("a").client()
+
+    found = await client.request(pulsar.BaseCommand.LOOKUP, topic=TOPIC)
+    topics = await client.request(
+        pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default"
+    )
+
+    assert found.brokerServiceUrl == "pulsar://b:6650"
+    assert list(topics.topics) == [TOPIC]
+
+
+async def test_a_lookup_of_what_is_not_there_creates_nothing(world: BrokerWorld):
+    found = await world.broker("a").client().request(pulsar.BaseCommand.LOOKUP, topic=TOPIC)
+
+    assert found.brokerServiceUrl == "pulsar://a:6650"
+    assert world.directory.topics == set()
+
+
+@pytest.mark.parametrize("kind", _TRANSACTIONS, ids=pulsar.BaseCommand.Type.Name)
+async def test_transactions_have_no_coordinator(world: BrokerWorld, kind: int):
+    answer = await world.broker("a").client().request(kind)
+
+    assert answer.error == pulsar.TransactionCoordinatorNotFound
+
+
+async def test_there_is_no_coordinator_to_connect_to(world: BrokerWorld):
+    client = world.broker("a").client()
+
+    answer = await client.request(pulsar.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tc_id=0)
+
+    assert answer.error == pulsar.TransactionCoordinatorNotFound
+
+
+async def test_topic_lists_are_not_watched(world: BrokerWorld):
+    client = world.broker("a").client()
+
+    watch = await client.request(
+        pulsar.BaseCommand.WATCH_TOPIC_LIST,
+        watcher_id=1,
+        namespace="public/default",
+        topics_pattern=".*",
+    )
+    close = await client.request(pulsar.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watcher_id=1)
+
+    assert watch.error == pulsar.NotAllowedError
+    assert isinstance(close, pulsar.CommandSuccess)
+    assert not client.got(pulsar.BaseCommand.CONNECTED)[0].feature_flags.supports_topic_watchers
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "answered_by"),
+    [
+        (
+            pulsar.BaseCommand.SCALABLE_TOPIC_LOOKUP,
+            {"session_id": 5, "topic": "topic://public/default/x"},
+            pulsar.BaseCommand.SCALABLE_TOPIC_UPDATE,
+        ),
+        (
+            pulsar.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE,
+            {
+                "request_id": 5,
+                "topic": "topic://public/default/x",
+                "subscription": "s",
+                "consumer_name": "c",
+                "consumer_id": 1,
+                "consumer_type": 0,
+            },
+            pulsar.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
+        ),
+        (
+            pulsar.BaseCommand.WATCH_SCALABLE_TOPICS,
+            {"watch_id": 5, "namespace": "public/default"},
+            pulsar.BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
+        ),
+        (
+            pulsar.BaseCommand.WATCH_TC_ASSIGNMENTS,
+            {"watch_id": 5},
+            pulsar.BaseCommand.WATCH_TC_ASSIGNMENTS_UPDATE,
+        ),
+        (
+            pulsar.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE,
+            {"request_id": 5, "consumer_id": 1},
+            pulsar.BaseCommand.ERROR,
+        ),
+    ],
+)
+async def test_scalable_topics_are_refused(
+    world: BrokerWorld, kind: int, fields: dict, answered_by: int
+):
+    client = world.broker("a").client()
+
+    client.send_raw(client.command(kind, **fields))
+    (answer,) = await client.until_got(answered_by)
+
+    assert answer.error == pulsar.NotAllowedError
+    assert (
+        next(
+            getattr(answer, name)
+            for name in ("session_id", "request_id", "watch_id")
+            if name in answer.DESCRIPTOR.fields_by_name
+        )
+        == 5
+    )
+    assert not client.transport.is_closed
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (pulsar.BaseCommand.SCALABLE_TOPIC_CLOSE, {"session_id": 5}),
+        (pulsar.BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE, {"watch_id": 5}),
+        (pulsar.BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE, {"watch_id": 5}),
+        (pulsar.BaseCommand.AUTH_RESPONSE, {}),
+    ],
+)
+async def test_what_has_no_answer_gets_none(world: BrokerWorld, kind: int, fields: dict):
+    client = world.broker("a").client()
+
+    client.send_raw(client.command(kind, **fields))
+    await settle()
+
+    assert client.kinds == ["CONNECTED"]
+    assert not client.transport.is_closed
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in FIELD_OF_TYPE
+        if pulsar.BaseCommand.Type.Name(kind).endswith(("_RESPONSE", "_SUCCESS", "_RECEIPT"))
+        and kind != pulsar.BaseCommand.AUTH_RESPONSE
+    ],
+    ids=pulsar.BaseCommand.Type.Name,
+)
+async def test_what_only_servers_say_ends_the_connection(world: BrokerWorld, kind: int):
+    client = world.broker("a").client()
+    command = pulsar.BaseCommand(type=kind)
+    inner = getattr(command, FIELD_OF_TYPE[kind])
+    inner.SetInParent()
+    for field in inner.DESCRIPTOR.fields:
+        if field.is_required and field.message_type is None:
+            setattr(inner, field.name, "x" if field.type == field.TYPE_STRING else 1)
+        elif field.is_required:
+            getattr(inner, field.name).CopyFrom(pulsar.MessageIdData(ledgerId=1, entryId=1))
+
+    client.send_raw(command)
+
+    assert client.transport.is_closed
+
+
+async def test_a_connection_that_ends_leaves_no_producer_and_no_consumer(world: BrokerWorld):
+    client = world.broker("a").client()
+    for number in range(3):
+        await client.producer(producer_id=number)
+        await client.subscribe(f"s{number}", consumer_id=number)
+    topic = world.broker("a").topics.get(TOPIC)
+    assert (len(topic.producers), topic.consumers) == (3, 3)
+
+    client.leave()
+    await settle()
+
+    assert (len(topic.producers), topic.consumers) == (0, 0)
+
+
+async def test_a_client_that_asks_for_too_much_at_a_time_is_not_read(world: BrokerWorld):
+    client = world.broker("a").client()
+    world.broker("a").store.released.clear()
+    for number in range(CONNECTION_REQUESTS_MAX):
+        assert not client.transport.is_reading_paused, number
+        client.start(pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=number)
+    assert client.transport.is_reading_paused
+
+    world.broker("a").store.released.set()
+    await settle(200)
+
+    assert not client.transport.is_reading_paused
+    assert len(world.broker("a").topics.get(TOPIC).producers) == CONNECTION_REQUESTS_MAX
