@@ -10,7 +10,7 @@ import typer
 
 from nextgen.cli.exit_code import ExitCode, code_of, print_error, run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
-from nextgen.cli.output import print_json, print_table
+from nextgen.cli.output import console, print_json, print_table
 from nextgen.cli.plan import ClusterPlan, load_plan
 from nextgen.cli.supervise import Supervisor, choose_plan, start_detached, stop_running
 from nextgen.kernel.errors import MetadataError, RefusesToStart
@@ -85,20 +85,24 @@ def _announce(plan: ClusterPlan, directory: Path, json_output: bool) -> None:
                 "ready": True,
                 "data_dir": str(directory),
                 "target": ",".join(plan.discovery_endpoints),
+                "service_url": plan.service_url,
                 "nodes": [
                     {"node_id": n.node_id, "kind": n.kind, "grpc": n.grpc, "http": n.http}
+                    | ({"pulsar": n.pulsar} if n.pulsar else {})
                     for n in plan.nodes
                 ],
             }
         )
         return
-    rows = [(n.node_id, n.grpc, f"http://{n.http}/metrics") for n in plan.nodes]
+    rows = [(n.node_id, n.grpc, n.pulsar, n.http) for n in plan.nodes]
     print_table(
         f"cluster {plan.cluster_id!r}: {plan.size.shards} shards x "
         f"{plan.size.replication_factor} replicas, data in {directory}",
-        ("process", "gRPC", "metrics"),
+        ("process", "gRPC", "Pulsar", "HTTP: /metrics"),
         rows,
     )
+    said = f"service URL for Pulsar clients: {plan.service_url}"
+    console().print(said, soft_wrap=True, markup=False)
 
 
 def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:

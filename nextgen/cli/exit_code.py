@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -52,9 +52,14 @@ class CheckFailed(Exception):
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine; an error that is expected becomes a sentence and an exit code."""
+    return run_blocking(lambda: asyncio.run(work))
+
+
+def run_blocking(work: Callable[[], T]) -> T:
+    """Run a command that needs no event loop; errors as with ``run_command``."""
     configure_logging(level=os.environ.get(LEVEL_VARIABLE) or "error")
     try:
-        return asyncio.run(work)
+        return work()
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except (MetadataError, InvalidName, CheckFailed) as error:

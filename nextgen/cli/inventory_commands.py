@@ -54,9 +54,10 @@ def register(app: typer.Typer) -> None:
     _add_get_and_delete(namespaces, NAMESPACES)
     app.add_typer(namespaces, name="namespaces")
 
-    topics = typer.Typer(help="Create, get, list and delete topics.", no_args_is_help=True)
+    topics = typer.Typer(help="Create, get, list, measure and delete topics.", no_args_is_help=True)
     topics.command("create")(create_topics)
     topics.command("list")(list_topics)
+    topics.command("stats")(topic_stats)
     _add_get_and_delete(topics, TOPICS)
     app.add_typer(topics, name="topics")
 
@@ -159,6 +160,31 @@ def list_topics(
 ) -> None:
     """List the topics of a namespace by name."""
     _list(TOPICS, namespace, limit, endpoints(target, data_dir), json_output)
+
+
+def topic_stats(
+    names: Names,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show what the brokers of topics know: clients, messages, subscriptions, backlog.
+
+    A topic that no broker serves is assigned first. A partitioned topic is shown by partition.
+    """
+    from nextgen.cli.topic_stats import gather_topic_stats, print_topic_stats
+
+    documents = run_command(gather_topic_stats(endpoints(target, data_dir), names))
+    if json_output:
+        print_json({"topics": documents})
+    else:
+        print_topic_stats(documents)
+    failed = [one for one in documents if one.get("error")]
+    for one in failed:
+        print_error(f"{one['topic']}: {one['error']}")
+    if failed:
+        is_refused = any("rejection_code" in one for one in failed)
+        raise typer.Exit(ExitCode.REFUSED if is_refused else ExitCode.NO_ANSWER)
 
 
 def endpoints(target: str | None, data_dir: Any) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from nextgen.cli import (
     event_commands,
     inventory_commands,
     lookup_commands,
+    message_commands,
     perf_commands,
 )
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 cluster_commands.register(app)
 lookup_commands.register(app)
 inventory_commands.register(app)
+message_commands.register(app)
 event_commands.register(app)
 perf_commands.register(app)
 demo_command.register(app)

@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from nextgen.cli.cluster_state import read_state
-from nextgen.cli.plan import load_plan
+from nextgen.cli.plan import ClusterPlan, load_plan
 from nextgen.kernel.errors import RefusesToStart
 
 DATA_DIR_VARIABLE = "NEXTGEN_DATA_DIR"
 TARGET_VARIABLE = "NEXTGEN_TARGET"
+SERVICE_URL_VARIABLE = "NEXTGEN_SERVICE_URL"
+PULSAR_SCHEME = "pulsar://"
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataDir = Annotated[
@@ -32,6 +34,16 @@ Target = Annotated[
         "--target",
         envvar=TARGET_VARIABLE,
         help="host:port of discovery nodes, by commas. Default: those of the local cluster.",
+        show_default=False,
+    ),
+]
+PulsarTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        envvar=SERVICE_URL_VARIABLE,
+        help="Service URL, or host:port of discovery's Pulsar ports, by commas. "
+        "Default: that of the local cluster.",
         show_default=False,
     ),
 ]
@@ -54,14 +66,31 @@ def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
     Raises:
         RefusesToStart: None are given and no local cluster runs.
     """
-    if target:
-        endpoints = tuple(part.strip() for part in target.split(",") if part.strip())
-        for endpoint in endpoints:
-            host, _, port = endpoint.rpartition(":")
-            if not host or not port.isdecimal():
-                raise RefusesToStart(f"--target names {endpoint!r}, it must be host:port")
-        if endpoints:
-            return endpoints
+    return _addresses(target) or _running_plan(data_dir).discovery_endpoints
+
+
+def service_url_of(target: str | None, data_dir: Path | None) -> str:
+    """Return what a Pulsar client is given.
+
+    Raises:
+        RefusesToStart: None is given and no local cluster runs, or what is given is no URL.
+    """
+    addresses = _addresses((target or "").removeprefix(PULSAR_SCHEME).rstrip("/"))
+    if addresses:
+        return PULSAR_SCHEME + ",".join(addresses)
+    return _running_plan(data_dir).service_url
+
+
+def _addresses(target: str | None) -> tuple[str, ...]:
+    addresses = tuple(part.strip() for part in (target or "").split(",") if part.strip())
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal():
+            raise RefusesToStart(f"--target names {address!r}, it must be host:port")
+    return addresses
+
+
+def _running_plan(data_dir: Path | None) -> ClusterPlan:
     directory = data_dir_of(data_dir)
     plan = load_plan(directory)
     if plan is None:
@@ -74,4 +103,4 @@ def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
             f"the local cluster in {directory} does not run: start it with 'nextgen up', "
             "or name a discovery node with --target"
         )
-    return plan.discovery_endpoints
+    return plan

@@ -18,11 +18,14 @@ from nextgen.runtime.ports_check import assert_port_free
 
 HOST = "127.0.0.1"
 PLAN_FILE = "plan.json"
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
+LEDGERS_FOLDER = "ledgers"
+"""The brokers' messages, below the data directory: one place for all of them."""
+
 PORT_BASE_DEFAULT = 17_000
 """Below the range that Linux takes outgoing ports from, so a restarted node gets its port back."""
 
-PORTS_PER_NODE = 3
+PORTS_PER_NODE = 4
 FREE_BLOCK_ATTEMPTS = 200
 _FREE_PORT_FIRST = 18_000
 _FREE_PORT_LAST = 31_000
@@ -64,6 +67,7 @@ class NodePlan:
     grpc_port: int
     raft_port: int
     http_port: int
+    pulsar_port: int
 
     @property
     def grpc(self) -> str:
@@ -78,8 +82,17 @@ class NodePlan:
         return f"{HOST}:{self.http_port}"
 
     @property
+    def pulsar(self) -> str:
+        """Where Pulsar clients connect; empty if this kind of process does not serve them."""
+        return f"{HOST}:{self.pulsar_port}" if self.has_pulsar else ""
+
+    @property
     def has_raft(self) -> bool:
         return self.kind in ("cluster-manager", "shard-node")
+
+    @property
+    def has_pulsar(self) -> bool:
+        return self.kind in ("discovery", "broker")
 
     def purposes(self) -> list[tuple[int, str]]:
         """Return the ports it listens on, each with what for."""
@@ -87,6 +100,8 @@ class NodePlan:
         if self.has_raft:
             ports.append((self.raft_port, f"Raft of {self.node_id}"))
         ports.append((self.http_port, f"metrics and probes of {self.node_id}"))
+        if self.has_pulsar:
+            ports.append((self.pulsar_port, f"Pulsar clients of {self.node_id}"))
         return ports
 
 
@@ -113,6 +128,11 @@ class ClusterPlan:
     def discovery_endpoints(self) -> tuple[str, ...]:
         return tuple(node.grpc for node in self.of_kind("discovery"))
 
+    @property
+    def service_url(self) -> str:
+        """Return what a Pulsar client is given: all discovery nodes, tried in turn."""
+        return "pulsar://" + ",".join(node.pulsar for node in self.of_kind("discovery"))
+
     def arguments(self, node: NodePlan, data_dir: Path) -> list[str]:
         """Return the flags of the node's process."""
         flags = {
@@ -125,6 +145,8 @@ class ClusterPlan:
         if node.has_raft:
             flags |= {"--raft-listen": node.raft, "--raft-advertise": node.raft}
             flags |= {"--data-dir": str(data_dir / node.node_id)}
+        if node.has_pulsar:
+            flags |= {"--pulsar-listen": node.pulsar, "--pulsar-advertise": node.pulsar}
         if node.kind == "cluster-manager":
             flags |= {
                 "--peers": ",".join(
@@ -139,6 +161,7 @@ class ClusterPlan:
             flags |= {"--cluster-managers": self.manager_endpoints}
         if node.kind == "broker":
             flags |= {"--capacity-units": str(self.size.capacity_units)}
+            flags |= {"--ledger-dir": str(data_dir / LEDGERS_FOLDER)}
         return [part for flag in flags.items() for part in flag]
 
     def check_ports(self) -> None:
@@ -186,7 +209,7 @@ def make_plan(
     nodes = []
     for place, (node_id, kind) in enumerate(names):
         first = port_base + PORTS_PER_NODE * place
-        nodes.append(NodePlan(node_id, kind, first, first + 1, first + 2))
+        nodes.append(NodePlan(node_id, kind, first, first + 1, first + 2, first + 3))
     return ClusterPlan(cluster_id, size, tuple(nodes))
 
 
@@ -225,7 +248,10 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != PLAN_FORMAT:
-            raise RefusesToStart(f"{path} has format {content['format']}, known is {PLAN_FORMAT}")
+            raise RefusesToStart(
+                f"{path} has format {content['format']}, this release knows format {PLAN_FORMAT} "
+                "only: start the cluster with the release that made it, or name another --data-dir"
+            )
         return ClusterPlan(
             content["cluster_id"],
             ClusterSize(**content["size"]),

@@ -66,7 +66,11 @@ async def gather_status(
             for session in answer.sessions
         ],
         "brokers": [
-            {"is_live": broker.is_live, "grpc": broker.endpoints.grpc}
+            {
+                "is_live": broker.is_live,
+                "grpc": broker.endpoints.grpc,
+                "pulsar_url": broker.endpoints.pulsar_url,
+            }
             | _answer(answer)
             | {"broker_id": broker.broker_id}
             for broker, answer in zip(brokers, broker_answers, strict=True)
@@ -166,7 +170,7 @@ def print_status(gathered: dict[str, Any]) -> None:
     synced = {s["session_id"]: s for s in gathered["sessions"]}
     print_table(
         "brokers",
-        ("broker", "address", "live", "session", "epoch", "topics", "applied", "unsynced"),
+        ("broker", "gRPC", "Pulsar", "live", "session", "epoch", "topics", "applied", "unsynced"),
         [_broker_row(broker, synced) for broker in gathered["brokers"]],
     )
 
@@ -179,13 +183,13 @@ def _lag(replica: dict[str, Any]) -> str:
 
 
 def _broker_row(broker: dict[str, Any], sessions: dict[str, dict[str, Any]]) -> tuple[Any, ...]:
+    who = (broker["broker_id"], broker["grpc"], broker["pulsar_url"].removeprefix("pulsar://"))
     if "error" in broker:
-        return (broker["broker_id"], broker["grpc"], broker["is_live"], "unreachable", *[""] * 4)
+        return (*who, broker["is_live"], "unreachable", *[""] * 4)
     session = sessions.get(broker["session_id"])
     unsynced = session["sent_sequence"] - session["synced_sequence"] if session else "unknown"
     return (
-        broker["broker_id"],
-        broker["grpc"],
+        *who,
         broker["is_live"],
         broker["session_id"] or "none",
         broker["epoch"],

@@ -1,4 +1,4 @@
-"""The compose file as a user starts it: create and look up from the host, kill a leader.
+"""The compose file as a user starts it, from the host: create, look up, produce, consume, kill.
 
 Needs a container engine; `make compose-test` runs it. Both spellings of the tool are tried: the
 plugin (`docker compose`) and the older program (`docker-compose`); one that is not there is
@@ -11,10 +11,13 @@ import asyncio
 import json
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
+import pulsar
 import pytest
 
 from nextgen.client import Client
@@ -25,7 +28,13 @@ from protos.nextgen.v1 import discovery_service_pb2_grpc as discovery_grpc
 ROOT = Path(__file__).parents[2]
 COMPOSE_FILE = ROOT / "deploy" / "compose.yaml"
 DISCOVERY = ["127.0.0.1:6751", "127.0.0.1:6752"]
+SERVICE_URL = "pulsar://127.0.0.1:6650,127.0.0.1:6660"
 FIRST_LOOKUP_S_MAX = 60
+SENDS_BEFORE_THE_KILL = 500
+SENDS_AFTER_THE_KILL = 500
+SENDING_S_MAX = 60
+IN_FLIGHT_MAX = 500
+RECEIVE_MS = 15_000
 
 pytestmark = pytest.mark.containers
 
@@ -59,6 +68,14 @@ class Compose:
         )
         assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout
+
+    def kill(self, service: str) -> None:
+        """Kill the service's container (SIGKILL); it stays dead until it is started."""
+        # Only the short option is known to both tools, and an unknown one is no error to the older.
+        self.run("kill", "-s", "SIGKILL", service)
+        running = self.run("ps", "--services", "--filter", "status=running").split()
+        assert running, "no container is left"
+        assert service not in running
 
 
 @pytest.fixture(scope="module", params=["docker compose", "docker-compose"])
@@ -133,7 +150,7 @@ async def test_a_client_on_the_host_works_before_and_after_a_shard_leaders_conta
     names = [f"persistent://acme/orders/t-{i}" for i in range(200)]
     await _looked_up_and_served(names[:50])
     victim = await _leader_of_a_shard()
-    compose.run("kill", "--signal", "SIGKILL", victim)
+    compose.kill(victim)
     await _looked_up_and_served(names)
     for number in range(40):
         await _create_until_accepted(f"persistent://acme/orders/after-{number}")
@@ -142,3 +159,121 @@ async def test_a_client_on_the_host_works_before_and_after_a_shard_leaders_conta
 
     with capsys.disabled():
         print(json.dumps({"first_lookup_s": round(first_lookup_s, 1), "killed": victim}))
+
+
+class Sender:
+    """A producer that goes on sending numbers until told to stop; knows what was acknowledged."""
+
+    def __init__(self, client: pulsar.Client, topic: str) -> None:
+        self._producer = client.create_producer(
+            topic,
+            send_timeout_millis=30_000,
+            max_pending_messages=IN_FLIGHT_MAX,
+            block_if_queue_full=True,
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.acknowledged: list[int] = []
+        self.failed: list[tuple[int, str]] = []
+        self.gap_s_max = 0.0
+        self._last_s = time.monotonic()
+
+    def __enter__(self) -> Sender:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def wait_for(self, count: int) -> None:
+        deadline = time.monotonic() + SENDING_S_MAX
+        while len(self.acknowledged) < count:
+            assert time.monotonic() < deadline, f"{len(self.acknowledged)} acks, {self.failed[:3]}"
+            time.sleep(0.05)
+
+    def _send(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.send_async(str(number).encode(), self._noted(number))
+            number += 1
+            time.sleep(0.002)
+        self._producer.flush()
+
+    def _noted(self, number: int) -> Any:
+        def note(result: Any, _message_id: Any) -> None:
+            if result.name != "Ok":
+                self.failed.append((number, result.name))
+                return
+            now = time.monotonic()
+            self.gap_s_max = max(self.gap_s_max, now - self._last_s)
+            self._last_s = now
+            self.acknowledged.append(number)
+
+        return note
+
+
+async def _brokers_live(count: int) -> None:
+    async with Client(DISCOVERY) as client:
+        deadline = time.monotonic() + FIRST_LOOKUP_S_MAX
+        while True:
+            try:
+                live = [broker for broker in (await client.cluster()).brokers if broker.is_live]
+            except Exception:
+                live = []
+            if len(live) == count:
+                return
+            assert time.monotonic() < deadline, f"{len(live)} brokers are live, not {count}"
+            await asyncio.sleep(0.5)
+
+
+async def _owner_of(topic: str) -> str:
+    async with Client(DISCOVERY) as client:
+        (location,) = await client.lookup([topic])
+    return location.broker_id
+
+
+def test_a_stock_client_on_the_host_loses_nothing_when_its_brokers_container_dies(
+    compose, tmp_path, capsys
+):
+    compose.run("up", "--detach")
+    asyncio.run(_brokers_live(3))
+    topic = "persistent://public/default/orders"
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(tmp_path / "pulsar-client.log"))
+    client = pulsar.Client(SERVICE_URL, operation_timeout_seconds=60, logger=logger)
+    try:
+        consumer = client.subscribe(topic, "all", initial_position=pulsar.InitialPosition.Earliest)
+        with Sender(client, topic) as sender:
+            sender.wait_for(SENDS_BEFORE_THE_KILL)
+            victim = asyncio.run(_owner_of(topic))
+            compose.kill(victim)
+            sender.wait_for(len(sender.acknowledged) + SENDS_AFTER_THE_KILL)
+        assert sender.failed == []
+        missing = set(sender.acknowledged)
+        received: list[int] = []
+        while missing:
+            message = consumer.receive(timeout_millis=RECEIVE_MS)
+            received.append(int(message.data()))
+            missing.discard(received[-1])
+            consumer.acknowledge(message)
+        successor = asyncio.run(_owner_of(topic))
+    finally:
+        client.close()
+    compose.run("start", victim)
+
+    first_seen = list(dict.fromkeys(received))
+    with capsys.disabled():
+        print(
+            json.dumps(
+                {
+                    "sent": len(sender.acknowledged),
+                    "lost": len(missing),
+                    "delivered_again": len(received) - len(first_seen),
+                    "publish_gap_ms_max": round(sender.gap_s_max * 1000),
+                    "killed": victim,
+                }
+            )
+        )
+    assert successor != victim
+    assert sender.acknowledged == sorted(sender.acknowledged)
+    assert first_seen == sorted(first_seen), "delivered out of order"

@@ -15,7 +15,7 @@ import pytest
 
 from nextgen.cli.cluster_state import RunningCluster, read_state
 from nextgen.cli.exit_code import ExitCode
-from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
+from nextgen.cli.plan import MINIMAL, load_plan, make_plan_on_free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -28,9 +28,12 @@ class CommandLine:
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, standard_input: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "nextgen.cli", *arguments],
+            input=standard_input,
             env={**os.environ, "NEXTGEN_DATA_DIR": str(self.data_dir)},
             capture_output=True,
             text=True,
@@ -44,6 +47,12 @@ class CommandLine:
         assert result.returncode == 0, result.stderr
         last = result.stdout.strip().splitlines()[-1]
         return dict(json.loads(last))
+
+    def lines(self, *arguments: str) -> list[dict[str, Any]]:
+        """Run a command that must succeed and return the lines it printed."""
+        result = self.run(*arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        return [json.loads(line) for line in result.stdout.splitlines()]
 
     def refused(self, *arguments: str) -> str:
         """Run a command that must be refused and return its one sentence."""
@@ -59,6 +68,7 @@ def nextgen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     port_base = make_plan_on_free_ports(MINIMAL).nodes[0].grpc_port
     ready = command_line.json("up", "--minimal", "--detach", "--port-base", str(port_base))
     assert ready["ready"] is True
+    assert ready["service_url"] == f"pulsar://127.0.0.1:{port_base + 3}"
     running = running_in(command_line)
     try:
         command_line.json("tenants", "create", "acme", "--property", "owner=sales")
@@ -156,7 +166,84 @@ def test_status_shows_leaders_positions_and_sessions(nextgen: CommandLine):
     assert [shard["leader"] for shard in status["shards"]] == ["shard-node-1"]
     assert status["shards"][0]["commit_position"] > 3
     assert [broker["is_live"] for broker in status["brokers"]] == [True]
+    assert status["brokers"][0]["pulsar_url"].startswith("pulsar://127.0.0.1:")
     assert status["sessions"][0]["session_id"] == status["brokers"][0]["session_id"]
+
+
+def test_what_is_produced_can_be_read_and_consumed(nextgen: CommandLine):
+    topic = "persistent://acme/orders/messages"
+    nextgen.json("topics", "create", topic)
+
+    sent = nextgen.lines("produce", topic, "one", "two", "--key", "k", "--count", "2")
+    typed = nextgen.run("produce", topic, standard_input="three\nfour\n")
+    read = nextgen.lines("read", topic)
+    first = nextgen.lines("read", topic, "--count", "1")
+    consumed = nextgen.lines("consume", topic, "-s", "mine", "--earliest", "--count", "5")
+    rest = nextgen.lines("consume", topic, "-s", "mine", "--type", "shared", "--quiet-s", "2")
+
+    assert [one["number"] for one in sent] == [0, 1, 2, 3]
+    assert typed.stdout.startswith(f"2 acknowledged by {topic}")
+    said = [("one", "k"), ("two", "k"), ("one", "k"), ("two", "k"), ("three", ""), ("four", "")]
+    assert [(one["data"], one["key"]) for one in read] == said
+    assert [one["message_id"] for one in read[:4]] == [one["message_id"] for one in sent]
+    assert first == read[:1]
+    assert [(one["data"], one["key"]) for one in consumed + rest] == said
+
+
+def test_a_reader_of_a_partitioned_topic_shows_every_partition(nextgen: CommandLine):
+    nextgen.json("topics", "create", "acme/orders/spread", "--partitions", "3")
+    for number in range(3):
+        partition = f"acme/orders/spread-partition-{number}"
+        nextgen.lines("produce", f"persistent://{partition}", f"at {number}")
+
+    read = nextgen.lines("read", "persistent://acme/orders/spread")
+
+    assert sorted(one["data"] for one in read) == ["at 0", "at 1", "at 2"]
+
+
+def test_topics_stats_tell_what_the_broker_knows(nextgen: CommandLine):
+    topic = "persistent://acme/orders/counted"
+    nextgen.json("topics", "create", topic)
+    nextgen.json("topics", "create", "acme/orders/counted-wide", "--partitions", "2")
+    idle = nextgen.json("topics", "stats", topic)["topics"]
+    nextgen.lines("produce", topic, "a", "b", "c")
+    nextgen.lines("consume", topic, "-s", "slow", "--earliest", "--count", "1")
+
+    (told, *wide) = nextgen.json("topics", "stats", topic, "acme/orders/counted-wide")["topics"]
+    shown = nextgen.run("topics", "stats", topic)
+
+    assert [(one["topic"], one["is_open"]) for one in idle] == [(topic, False)]
+    assert (told["broker_id"], told["messages_in"], told["is_fenced"]) == ("broker-1", 3, False)
+    assert [(one["name"], one["consumers"]) for one in told["subscriptions"]] == [("slow", 0)]
+    assert told["subscriptions"][0]["backlog_entries"] == 1
+    assert [one["topic"][-11:] for one in wide] == ["partition-0", "partition-1"]
+    assert "3 messages in" in shown.stdout
+    assert "slow" in shown.stdout
+    assert "does not exist" in nextgen.refused("topics", "stats", "acme/orders/never-created")
+
+
+def test_a_topic_that_may_not_be_created_is_refused_by_name(nextgen: CommandLine):
+    nextgen.json("namespaces", "create", "acme/strict", "-p", "allowAutoTopicCreation=false")
+
+    for topic in ("acme/strict/absent", "acme/no-namespace/absent"):
+        name = f"persistent://{topic}"
+        assert f"there is no topic {name}" in nextgen.refused("produce", name, "hello")
+        assert f"there is no topic {name}" in nextgen.refused("consume", name, "-s", "mine")
+        assert f"there is no topic {name}" in nextgen.refused("read", name)
+
+
+def test_a_consumer_that_got_too_few_messages_says_how_many(nextgen: CommandLine):
+    topic = "persistent://acme/orders/few"
+    nextgen.json("topics", "create", topic)
+    nextgen.lines("produce", topic, "only")
+
+    result = nextgen.run(
+        *("consume", topic, "-s", "mine", "--earliest", "--count", "2", "--quiet-s", "1")
+    )
+
+    assert result.returncode == ExitCode.NO_ANSWER
+    assert "only" in result.stdout
+    assert result.stderr == "nextgen: 1 of 2 messages came, then none for 1 s\n"
 
 
 def test_a_second_cluster_in_the_same_directory_is_refused(nextgen: CommandLine):
@@ -189,6 +276,54 @@ def test_perf_lookup_agrees_with_discovery_and_no_answer_is_wrong(nextgen: Comma
 
     assert (report["errors"], report["wrong"]) == (0, 0)
     assert report["checked"] > 0
+
+
+def pulsar_of(nextgen: CommandLine) -> str:
+    plan = load_plan(nextgen.data_dir)
+    assert plan is not None
+    return plan.of_kind("discovery")[0].pulsar
+
+
+@pytest.mark.parametrize("options", [[], ["--partition-metadata"], ["--workers", "2"]])
+def test_perf_pulsar_lookup_agrees_with_discovery_and_no_answer_is_wrong(
+    nextgen: CommandLine, options: list[str]
+):
+    report = nextgen.json(
+        "perf", "pulsar-lookup", "--topics", "1000", "--seconds", "1", "--connections", "2",
+        "--in-flight", "16", "--target", target_of(nextgen), "--pulsar", pulsar_of(nextgen),
+        *options,
+    )  # fmt: skip
+
+    assert (report["errors"], report["wrong"]) == (0, 0)
+    assert report["rate"] > 0
+    assert report["checked"] > 0 or options == ["--partition-metadata"]
+
+
+def test_perf_produce_agrees_with_the_broker_and_reads_everything_again(nextgen: CommandLine):
+    report = nextgen.json(
+        "perf", "produce", "--messages", "2000", "--serial", "20",
+        "--target", target_of(nextgen), "--pulsar", pulsar_of(nextgen),
+    )  # fmt: skip
+
+    assert (report["errors"], report["wrong"]) == (0, 0)
+    assert report["messages_counted_by_broker"] == report["read_again"]["received"] == 2_020
+    assert 0 < report["serial_p50"] <= report["serial_p99"]
+
+
+def test_perf_consume_reads_the_backlog_in_order_and_once(nextgen: CommandLine):
+    report = nextgen.json(
+        "perf", "consume", "--messages", "2000",
+        "--target", target_of(nextgen), "--pulsar", pulsar_of(nextgen),
+    )  # fmt: skip
+
+    assert (report["errors"], report["wrong"], report["read"]["received"]) == (0, 0, 2_000)
+
+
+def test_perf_of_a_named_cluster_needs_its_pulsar_port(nextgen: CommandLine):
+    result = nextgen.run("perf", "produce", "--target", target_of(nextgen))
+
+    assert result.returncode == ExitCode.CANNOT_RUN
+    assert "--pulsar" in result.stderr
 
 
 def test_perf_assign_makes_one_assignment_of_many_first_lookups(nextgen: CommandLine):

@@ -33,11 +33,17 @@ runner = CliRunner()
         ["status"],
         ["lookup"],
         ["move"],
+        ["produce"],
+        ["consume"],
+        ["read"],
         ["events"],
         ["demo"],
         *[[group, verb] for group in ("tenants", "namespaces", "topics")
           for verb in ("create", "get", "list", "delete")],
-        *[["perf", what] for what in ("lookup", "create", "assign", "commit-failover")],
+        ["topics", "stats"],
+        *[["perf", what] for what in (
+            "lookup", "create", "assign", "commit-failover", "pulsar-lookup", "produce", "consume",
+        )],
     ],
 )  # fmt: skip
 def test_every_command_explains_itself_and_speaks_json(path: list[str]):

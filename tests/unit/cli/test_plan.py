@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import brokers.config
+import cluster_manager.config
+import discovery.config
+import shards.config
 from nextgen.cli.plan import (
+    LEDGERS_FOLDER,
     MINIMAL,
     PLAN_FILE,
+    PLAN_FORMAT,
     ClusterSize,
     load_plan,
     make_plan,
@@ -38,6 +45,46 @@ def test_no_two_listeners_share_a_port_and_discovery_has_the_first():
     assert plan.discovery_endpoints[0] == "127.0.0.1:20000"
 
 
+def test_pulsar_clients_are_given_every_discovery_node():
+    plan = make_plan(ClusterSize(), port_base=20_000)
+
+    assert plan.service_url == "pulsar://127.0.0.1:20003,127.0.0.1:20007"
+
+
+def test_pulsar_is_spoken_where_clients_connect_and_nowhere_else(tmp_path: Path):
+    plan = make_plan(MINIMAL)
+
+    for node in plan.nodes:
+        arguments = plan.arguments(node, tmp_path)
+        speaks = node.kind in ("discovery", "broker")
+        assert (node.pulsar != "") == ("--pulsar-listen" in arguments) == speaks
+        if speaks:
+            assert arguments[arguments.index("--pulsar-advertise") + 1] == node.pulsar
+            assert node.pulsar_port in [port for port, _ in node.purposes()]
+
+
+def test_all_brokers_keep_their_messages_in_one_place(tmp_path: Path):
+    plan = make_plan(ClusterSize())
+
+    arguments = [plan.arguments(broker, tmp_path) for broker in plan.of_kind("broker")]
+
+    places = {given[given.index("--ledger-dir") + 1] for given in arguments}
+    assert places == {str(tmp_path / LEDGERS_FOLDER)}
+
+
+def test_every_process_takes_the_flags_that_the_plan_gives_it(tmp_path: Path):
+    plan = make_plan(ClusterSize())
+    parsers = {
+        "cluster-manager": cluster_manager.config.parse_config,
+        "shard-node": shards.config.parse_config,
+        "discovery": discovery.config.parse_config,
+        "broker": brokers.config.parse_config,
+    }
+
+    for node in plan.nodes:
+        assert parsers[node.kind](plan.arguments(node, tmp_path), {}).node_id == node.node_id
+
+
 def test_a_stored_plan_comes_back_as_it_was(tmp_path: Path):
     plan = make_plan(replace(ClusterSize(), shards=7), cluster_id="mine")
 
@@ -50,11 +97,22 @@ def test_there_is_no_plan_where_none_was_stored(tmp_path: Path):
     assert load_plan(tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 99}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 99}'])
 def test_a_damaged_plan_is_refused_with_its_path(tmp_path: Path, text: str):
     (tmp_path / PLAN_FILE).write_text(text)
 
     with pytest.raises(RefusesToStart, match=r"plan\.json"):
+        load_plan(tmp_path)
+
+
+def test_a_plan_of_another_format_is_refused_with_what_to_do(tmp_path: Path):
+    make_plan(MINIMAL).save(tmp_path)
+    path = tmp_path / PLAN_FILE
+    stored = json.loads(path.read_text())
+    assert stored["format"] == PLAN_FORMAT
+    path.write_text(json.dumps({**stored, "format": PLAN_FORMAT - 1}))
+
+    with pytest.raises(RefusesToStart, match=r"has format 1, .* name another --data-dir"):
         load_plan(tmp_path)
 
 

@@ -1,0 +1,51 @@
+"""``topics stats`` as a table: what is open, what is not, what could not be shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from nextgen.cli.output import as_dict
+from nextgen.cli.topic_stats import print_topic_stats
+from protos.nextgen.v1.broker_service_pb2 import MessagePosition, SubscriptionStats, TopicStats
+
+
+def test_topics_are_lines_and_subscriptions_rows_whatever_their_state(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    stats = TopicStats(
+        topic="persistent://a/b/open",
+        epoch=4,
+        entries=1_200,
+        messages_in=17,
+        subscriptions=[
+            SubscriptionStats(
+                name="mine",
+                kind="KEY_SHARED",
+                backlog_entries=3,
+                mark_delete=MessagePosition(ledger_id=4, entry_id=9),
+            )
+        ],
+    )
+    documents = [
+        {"broker_id": "broker-1", "is_open": True, **as_dict(stats)},
+        {"topic": "persistent://a/b/idle", "broker_id": "broker-2", "is_open": False},
+        {"topic": "persistent://a/b/absent", "error": "there is none"},
+    ]
+
+    print_topic_stats(documents)
+
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == (
+        "persistent://a/b/open at broker-1: open, epoch 4, 0 producers, "
+        "1,200 entries of 0 bytes, 17 messages in, 0 out"
+    )
+    rows = [[cell for cell in line.split() if cell != "│"] for line in shown]
+    assert ["mine", "key_shared", "0", "3", "0", "4:9"] in rows
+    assert shown[-1] == "persistent://a/b/idle at broker-2: not open, it has no clients"
+
+
+def test_nothing_is_printed_when_no_topic_could_be_shown(capsys: pytest.CaptureFixture[str]):
+    print_topic_stats([{"topic": "t", "error": "there is none"}])
+
+    assert capsys.readouterr().out == ""
