@@ -16,6 +16,7 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
 from discovery.wire import answer_facts, encoded_answer, trouble_answer
+from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
 from nextgen.kernel.limits import (
     LOOKUP_BATCHES_IN_FLIGHT_MAX,
@@ -26,9 +27,12 @@ from nextgen.kernel.limits import (
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest
 
-_OUTDATED_PAUSES_MS = (20, 100, 250)
-"""Before asking again for a name whose answer named a session that is known to be over, or an
-assignment that is known to have been followed by another."""
+_PAUSES_MS = (20, 100, 250)
+"""Before asking again for a name whose answer named a session that is known to be over, an
+assignment that is known to have been followed by another, or said that there is no broker: one that
+was picked may have died meanwhile. Some clients take a failed lookup for the end of everything."""
+
+_NO_BROKER = RejectionCode.NO_BROKER.value
 
 _logger = structlog.get_logger(__name__)
 
@@ -134,13 +138,13 @@ class ShardLookups:
             self._flush_soon(shard_id, shard)
 
     async def _ask_shard(self, shard_id: int, names: list[str], trace_id: str) -> None:
-        """Ask until every name has an answer that is not known to be out of date already.
+        """Ask until every name has a broker, by an answer that is not out of date already.
 
         Whoever asked while the answer was on its way may know better: a change of owner that was
         acknowledged in the meantime must show in every lookup begun behind it.
         """
         started = self._clock()
-        for pause_ms in (*_OUTDATED_PAUSES_MS, None):
+        for pause_ms in (*_PAUSES_MS, None):
             request = ShardRequest(trace_id=trace_id, lookup=ShardLookupRequest(topics=names))
             response = await self._router.call(
                 shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
@@ -153,7 +157,8 @@ class ShardLookups:
             latency_ms = (self._clock() - started) * 1_000
             again: list[str] = []
             for name, answer in zip(names, answers, strict=True):
-                if self._has_ended(answer) or self._is_outdated(shard_id, answer):
+                is_patient = pause_ms is not None and answer.rejection_code == _NO_BROKER
+                if is_patient or self._has_ended(answer) or self._is_outdated(shard_id, answer):
                     again.append(name)
                 else:
                     self._take(shard_id, name, answer)

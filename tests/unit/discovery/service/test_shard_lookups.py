@@ -26,6 +26,7 @@ class FakeShards:
         self.error: Exception | None = None
         self.forgets_one = False
         self.epoch = 1
+        self.times_without_broker = 0
 
     async def call(self, shard_id, request, *, timeout_ms, idempotent=True):
         names = list(request.lookup.topics)
@@ -34,6 +35,11 @@ class FakeShards:
         await self.released.wait()
         if self.error is not None:
             raise self.error
+        if self.times_without_broker:
+            self.times_without_broker -= 1
+            refused = {"rejection_code": "NO_BROKER", "retryable": True}
+            answers = [LookupAnswer(topic=name, position=10, **refused) for name in names]
+            return ShardResponse(lookup=ShardLookupResponse(answers=answers))
         answers = [
             LookupAnswer(topic=name, broker_id="b", session_id="s", epoch=epoch, position=10)
             for name in names[self.forgets_one :]
@@ -163,3 +169,22 @@ async def test_an_answer_that_a_change_overtook_is_asked_for_again(lookups, shar
     assert decoded_answer(await late).epoch == 2
     assert decoded_answer(await early).epoch == 2
     assert shards.asked == [["a"], ["a"]]
+
+
+async def test_a_name_whose_broker_died_meanwhile_is_asked_for_again(lookups, shards):
+    shards.times_without_broker = 2
+
+    answer = decoded_answer(await lookups.ask(1, "a"))
+
+    assert answer.broker_id == "b"
+    assert shards.asked == [["a"]] * 3
+
+
+async def test_that_there_is_no_broker_is_told_in_the_end(lookups, shards, monkeypatch):
+    monkeypatch.setattr(shard_lookups, "_PAUSES_MS", (1, 1, 1))
+    shards.times_without_broker = 100
+
+    answer = decoded_answer(await lookups.ask(1, "a"))
+
+    assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)
+    assert shards.asked == [["a"]] * 4
