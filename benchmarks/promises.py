@@ -1,8 +1,8 @@
-"""Every promise of the control plane, measured one after the other beside what was promised.
+"""Every promise about speed, measured one after the other beside what was promised.
 
     python benchmarks/promises.py [--only create,lookup] [--save]
 
-Runs the `nextgen perf` commands and the idle measurement, each on a cluster of its own with
+Runs the `nextgen perf` commands and the scripts beside this one, each on a cluster of its own with
 default settings (3 replicas, fsync, leaders spread), the generator in another process. Prints the
 JSON line of each, and one last line with measured and promised side by side. ``--save`` writes that
 line to benchmarks/results/ under today's date.
@@ -50,6 +50,14 @@ def _perf(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "nextgen.cli", "perf", *arguments, "--json")
 
 
+def _script(name: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *arguments)
+
+
+def _misdelivered(result: Result) -> int:
+    return sum(int(result[name]) for name in ("lost", "duplicated", "out_of_order", "unanswered"))
+
+
 MEASUREMENTS = {
     "create": Measurement(
         _perf("create"),
@@ -92,8 +100,67 @@ MEASUREMENTS = {
         _perf("commit-failover"),
         (Promise("kill -9 of a leader to next commit p99, ms", lambda r: r["p99"], "max", 1_000),),
     ),
+    "pulsar-lookup": Measurement(
+        _perf("pulsar-lookup"),
+        (
+            Promise(
+                "Pulsar LOOKUP at one discovery process, /s", lambda r: r["rate"], "min", 200_000
+            ),
+            Promise("Pulsar LOOKUP p99, ms", lambda r: r["p99"], "max", 10),
+            Promise("wrong Pulsar answers", lambda r: r["wrong"], "max", 0),
+        ),
+    ),
+    "pulsar-lookup-moving": Measurement(
+        _perf("pulsar-lookup", "--moving-percent", "1"),
+        (
+            Promise(
+                "wrong Pulsar answers while 1 % move every second", lambda r: r["wrong"], "max", 0
+            ),
+        ),
+    ),
+    "produce": Measurement(
+        _perf("produce"),
+        (
+            Promise("stock client in, batched, messages/s", lambda r: r["rate"], "min", 20_000),
+            Promise("produced messages read again wrongly", lambda r: r["wrong"], "max", 0),
+        ),
+    ),
+    "consume": Measurement(
+        _perf("consume"),
+        (
+            Promise("stock client out, messages/s", lambda r: r["rate"], "min", 100_000),
+            Promise("consumed messages lost or twice", lambda r: r["wrong"], "max", 0),
+        ),
+    ),
+    "send-latency": Measurement(
+        _perf("produce", "--messages", "2000", "--serial", "5000"),
+        (Promise("send to ack unbatched, p50, ms", lambda r: r["serial_p50"], "max", 3),),
+    ),
+    "broker-kill": Measurement(
+        _script("pulsar_broker_kill"),
+        (
+            Promise(
+                "kill -9 of the broker of 100 producers, publish gap p99, ms",
+                lambda r: r["gap_p99_ms"],
+                "max",
+                1_500,
+            ),
+            Promise("messages lost, twice or out of order by it", _misdelivered, "max", 0),
+        ),
+    ),
+    "idle-connections": Measurement(
+        _script("idle_connections"),
+        (
+            Promise(
+                "discovery RSS with 10,000 idle connections, MB",
+                lambda r: max(r["rss_mb"], r["rss_mb_after_ping"]),
+                "max",
+                300,
+            ),
+        ),
+    ),
     "idle": Measurement(
-        (sys.executable, str(ROOT / "benchmarks" / "idle_cost.py")),
+        _script("idle_cost"),
         (
             Promise(
                 "idle cluster, % of one core", lambda r: r["cpu_percent_of_one_core"], "max", 15

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli import perf_pulsar_commands
 from nextgen.cli.options import JsonFlag, Target
-from nextgen.cli.output import print_json, print_table
+from nextgen.cli.perf_run import run_measurement
 from nextgen.cli.plan import ClusterSize
 
 Topics = Annotated[int, typer.Option("--topics", min=1_000, help="How many.")]
@@ -31,6 +30,7 @@ def register(app: typer.Typer) -> None:
     group.command("create")(create)
     group.command("assign")(assign)
     group.command("commit-failover")(commit_failover)
+    perf_pulsar_commands.register(group)
     app.add_typer(group, name="perf")
 
 
@@ -68,7 +68,9 @@ def lookup(
             moving_percent=moving_percent,
         )
 
-    _measure(measure, target, shards, json_output)
+    run_measurement(
+        measure, target=target, size=ClusterSize(shards=shards), json_output=json_output
+    )
 
 
 def create(
@@ -89,7 +91,9 @@ def create(
             bench, topics=topics, batch=batch, in_flight=in_flight, serial=serial
         )
 
-    _measure(measure, target, shards, json_output)
+    run_measurement(
+        measure, target=target, size=ClusterSize(shards=shards), json_output=json_output
+    )
 
 
 def assign(
@@ -112,7 +116,9 @@ def assign(
             bench, serial=serial, burst=burst, bursts=bursts, concurrent=concurrent
         )
 
-    _measure(measure, target, shards, json_output)
+    run_measurement(
+        measure, target=target, size=ClusterSize(shards=shards), json_output=json_output
+    )
 
 
 def commit_failover(
@@ -127,28 +133,4 @@ def commit_failover(
 
         return await measure_failover(bench, rounds=rounds)
 
-    _measure(measure, None, shards, json_output)
-
-
-def _measure(
-    measure: Callable[[Any], Awaitable[dict[str, Any]]],
-    target: str | None,
-    shards: int,
-    json_output: bool,
-) -> None:
-    async def work() -> dict[str, Any]:
-        from nextgen.cli.perf.bench import bench
-
-        async with bench(target, ClusterSize(shards=shards)) as ready:
-            return await measure(ready)
-
-    async def checked() -> None:
-        report = await work()
-        if not json_output:
-            rows = [(name, str(value)) for name, value in report.items() if name != "run"]
-            print_table(f"perf {report['benchmark']}", ("what", "value"), rows)
-        print_json(report)
-        if report.get("wrong"):
-            raise CheckFailed(f"{report['wrong']} answers were wrong")
-
-    run_command(checked())
+    run_measurement(measure, target=None, size=ClusterSize(shards=shards), json_output=json_output)

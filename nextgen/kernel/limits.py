@@ -248,9 +248,10 @@ READ_REQUESTS_MAX = 65_536
 SESSION_TTL_MS = 3_000
 """Silence after which a broker session ends: four heartbeats, so that three may be late."""
 
-SESSION_RESUME_MS = 300
+SESSION_RESUME_MS = 150
 """For a broker whose stream broke to come back to the same broker manager, else its session ends.
-A broker dials at once and then after 20, 40, 80 and 160 ms; on loopback it is back in under 20."""
+A broker dials at once and then after 20, 40 and 80 ms; on loopback it is back in under 20. Stock
+clients of a dead broker look up again after 0.1, 0.3 and 0.7 s: the second time finds the next."""
 
 SESSION_HEARTBEAT_MS = 750
 """Between two heartbeats of a broker."""

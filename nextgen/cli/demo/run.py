@@ -1,37 +1,57 @@
-"""The demo's course: set up, load, four kinds of kills, verification."""
+"""The demo's course: set up, load, three kills, verification.
+
+The load is two processes with stock Pulsar clients that know nothing but discovery's addresses: one
+produces on every topic, one consumes. What counts as lost, duplicated and out of order is said in
+``nextgen.cli.load.delivery_record``; every message whose send was acknowledged is accounted for.
+A kill is SIGKILL; whoever was killed starts again with the same directories.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.demo import names
 from nextgen.cli.demo.timeline import Timeline
+from nextgen.cli.demo.topics import DemoTopics, served_by
+from nextgen.cli.demo.verdict import IN_FLIGHT_WANTED, complaints_about
 from nextgen.cli.demo.victims import busiest_shard_leader, fullest_broker, manager_leader
 from nextgen.cli.demo.watcher import LeaderWatcher
-from nextgen.cli.load.process import LoadProcess
+from nextgen.cli.discovery_client import DiscoveryClient
+from nextgen.cli.load.traffic import Traffic, TrafficPlan
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.cli.status import gather_status
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError
 
 DEMO_TIMEOUT_MS = 115_000
-"""The demo ends by itself within two minutes, whatever happens."""
+"""From the first message to the verdict, whatever happens."""
+
+PLAIN_TOPICS = 40
+PARTITIONED_TOPICS = 10
+PARTITIONS = 4
+MESSAGE_BYTES = 100
+SEND_INTERVAL_MS = 40
+PRESS_WINDOW = 32
+RUSH_SECONDS = 0.5
+"""So that the broker dies while it writes, fsyncs and acknowledges, not before the first write."""
 
 CALM_SECONDS = 4
 DEAD_SECONDS = 3
-BROKER_DEAD_SECONDS = 6
-"""Longer than a session lasts, so that the broker's topics really move."""
-
 RECOVER_SECONDS = 4
+STRIKE_WINDOW_MS = 4_000
+"""How long after the broker's death a gap still counts as its."""
+
 STATUS_ATTEMPTS = 20
 
 
-async def run_demo(*, topics: int, is_quiet: bool) -> dict[str, Any]:
-    """Run the demo in a directory of its own and return its result; ``is_good`` says how it went.
+async def run_demo(*, is_quiet: bool) -> dict[str, Any]:
+    """Run the demo in a directory of its own and return its result.
+
+    ``complaints`` in it is empty if everything went as promised.
 
     Raises:
         MetadataError: It could not be carried out.
@@ -40,14 +60,12 @@ async def run_demo(*, topics: int, is_quiet: bool) -> dict[str, Any]:
     timeline = Timeline(is_quiet=is_quiet)
     is_good = False
     try:
-        async with asyncio.timeout(DEMO_TIMEOUT_MS / 1000):
-            async with LocalCluster(make_plan_on_free_ports(ClusterSize()), data_dir) as cluster:
-                result = await _Demo(cluster, timeline, topics).run()
-        is_good = not result["lost"] and not result["wrong"]
+        async with LocalCluster(make_plan_on_free_ports(ClusterSize()), data_dir) as cluster:
+            result = await _Demo(cluster, timeline).run()
+        result["complaints"] = complaints_about(result)
+        is_good = not result["complaints"]
         timeline.verdict(result, is_good=is_good)
-        return result | {"is_good": is_good}
-    except TimeoutError:
-        raise DeadlineExceeded(f"the demo was not over after {DEMO_TIMEOUT_MS} ms") from None
+        return result
     finally:
         timeline.stop_pulse()
         if is_good:
@@ -57,27 +75,25 @@ async def run_demo(*, topics: int, is_quiet: bool) -> dict[str, Any]:
 
 
 class _Demo:
-    def __init__(self, cluster: LocalCluster, timeline: Timeline, topics: int) -> None:
+    def __init__(self, cluster: LocalCluster, timeline: Timeline) -> None:
         self._cluster = cluster
         self._timeline = timeline
-        self._topics = topics
-        self._reached: dict[str, asyncio.Event] = {
-            name: asyncio.Event()
-            for name in ("parents_created", "bulk_created", "all_created", "verifying")
-        }
+        self._kills = 0
+        self._topics = DemoTopics.choose(
+            plain=PLAIN_TOPICS, partitioned=PARTITIONED_TOPICS, partitions=PARTITIONS
+        )
+        plan = TrafficPlan(
+            cluster.plan.service_url,
+            tuple(self._topics.all),
+            interval_ms=SEND_INTERVAL_MS,
+            message_bytes=MESSAGE_BYTES,
+            log_dir=cluster.data_dir / "logs",
+        )
+        self._traffic = Traffic(plan, on_tick=timeline.pulse)
 
     async def run(self) -> dict[str, Any]:
         plan = self._cluster.plan
-        self._timeline.title("Pulsar NextGen: leaders die, nobody is told wrong")
-        await self._cluster.wait_ready()
-        size = plan.size
-        self._timeline.happened(
-            "▲",
-            f"a cluster is up: {size.cluster_managers} cluster managers, {size.shard_nodes} shard "
-            f"nodes with {size.shards} shards x {size.replication_factor} replicas, "
-            f"{size.discovery} discovery nodes, {size.brokers} brokers",
-            "bold",
-        )
+        self._timeline.title("Pulsar NextGen: leaders and brokers die, no message does")
         watcher = LeaderWatcher(
             plan.cluster_id,
             plan.manager_endpoints.split(","),
@@ -85,58 +101,99 @@ class _Demo:
             is_running=self._cluster.is_running,
             on_news=lambda text: self._timeline.happened("⇄", text, "yellow"),
         )
+        await self._cluster.wait_ready()
+        self._tell_size()
         await watcher.start()
-        client = await LoadProcess.start(
-            {
-                "kind": "traffic",
-                "targets": list(plan.discovery_endpoints),
-                "topics": self._topics,
-                "trickle": self._topics // 8,
-            }
-        )
         try:
-            result = await self._with_client(client)
+            async with DiscoveryClient(plan.discovery_endpoints) as client:
+                await self._set_up(client)
+                async with asyncio.timeout(DEMO_TIMEOUT_MS / 1000):
+                    await self._chaos(client)
+                    result = await self._verify()
+        except TimeoutError:
+            raise DeadlineExceeded(f"the demo was not over after {DEMO_TIMEOUT_MS} ms") from None
         finally:
-            await client.stop()
+            await self._traffic.stop()
             await watcher.stop()
-        return result | {"leader_failovers": watcher.failovers}
+        return result | {"leader_failovers": watcher.failovers, "kills": self._kills}
 
-    async def _with_client(self, client: LoadProcess) -> dict[str, Any]:
-        working = asyncio.create_task(client.result(self._heard))
-        try:
-            await self._wait(working, "bulk_created")
-            await self._chaos(working)
-            await self._wait(working, "all_created")
-            await asyncio.sleep(CALM_SECONDS)
-            await client.request_stop()
-            await self._wait(working, "verifying")
-            self._timeline.stop_pulse()
-            self._timeline.happened("?", "asking the cluster for everything it ever acknowledged")
-            return await working
-        finally:
-            working.cancel()
+    def _tell_size(self) -> None:
+        size = self._cluster.plan.size
+        self._timeline.happened(
+            "▲",
+            f"a cluster is up: {size.cluster_managers} cluster managers, {size.shard_nodes} shard "
+            f"nodes with {size.shards} shards x {size.replication_factor} replicas, "
+            f"{size.discovery} discovery nodes, {size.brokers} brokers",
+            "bold",
+        )
 
-    async def _chaos(self, working: asyncio.Task[dict[str, Any]]) -> None:
+    async def _set_up(self, client: DiscoveryClient) -> None:
+        topics = self._topics
+        await topics.create(client)
+        self._timeline.happened(
+            "+",
+            f"{len(topics.plain)} topics, and {len(topics.partitioned)} with "
+            f"{topics.partitions} partitions each: {topics.unit_count} to be served",
+        )
+        await self._traffic.start()
+        self._timeline.happened(
+            "+",
+            f"stock pulsar-client: {len(topics.all)} producers in one process, "
+            f"{len(topics.all)} consumers in another, told {self._cluster.plan.service_url}",
+        )
+
+    async def _chaos(self, client: DiscoveryClient) -> None:
         await asyncio.sleep(CALM_SECONDS)
         node_id, shards = busiest_shard_leader(await self._status())
-        await self._kill(node_id, f"leader of shards {shards}", DEAD_SECONDS)
+        await self._kill(node_id, f"leader of shards {shards}")
+        await self._revive(node_id)
         node_id = manager_leader(await self._status())
-        await self._kill(node_id, "leader of the cluster manager", DEAD_SECONDS)
-        await self._kill("discovery-1", "half of all lookups go through it", DEAD_SECONDS)
+        await self._kill(node_id, "leader of the cluster manager")
+        await self._revive(node_id)
         broker_id, held = fullest_broker(await self._status())
-        await self._kill(broker_id, f"serves {held:,} topics", BROKER_DEAD_SECONDS)
-        if working.done():
-            working.result()
+        await self._kill_broker(client, broker_id, held)
+        await self._revive(broker_id)
 
-    async def _kill(self, node_id: str, who: str, dead_seconds: float) -> None:
+    async def _kill_broker(self, client: DiscoveryClient, broker_id: str, held: int) -> None:
+        """Kill it in the middle of a rush at the plain topics that it serves."""
+        served = await served_by(client, broker_id, self._topics.plain)
+        self._timeline.happened(
+            "»", f"a rush: {PRESS_WINDOW} sends kept in flight on each of {len(served)} topics"
+        )
+        await self._traffic.press(served, window=PRESS_WINDOW)
+        await asyncio.sleep(RUSH_SECONDS)
+        await self._traffic.wait_in_flight(2 * IN_FLIGHT_WANTED)
+        killed_at_s = await self._kill(broker_id, f"serves {held:,} topics and partitions")
+        await self._traffic.broker_killed(killed_at_s, served, window_ms=STRIKE_WINDOW_MS)
+
+    async def _kill(self, node_id: str, who: str) -> float:
+        """Return the moment of the kill, on the monotonic clock."""
+        killed_at_s = time.monotonic()
         await self._cluster.kill(node_id)
+        self._kills += 1
         self._timeline.happened("✖", f"kill -9 {node_id} ({who})", "bold red")
-        await asyncio.sleep(dead_seconds)
+        return killed_at_s
+
+    async def _revive(self, node_id: str) -> None:
+        await asyncio.sleep(DEAD_SECONDS)
         await self._cluster.start_node(node_id)
         self._timeline.happened("↻", f"{node_id} is started again", "cyan")
         await self._cluster.wait_ready([node_id])
         self._timeline.happened("✔", f"{node_id} is ready", "green")
         await asyncio.sleep(RECOVER_SECONDS)
+        self._traffic.check()
+
+    async def _verify(self) -> dict[str, Any]:
+        self._timeline.stop_pulse()
+        self._timeline.happened("?", "no more sends; waiting for all that was acknowledged")
+        result = await self._traffic.finish()
+        strike = result["strikes"][0]
+        waits = result["longest_wait_ms"]
+        return result | {
+            "in_flight_at_kill": strike["in_flight"],
+            "broker_gap_ms": round(max(strike["gaps_ms"])),
+            "max_publish_gap_ms": round(max(waits.values())),
+        }
 
     async def _status(self) -> dict[str, Any]:
         managers = [node.grpc for node in self._cluster.plan.of_kind("cluster-manager")]
@@ -148,32 +205,6 @@ class _Demo:
                     raise
                 await asyncio.sleep(0.2)
         raise AssertionError("the last attempt returns or raises")
-
-    async def _wait(self, working: asyncio.Task[dict[str, Any]], name: str) -> None:
-        """Return when the client got that far; raise what it failed with."""
-        reached = asyncio.create_task(self._reached[name].wait())
-        await asyncio.wait({working, reached}, return_when=asyncio.FIRST_COMPLETED)
-        if not reached.done():
-            reached.cancel()
-            working.result()
-
-    def _heard(self, message: dict[str, Any]) -> None:
-        if "tick" in message:
-            self._timeline.pulse(message["tick"])
-        event = message.get("event")
-        if event is None:
-            return
-        self._reached[event].set()
-        if event == "parents_created":
-            self._timeline.happened(
-                "+", f"{len(names.tenants())} tenants with {len(names.namespaces())} namespaces"
-            )
-        elif event == "bulk_created":
-            self._timeline.happened(
-                "+", f"{message['created']:,} topics; more follow while lookups run at 2,000/s"
-            )
-        elif event == "all_created":
-            self._timeline.happened("+", f"{message['created']:,} topics, all acknowledged")
 
     def _node_at(self, endpoint: str) -> str:
         found = [node.node_id for node in self._cluster.plan.nodes if node.grpc == endpoint]

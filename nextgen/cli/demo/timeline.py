@@ -36,11 +36,11 @@ class Timeline:
 
     def pulse(self, tick: dict[str, Any]) -> None:
         """Show how the traffic is doing at the moment."""
-        wrong = tick.get("wrong", 0)
         text = (
-            f"{tick.get('created', 0):,} topics · {tick.get('lookups', 0):,} lookups · "
-            f"{wrong} wrong · {tick.get('asked_again', 0):,} asked again · "
-            f"wait p50 {tick.get('wait_p50', 0):.1f} ms, longest {tick.get('wait_max', 0):.0f} ms"
+            f"{tick.get('sent', 0):,} sends acknowledged, {tick.get('in_flight', 0):,} in flight · "
+            f"{tick.get('received', 0):,} received, {tick.get('redelivered', 0):,} again · "
+            f"{tick.get('out_of_order', 0)} out of order, "
+            f"{tick.get('stored_twice', 0)} stored twice"
         )
         if self._is_live:
             if self._status is None:
@@ -61,15 +61,18 @@ class Timeline:
         """Print the numbers and what they mean."""
         table = Table.grid(padding=(0, 2))
         for name, value in (
-            ("topics created and acknowledged", f"{result['created']:,}"),
-            ("of them lost", result["lost"]),
-            ("lookups, each checked at its broker", f"{result['lookups']:,}"),
-            ("wrong answers", result["wrong"]),
-            ("not answered within 10 s", result["failed_after_retry"]),
-            ("longest wait of a lookup", f"{result['max_gap_ms']:,} ms"),
+            ("sends acknowledged", f"{result['sent']:,}"),
+            ("messages received", f"{result['received']:,}"),
+            ("lost", result["lost"]),
+            ("duplicated", result["duplicated"]),
+            ("out of order", result["out_of_order"]),
+            ("redelivered, their acknowledgement died", result["redelivered"]),
+            ("in flight when the broker was killed", result["in_flight_at_kill"]),
+            ("longest gap of its producers", f"{result['broker_gap_ms']:,} ms"),
+            ("longest wait of any producer", f"{result['max_publish_gap_ms']:,} ms"),
             ("leaders replaced", result["leader_failovers"]),
         ):
             table.add_row(name, f"[bold]{value}[/bold]")
         self._console.print(Panel.fit(table, border_style="green" if is_good else "red"))
-        for example in result.get("examples", []):
+        for example in [*result["complaints"], *result["examples"]]:
             self._console.print(f"[red]{example}[/red]", markup=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nextgen.cli.demo.traffic_job import traffic
 from nextgen.cli.load.create_jobs import commit_probe, create_batched, create_serial
 from nextgen.cli.load.lookup_jobs import lookup_all, lookup_bursts, lookup_one_topic, lookup_serial
+from nextgen.cli.load.message_jobs import consume, produce_batched, produce_serial
 from nextgen.cli.load.move_job import move
+from nextgen.cli.load.publish_job import publish
+from nextgen.cli.load.pulsar_lookup_job import pulsar_lookup
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.stream_job import lookup_stream
+from nextgen.cli.load.subscribe_job import subscribe
 
 Job = Callable[[dict[str, Any], Reporter], Awaitable[dict[str, Any]]]
 
@@ -24,5 +27,10 @@ JOBS: dict[str, Job] = {
     "lookup_one_topic": lookup_one_topic,
     "lookup_stream": lookup_stream,
     "move": move,
-    "traffic": traffic,
+    "produce_batched": produce_batched,
+    "produce_serial": produce_serial,
+    "consume": consume,
+    "pulsar_lookup": pulsar_lookup,
+    "publish": publish,
+    "subscribe": subscribe,
 }

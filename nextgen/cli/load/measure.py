@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -31,3 +33,36 @@ def quantile(ordered: Sequence[float], fraction: float) -> float:
         return 0.0
     rank = max(1, -(-len(ordered) * fraction // 1))
     return round(ordered[int(rank) - 1], 3)
+
+
+def microsecond_counts(samples_s: Iterable[float]) -> dict[str, int]:
+    """Return how many durations took how many whole microseconds, for millions of samples.
+
+    The keys are text, as JSON wants them; such counts of several processes can be added up.
+    """
+    counts = Counter(int(seconds * 1e6) for seconds in samples_s)
+    return {str(microseconds): count for microseconds, count in counts.items()}
+
+
+def summary_of_counts(groups: Iterable[Mapping[str, int]]) -> dict[str, float]:
+    """Return p50, p99 and max in milliseconds of microsecond counts; zeros without samples."""
+    total: Counter[int] = Counter()
+    for group in groups:
+        for microseconds, count in group.items():
+            total[int(microseconds)] += count
+    ordered = sorted(total.items())
+    return {
+        "p50": _count_quantile(ordered, 0.50),
+        "p99": _count_quantile(ordered, 0.99),
+        "max": ordered[-1][0] / 1000 if ordered else 0.0,
+    }
+
+
+def _count_quantile(ordered: Sequence[tuple[int, int]], fraction: float) -> float:
+    rank = max(1, math.ceil(sum(count for _, count in ordered) * fraction))
+    seen = 0
+    for microseconds, count in ordered:
+        seen += count
+        if seen >= rank:
+            return microseconds / 1000
+    return 0.0

@@ -65,9 +65,13 @@ class LoadProcess:
 
     async def request_stop(self) -> None:
         """Ask the job to finish early; its result still comes."""
+        await self.tell({"stop": True})
+
+    async def tell(self, message: dict[str, Any]) -> None:
+        """Tell the job something; nothing happens if the process is gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            self._process.stdin.write(b'{"stop": true}\n')
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
 
     async def stop(self) -> None:

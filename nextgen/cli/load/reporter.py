@@ -8,13 +8,16 @@ import sys
 from typing import Any
 
 PROGRESS_INTERVAL_MS = 100
+COMMANDS_MAX = 1_000
+"""Told and not yet taken by the job. Beyond it the pipe fills, and whoever tells waits."""
 
 
 class Reporter:
-    """``stopping`` is set when the job is to finish early."""
+    """``stopping`` is set when the job is to finish early; ``commands`` has all else it is told."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
+        self.commands: asyncio.Queue[dict[str, Any]] = asyncio.Queue(COMMANDS_MAX)
         self._done = 0
         self._told_at = 0.0
 

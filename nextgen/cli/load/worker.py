@@ -1,6 +1,6 @@
 """``python -m nextgen.cli.load.worker``: one job, reported as JSON lines.
 
-stdin    the job, then nothing, or {"stop": true}; end of file ends the process
+stdin    the job, then what the job is told, or {"stop": true}; end of file ends the process
 stdout   {"progress": n} and whatever the job reports, then {"result": ...} or {"failed": ...}
 """
 
@@ -42,8 +42,11 @@ async def _main() -> None:
 
 async def _listen(reader: asyncio.StreamReader, reporter: Reporter) -> None:
     while line := await reader.readline():
-        if json.loads(line).get("stop"):
+        message = json.loads(line)
+        if message.get("stop"):
             reporter.stopping.set()
+        else:
+            await reporter.commands.put(message)
     # Whoever wanted the result is gone.
     os._exit(EXIT_PARENT_GONE)
 

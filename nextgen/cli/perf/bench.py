@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shutil
 import sys
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.exit_code import CheckFailed
-from nextgen.cli.load.process import OnMessage, run_job
+from nextgen.cli.load.process import LoadProcess, OnMessage, run_job
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.options import endpoints_of
@@ -37,6 +38,9 @@ SETUP_TIMEOUT_MS = 300_000
 """For creating or assigning everything a measurement needs, on a slow machine."""
 
 
+STOP_MOVING_TIMEOUT_MS = 60_000
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """One measurement's surroundings. ``cluster`` is set if it was started for it."""
@@ -44,6 +48,8 @@ class Bench:
     targets: tuple[str, ...]
     namespace: str
     cluster: LocalCluster | None
+    pulsar: str
+    """host:port of the first target's Pulsar port; empty if it is not known."""
 
     def topics(self, stem: str, count: int, first: int = 0) -> TopicRange:
         return TopicRange(self.namespace, stem, first, count)
@@ -54,6 +60,15 @@ class Bench:
         if process_id is None:
             return None
         return round(psutil.Process(process_id).memory_info().rss / 2**20, 1)
+
+    def cpu_seconds(self, node_id: str) -> float | None:
+        """Return the CPU time of a process of our own cluster and of its children so far."""
+        process_id = self.cluster.process_id(node_id) if self.cluster else None
+        if process_id is None:
+            return None
+        process = psutil.Process(process_id)
+        times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+        return sum(one.user + one.system for one in times)
 
     async def counters(self, targets: tuple[str, ...] | None = None) -> dict[str, int]:
         """Return the counters of these discovery nodes (default: all), added up."""
@@ -85,16 +100,18 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    target: str | None, size: ClusterSize, *, keep: bool = False
+    target: str | None, size: ClusterSize, *, pulsar: str = "", keep: bool = False
 ) -> AsyncIterator[Bench]:
     """Give a measurement the cluster that ``target`` names, or one of its own.
+
+    ``pulsar`` is the Pulsar port of ``target``, for measurements that need it.
 
     A cluster of its own lives in a temporary directory and is gone afterwards.
     """
     run_id = secrets.token_hex(3)
     if target:
         endpoints = endpoints_of(target, None)
-        yield Bench(endpoints, await _make_namespace(endpoints, run_id), None)
+        yield Bench(endpoints, await _make_namespace(endpoints, run_id), None, pulsar)
         return
     data_dir = Path(tempfile.mkdtemp(prefix="nextgen-perf-"))
     try:
@@ -102,10 +119,40 @@ async def bench(
         async with LocalCluster(make_plan_on_free_ports(size), data_dir) as cluster:
             await cluster.wait_ready()
             endpoints = cluster.plan.discovery_endpoints
-            yield Bench(endpoints, await _make_namespace(endpoints, run_id), cluster)
+            first = cluster.plan.of_kind("discovery")[0].pulsar
+            yield Bench(endpoints, await _make_namespace(endpoints, run_id), cluster, first)
     finally:
         if not keep:
             shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@asynccontextmanager
+async def started_mover(
+    bench: Bench, topics: TopicRange, moving_percent: float
+) -> AsyncIterator[dict[str, Any]]:
+    """Move a share of the topics every second while the block runs.
+
+    Yields what is told of the moves once the block has ended; it stays empty without any.
+    """
+    told: dict[str, Any] = {}
+    if moving_percent <= 0:
+        yield told
+        return
+    job = {
+        "kind": "move",
+        # Moves go through the discovery nodes that are not measured, if there are any.
+        "targets": list(reversed(bench.targets)),
+        "topics": topics.as_json(),
+        "per_second": max(1, round(topics.count * moving_percent / 100)),
+    }
+    mover = await LoadProcess.start(job)
+    try:
+        yield told
+        await mover.request_stop()
+        async with asyncio.timeout(STOP_MOVING_TIMEOUT_MS / 1000):
+            told.update(await mover.result())
+    finally:
+        await mover.stop()
 
 
 async def _make_namespace(endpoints: tuple[str, ...], run_id: str) -> str:

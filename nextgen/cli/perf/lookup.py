@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from nextgen.cli.exit_code import CheckFailed
-from nextgen.cli.load.process import LoadProcess
 from nextgen.cli.load.topic_range import TopicRange
-from nextgen.cli.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count, grown
+from nextgen.cli.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count, grown, started_mover
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 
 NAMES_PER_MESSAGE = 64
@@ -67,11 +65,11 @@ async def measure_lookup(
     prepared = await prepare_assigned(bench, wanted)
     target = bench.targets[0]
     before = await bench.counters((target,))
-    mover = await _start_mover(bench, wanted, moving_percent)
-    try:
+    title = "looking up" + (" while topics move" if moving_percent else "")
+    async with started_mover(bench, wanted, moving_percent) as moves:
         result = await bench.run(
             "lookup_stream",
-            "looking up" + (" while topics move" if mover else ""),
+            title,
             0,
             timeout_ms=int(SETUP_TIMEOUT_MS + seconds * 1000),
             target=target,
@@ -81,12 +79,8 @@ async def measure_lookup(
             names_per_message=NAMES_PER_MESSAGE,
             streams=streams,
             in_flight=in_flight,
-            check_every=CHECK_EVERY_MOVING if mover else CHECK_EVERY_STILL,
+            check_every=CHECK_EVERY_MOVING if moving_percent else CHECK_EVERY_STILL,
         )
-        moves = await _stop_mover(mover)
-    finally:
-        if mover is not None:
-            await mover.stop()
     counted = grown(before, await bench.counters((target,)), LOOKUP_NAMES_COUNTER)
     check_count("looked-up names", result["names_total"], counted)
     checked = result["checked"]
@@ -117,25 +111,3 @@ async def measure_lookup(
     if result["wrong"]:
         report["wrong_examples"] = result["wrong"]
     return report
-
-
-async def _start_mover(
-    bench: Bench, topics: TopicRange, moving_percent: float
-) -> LoadProcess | None:
-    if moving_percent <= 0:
-        return None
-    job = {
-        "kind": "move",
-        "targets": list(reversed(bench.targets)),
-        "topics": topics.as_json(),
-        "per_second": max(1, round(topics.count * moving_percent / 100)),
-    }
-    return await LoadProcess.start(job)
-
-
-async def _stop_mover(mover: LoadProcess | None) -> dict[str, Any]:
-    if mover is None:
-        return {}
-    await mover.request_stop()
-    async with asyncio.timeout(60):
-        return await mover.result()

@@ -1,0 +1,38 @@
+"""What must not have happened in the demo, and what should have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+IN_FLIGHT_WANTED = 100
+"""Sends on their way to the broker at the moment it is killed."""
+
+KILLS = 3
+
+_MUST_BE_NONE = (
+    ("lost", "acknowledged and never delivered"),
+    ("duplicated", "delivered twice"),
+    ("out_of_order", "out of order"),
+    ("unknown", "sent by nobody"),
+    ("failed", "given up by the client"),
+    ("unanswered", "never acknowledged"),
+)
+
+
+def complaints_about(result: dict[str, Any]) -> list[str]:
+    """Return a sentence for each; none if everything went as promised."""
+    complaints = [
+        f"{result[name]} messages were {text}" for name, text in _MUST_BE_NONE if result[name]
+    ]
+    if not result["sent"]:
+        complaints.append("no send was acknowledged")
+    if result["kills"] < KILLS:
+        complaints.append(f"{result['kills']} of {KILLS} kills happened")
+    if result["leader_failovers"] < 1:
+        complaints.append("no leadership was taken over")
+    if result["in_flight_at_kill"] < IN_FLIGHT_WANTED:
+        complaints.append(
+            f"{result['in_flight_at_kill']} sends were in flight when the broker was killed, "
+            f"{IN_FLIGHT_WANTED} should have been"
+        )
+    return complaints

@@ -1,0 +1,125 @@
+"""``perf pulsar-lookup``, ``perf produce`` and ``perf consume``: what Pulsar clients get."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from nextgen.cli.options import JsonFlag, Target
+from nextgen.cli.perf_run import run_measurement
+from nextgen.cli.plan import ClusterSize
+
+Pulsar = Annotated[
+    str,
+    typer.Option(
+        "--pulsar",
+        help="host:port where the discovery node of --target listens for Pulsar clients.",
+        show_default=False,
+    ),
+]
+Messages = Annotated[int, typer.Option("--messages", min=2_000, help="How many.")]
+MessageBytes = Annotated[int, typer.Option("--message-bytes", min=8, max=1_000_000)]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to the group."""
+    group.command("pulsar-lookup")(pulsar_lookup)
+    group.command("produce")(produce)
+    group.command("consume")(consume)
+
+
+def pulsar_lookup(
+    topics: Annotated[int, typer.Option("--topics", min=1_000, help="How many.")] = 100_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Measured time.")] = 10,
+    connections: Annotated[int, typer.Option("--connections", min=1, max=1_024)] = 8,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, max=4_096, help="Requests per connection.")
+    ] = 64,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=16, help="Processes that generate.")
+    ] = 1,
+    moving_percent: Annotated[
+        float,
+        typer.Option("--moving-percent", min=0, max=100, help="Topics moved per second."),
+    ] = 0,
+    partition_metadata: Annotated[
+        bool, typer.Option("--partition-metadata", help="PARTITIONED_METADATA, not LOOKUP.")
+    ] = False,
+    shards: Annotated[int, typer.Option("--shards", min=1, help="Of a cluster of its own.")] = 4,
+    target: Target = None,
+    pulsar: Pulsar = "",
+    json_output: JsonFlag = False,
+) -> None:
+    """Warm lookups of Pulsar clients at one discovery process, many in flight."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.pulsar_lookup import LookupLoad, measure_pulsar_lookup
+
+        load = LookupLoad(
+            topics=topics,
+            seconds=seconds,
+            connections=connections,
+            in_flight=in_flight,
+            workers=workers,
+            moving_percent=moving_percent,
+            is_partition_metadata=partition_metadata,
+        )
+        return await measure_pulsar_lookup(bench, load)
+
+    run_measurement(
+        measure,
+        target=target,
+        pulsar=pulsar,
+        size=ClusterSize(shards=shards),
+        json_output=json_output,
+    )
+
+
+def produce(
+    messages: Messages = 200_000,
+    message_bytes: MessageBytes = 100,
+    serial: Annotated[int, typer.Option("--serial", min=1, help="Sends one by one.")] = 2_000,
+    target: Target = None,
+    pulsar: Pulsar = "",
+    json_output: JsonFlag = False,
+) -> None:
+    """The stock Python client produces, in batches and one by one; all of it is read again."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.messages import measure_produce
+
+        return await measure_produce(
+            bench, messages=messages, message_bytes=message_bytes, serial=serial
+        )
+
+    run_measurement(
+        measure,
+        target=target,
+        pulsar=pulsar,
+        size=ClusterSize(brokers=1),
+        json_output=json_output,
+    )
+
+
+def consume(
+    messages: Messages = 500_000,
+    message_bytes: MessageBytes = 100,
+    target: Target = None,
+    pulsar: Pulsar = "",
+    json_output: JsonFlag = False,
+) -> None:
+    """The stock Python client reads a backlog, which it produced before."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.messages import measure_consume
+
+        return await measure_consume(bench, messages=messages, message_bytes=message_bytes)
+
+    run_measurement(
+        measure,
+        target=target,
+        pulsar=pulsar,
+        size=ClusterSize(brokers=1),
+        json_output=json_output,
+    )
