@@ -1,0 +1,17 @@
+"""A cluster for clients in other languages: brokers to spare, as their checks kill some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.stock_client import ClusterSize, PulsarSystem, running_system
+
+SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=3, shards=1)
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarSystem]:
+    with running_system(tmp_path_factory.mktemp("cluster"), SIZE) as running:
+        yield running

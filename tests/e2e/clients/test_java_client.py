@@ -1,0 +1,93 @@
+"""The stock Java client, of the 4.x line and the 5.0 milestone, from Maven Central."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.foreign_client import ROOT, Checked, built, require_tools, run_checks
+from tests.support.stock_client import PulsarSystem
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+
+PROJECT = ROOT / "tests" / "e2e" / "java"
+CLIENTS = {
+    "4": ("pulsar-client", "4.2.0"),
+    "5": ("pulsar-client-original", "5.0.0-M1"),
+}
+RUN_TIMEOUT_S = 150
+CHECKS = (
+    "produce and consume",
+    "what a message carries",
+    "batches and compression",
+    "chunks",
+    "partitions",
+    "creation forbidden",
+    "named producer",
+    "access modes",
+    "reader",
+    "table view",
+    "non persistent",
+    "pattern",
+    "several topics",
+    "transactions refused",
+    "exclusive",
+    "shared",
+    "key shared",
+    "failover",
+    "individual acknowledgements",
+    "acknowledgements with receipts",
+    "cumulative within a batch",
+    "seek",
+    "redelivery",
+    "acknowledgement timeout",
+    "dead letters",
+    "delayed",
+    "unsubscribe",
+    "json schema",
+    "avro schema",
+    "schema versions",
+    "schema asked for",
+    "schema by the message",
+    "key value schema",
+    "incompatible schema",
+    "http service url",
+    "move under load",
+    "kill under load",
+)
+
+
+@pytest.fixture(scope="module", params=list(CLIENTS))
+def outcome(request: pytest.FixtureRequest, system: PulsarSystem) -> dict[str, Checked]:
+    require_tools("java", "mvn")
+    artifact, version = CLIENTS[request.param]
+    folder = built(
+        f"java-{request.param}",
+        sorted(path for path in PROJECT.rglob("*") if path.suffix in (".java", ".xml")),
+        lambda folder: [
+            *("mvn", "--batch-mode", "--quiet", "--file", str(PROJECT / "pom.xml")),
+            f"-Dclient.artifact={artifact}",
+            f"-Dclient.version={version}",
+            f"-Dbuild.folder={folder}",
+            "process-classes",
+        ],
+    )
+    system.start_dead()
+    return run_checks(
+        [
+            *("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+            *("-cp", f"{folder}/classes:{folder}/jars/*", "checks.Main"),
+            *(system.service_url, f"java-{request.param}-"),
+        ],
+        system,
+        environment={},
+        timeout_s=RUN_TIMEOUT_S,
+    )
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_java_client(outcome: dict[str, Checked], check: str):
+    assert outcome[check] == Checked(check, "")
+
+
+def test_every_check_of_the_java_client_is_looked_at(outcome: dict[str, Checked]):
+    assert tuple(outcome) == CHECKS

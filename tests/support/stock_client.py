@@ -1,0 +1,190 @@
+"""The stock Python client against a cluster of real processes: what its tests share.
+
+A test is given discovery's address as service URL and nothing else of the cluster; what it needs
+of the command line or of processes goes through ``PulsarSystem``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pulsar
+
+from nextgen.client import BlockingClient
+from nextgen.kernel.errors import Refused
+from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
+
+RECEIVE_MS = 10_000
+"""For a message that must arrive. Only a failing test waits that long."""
+
+QUIET_MS = 300
+"""Within this nothing may arrive. A delivery on this machine takes a few milliseconds."""
+
+COMMAND_TIMEOUT_S = 60
+
+SMALL = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=2, shards=1)
+
+
+class PulsarSystem:
+    """A running cluster as the operator of a test sees it."""
+
+    def __init__(self, cluster: BlockingCluster, admin: BlockingClient) -> None:
+        self._cluster = cluster
+        self._admin = admin
+
+    @property
+    def service_url(self) -> str:
+        return self._cluster.plan.service_url
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{self._cluster.plan.of_kind('discovery')[0].http}"
+
+    @property
+    def broker_addresses(self) -> dict[str, str]:
+        """Broker ids, each with where its Pulsar port is."""
+        return {node.node_id: node.pulsar for node in self._cluster.plan.of_kind("broker")}
+
+    def command(self, *arguments: str) -> list[Any]:
+        """Run ``nextgen`` on this cluster; return the JSON lines that it printed."""
+        result = subprocess.run(
+            [sys.executable, "-m", "nextgen.cli", *arguments, "--json"],
+            env={**os.environ, "NEXTGEN_DATA_DIR": str(self._cluster.cluster.data_dir)},
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        assert result.returncode == 0, result
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def create_topic(self, name: str, *, partitions: int = 0) -> None:
+        self.command("topics", "create", name, "--partitions", str(partitions))
+
+    def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
+        with contextlib.suppress(Refused):  # Another test has made the tenant.
+            self._admin.create_tenant(name.partition("/")[0])
+        self._admin.create_namespace(name, properties)
+
+    def has_namespace(self, name: str) -> bool:
+        return self._admin.get_namespace(name) is not None
+
+    def topics_of(self, namespace: str) -> list[str]:
+        return [topic.name for topic in self._admin.list_topics(namespace)]
+
+    def owner(self, topic: str) -> str:
+        """Return the id of the broker that serves the topic."""
+        (location,) = self._admin.lookup([topic])
+        return location.broker_id
+
+    def move(self, topic: str) -> None:
+        """Have another broker serve the topic: ``nextgen move``."""
+        self.command("move", topic)
+
+    def kill(self, node_id: str) -> None:
+        self._cluster.kill(node_id)
+
+    def start(self, node_id: str) -> None:
+        """Start a process that was killed and wait until it can work."""
+        self._cluster.start_node(node_id)
+        self._cluster.wait_ready(node_id)
+
+    def start_dead(self) -> None:
+        """Start every process that does not run, and wait until it can work."""
+        for node in self._cluster.plan.nodes:
+            if not self._cluster.cluster.is_running(node.node_id):
+                self.start(node.node_id)
+
+    def kill_all_and_restart(self) -> None:
+        """Kill every process, one right after the other; start all and wait until they can work."""
+        nodes = [node.node_id for node in self._cluster.plan.nodes]
+        for node_id in nodes:
+            self.kill(node_id)
+        for node_id in nodes:
+            self._cluster.start_node(node_id)
+        self._cluster.wait_ready()
+
+    def client_logger(self) -> pulsar.FileLogger:
+        """Return where stock clients write; beside the diagnostics of the processes."""
+        path = self._cluster.cluster.data_dir / "logs" / "pulsar-client.log"
+        return pulsar.FileLogger(pulsar.LoggerLevel.Info, str(path))
+
+    @contextmanager
+    def client(self, service_url: str = "", **options: Any) -> Iterator[pulsar.Client]:
+        """Open a stock client and close it, with all that is still open in it."""
+        client = pulsar.Client(
+            service_url or self.service_url, logger=self.client_logger(), **options
+        )
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+@contextmanager
+def running_system(data_dir: Path, size: ClusterSize = SMALL) -> Iterator[PulsarSystem]:
+    """Start a cluster with Pulsar ports; stop it at the end."""
+    with blocking_cluster(data_dir, size) as cluster:
+        admin = BlockingClient(list(cluster.plan.discovery_endpoints))
+        system = PulsarSystem(cluster, admin)
+        try:
+            yield system
+        finally:
+            admin.close()
+
+
+def received(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list[pulsar.Message]:
+    """Return the next ``count`` messages, which must come; acknowledges each unless told not to."""
+    messages = []
+    for _ in range(count):
+        message = consumer.receive(timeout_millis=RECEIVE_MS)
+        messages.append(message)
+        if ack:
+            consumer.acknowledge(message)
+    return messages
+
+
+def read(reader: pulsar.Reader, count: int) -> list[pulsar.Message]:
+    """Return the next ``count`` messages of a reader, which must come."""
+    return [reader.read_next(timeout_millis=RECEIVE_MS) for _ in range(count)]
+
+
+def read_all(reader: pulsar.Reader) -> list[pulsar.Message]:
+    """Return everything until the reader says that there is no more."""
+    messages = []
+    while reader.has_message_available():
+        messages.append(reader.read_next(timeout_millis=RECEIVE_MS))
+    return messages
+
+
+def texts(messages: list[pulsar.Message]) -> list[str]:
+    return [message.data().decode() for message in messages]
+
+
+def numbered(count: int, *, first: int = 0) -> list[str]:
+    return [f"message-{number}" for number in range(first, first + count)]
+
+
+def send_all(producer: pulsar.Producer, contents: list[str]) -> list[pulsar.MessageId]:
+    """Send them one by one, each acknowledged before the next."""
+    return [producer.send(content.encode()) for content in contents]
+
+
+def nothing_arrives(consumer: pulsar.Consumer | pulsar.Reader) -> bool:
+    """Return whether the consumer stays without a message for ``QUIET_MS``."""
+    receive: Callable[..., pulsar.Message] = (
+        consumer.receive if isinstance(consumer, pulsar.Consumer) else consumer.read_next
+    )
+    try:
+        receive(timeout_millis=QUIET_MS)
+    except pulsar.Timeout:
+        return True
+    return False
