@@ -78,6 +78,7 @@ class BrokerConnection(PulsarConnection):
     def handle_raw(self, frame: RawFrame) -> bool:
         if self._alive is not None:
             self._alive.set()
+            self._alive = None
         return False
 
     def handle(self, command: pulsar.BaseCommand, payload: bytes) -> None:
@@ -198,8 +199,6 @@ class BrokerConnection(PulsarConnection):
         except TimeoutError:
             self.abort("gives no sign of life, and its producer's name is wanted")
             return False
-        finally:
-            self._alive = None
         return self.is_open
 
     # Inside ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from brokers.adapters.pulsar_answers import (
 )
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.consumer import Dispatch
-from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
+from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.subscription import (
     NO_EPOCH,
     Ack,
@@ -35,7 +35,9 @@ from nextgen.kernel.names import parse_topic
 from nextgen.kernel.pulsar_limits import (
     CONSUMER_NAME_BYTES_MAX,
     HANDLES_PER_CONNECTION_MAX,
+    STICKY_RANGES_MAX,
     SUBSCRIPTION_NAME_BYTES_MAX,
+    SUBSCRIPTION_PROPERTIES_BYTES_MAX,
 )
 from nextgen.pulsar.frames import MalformedFrame
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -323,7 +325,7 @@ class Consuming:
             return f"a subscription's name has at most {SUBSCRIPTION_NAME_BYTES_MAX} bytes"
         if len(asked.consumer_name.encode()) > CONSUMER_NAME_BYTES_MAX:
             return f"a consumer's name has at most {CONSUMER_NAME_BYTES_MAX} bytes"
-        return None
+        return _excess(asked)
 
     def _connected(self, consumer_id: int, request_id: int) -> ConsumerHandle | None:
         handle = self._handles.get(consumer_id)
@@ -376,7 +378,7 @@ class Consuming:
                 else:
                     await subscription.seek_to_time(asked.message_publish_time)
             except STORAGE_ERRORS as error:
-                raise storage_refusal(error, handle.topic.unit.name) from error
+                raise handle.topic.storage_failed(error) from error
             self.connection.send(success(asked.request_id))
 
     async def _get_last_message_id(self, handle: ConsumerHandle, request_id: int) -> None:
@@ -420,6 +422,18 @@ class Consuming:
         )
 
 
+def _excess(asked: pulsar.CommandSubscribe) -> str | None:
+    """Return what of a SUBSCRIBE is more than is kept of it."""
+    properties = asked.subscription_properties
+    if sum(len(item.key.encode()) + len(item.value.encode()) for item in properties) > (
+        SUBSCRIPTION_PROPERTIES_BYTES_MAX
+    ):
+        return f"a subscription's properties have at most {SUBSCRIPTION_PROPERTIES_BYTES_MAX} bytes"
+    if len(asked.keySharedMeta.hashRanges) > STICKY_RANGES_MAX:
+        return f"a consumer has at most {STICKY_RANGES_MAX} key ranges"
+    return None
+
+
 def _request(asked: pulsar.CommandSubscribe) -> ConsumerRequest:
     key_shared = None
     if asked.HasField("keySharedMeta"):
@@ -435,7 +449,6 @@ def _request(asked: pulsar.CommandSubscribe) -> ConsumerRequest:
         kind=SubscriptionKind(int(asked.subType)),
         priority_level=asked.priority_level,
         key_shared=key_shared,
-        metadata={item.key: item.value for item in asked.metadata},
         consumer_epoch=asked.consumer_epoch if asked.HasField("consumer_epoch") else NO_EPOCH,
         read_compacted=asked.read_compacted,
     )

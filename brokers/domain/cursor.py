@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from brokers.domain.ack_set import mask_of
+from brokers.domain.ack_set import all_open, mask_of
 from brokers.domain.acked_ranges import AckedRanges
 from brokers.domain.position import Position
 from nextgen.kernel.pulsar_limits import CURSOR_HOLES_MAX
@@ -93,14 +93,14 @@ class Cursor:
     def ack_part(self, position: Position, words: Sequence[int], message_count: int) -> bool:
         """Acknowledge the messages of a batch whose bits are *not* set.
 
-        ``message_count`` 0: the size of the batch is not known here. Returns whether the whole
-        entry is acknowledged now, so that it is never sent again.
+        ``message_count`` 0 or less: the size of the batch is not known here. Returns whether the
+        whole entry is acknowledged now, so that it is never sent again.
         """
         if self.is_acked(position):
             return False
         mask = mask_of(words)
-        if message_count:
-            mask &= (1 << message_count) - 1
+        if 0 < message_count < mask.bit_length():
+            mask &= all_open(message_count)
         known = self.partial.get(position)
         if known is not None:
             mask &= known

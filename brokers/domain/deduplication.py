@@ -66,12 +66,11 @@ class ProducerSequence:
         return True
 
 
-def last_sequence_id(sequence_id: int, highest_sequence_id: int, message_count: int) -> int:
-    """Return the sequence id of the last message in a SEND.
+def last_sequence_id(sequence_id: int, highest_sequence_id: int) -> int:
+    """Return the sequence id of the last message in a SEND, as far as its client has said.
 
-    Clients that do not say it (``highest_sequence_id`` 0) number the messages of a batch
-    consecutively.
+    Not every client numbers its messages: some give each SEND the next number, however many
+    messages its batch has. So the size of a batch says nothing, and counting on with it would take
+    later batches of theirs for duplicates.
     """
-    if highest_sequence_id >= sequence_id and highest_sequence_id > 0:
-        return highest_sequence_id
-    return sequence_id + max(message_count, 1) - 1
+    return max(sequence_id, highest_sequence_id)

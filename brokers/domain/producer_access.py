@@ -19,6 +19,9 @@ from enum import IntEnum
 
 from brokers.domain.refusal import Refusal, ServerError
 
+TOPIC_EPOCH_GIVEN_MAX = 2**62
+"""Beyond it no producer is believed that says which epoch it had: the next one has to fit."""
+
 
 class AccessMode(IntEnum):
     """Numbers as in ``ProducerAccessMode`` of the Pulsar protocol."""
@@ -149,6 +152,10 @@ class ProducerAccess:
             raise Refusal(
                 ServerError.PRODUCER_FENCED,
                 f"the topic's epoch is {self.topic_epoch}, the producer had {asking.topic_epoch}",
+            )
+        if (asking.topic_epoch or 0) > TOPIC_EPOCH_GIVEN_MAX:
+            raise Refusal(
+                ServerError.NOT_ALLOWED, f"no topic has come to the epoch {asking.topic_epoch}"
             )
 
     def _is_behind(self, asking: Asking) -> bool:

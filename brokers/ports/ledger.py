@@ -180,6 +180,14 @@ class TopicLedger(LedgerReader, Protocol):
         """Call ``listener`` once if this owner is fenced."""
         ...
 
+    def on_failed(self, listener: Callable[[Exception], None]) -> None:
+        """Call ``listener`` once if storage fails other than by a fence, whatever was stored.
+
+        Nothing is stored any more then until the ledger is opened again. Futures that fail with it
+        are told first.
+        """
+        ...
+
     def look_for_fence(self) -> None:
         """Find out soon whether a later epoch was opened, although nothing is stored."""
         ...

@@ -89,6 +89,7 @@ class Producers:
         self._publishing = publishing
         self._make_name = make_name
         self._by_name: dict[str, Producer] = {}
+        self._is_ended = False
         stored = ledger.state.get(TOPIC_EPOCH_KEY)
         self._access = ProducerAccess(None if stored is None else int.from_bytes(stored, "big"))
 
@@ -103,6 +104,8 @@ class Producers:
         """
         name = request.name or self._make_name()
         await self._free(name, request, sink)
+        if self._is_ended:
+            raise self._elsewhere()
         if len(self._by_name) >= PRODUCERS_PER_TOPIC_MAX:
             raise Refusal(
                 ServerError.PRODUCER_BUSY,
@@ -132,7 +135,8 @@ class Producers:
         self._take_turns(self._access.leave(producer))
 
     def end_all(self, broker_url: str) -> None:
-        """Close all of them from the broker's side."""
+        """Close all of them from the broker's side, and let no others in."""
+        self._is_ended = True
         for producer in list(self._by_name.values()):
             self._end(producer, broker_url)
 
@@ -154,10 +158,7 @@ class Producers:
             await asyncio.shield(self._ledger.put_state(TOPIC_EPOCH_KEY, stored))
         producer.last_sequence_id = await self._publishing.settle(producer.state)
         if producer.is_gone:
-            raise Refusal(
-                ServerError.SERVICE_NOT_READY,
-                f"topic {self._topic_name} goes elsewhere: look it up again",
-            )
+            raise self._elsewhere()
 
     async def _free(self, name: str, request: ProducerRequest, sink: ProducerSink) -> None:
         """Return when nobody has the name.
@@ -200,15 +201,16 @@ class Producers:
 
     def _end(self, producer: Producer, broker_url: str) -> None:
         if producer.turn is not None and not producer.turn.done():
-            producer.turn.set_exception(
-                Refusal(
-                    ServerError.SERVICE_NOT_READY,
-                    f"topic {self._topic_name} goes elsewhere: look it up again",
-                )
-            )
+            producer.turn.set_exception(self._elsewhere())
             return
         producer.sink.end(broker_url)
         self.remove(producer)
+
+    def _elsewhere(self) -> Refusal:
+        return Refusal(
+            ServerError.SERVICE_NOT_READY,
+            f"topic {self._topic_name} goes elsewhere: look it up again",
+        )
 
 
 def _is_successor(request: ProducerRequest, sink: ProducerSink, holder: Producer) -> bool:

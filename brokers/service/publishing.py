@@ -108,9 +108,7 @@ class Publishing:
         if not self._is_recalled(name, state, publication):
             state.waiting.append((sink, publication))
             return
-        last = last_sequence_id(
-            publication.sequence_id, publication.highest_sequence_id, publication.message_count
-        )
+        last = last_sequence_id(publication.sequence_id, publication.highest_sequence_id)
         if self._is_kept and not state.sequence.admit(
             publication.sequence_id, last, publication.chunk
         ):

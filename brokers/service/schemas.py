@@ -99,10 +99,9 @@ class TopicSchemas:
         return None
 
     def _check_new(self, schema: Schema) -> None:
-        if len(schema.data) > SCHEMA_BYTES_MAX:
-            raise self._incompatible(
-                f"it has {len(schema.data)} bytes, at most {SCHEMA_BYTES_MAX} may be"
-            )
+        size = len(stored_schema(schema))
+        if size > SCHEMA_BYTES_MAX:
+            raise self._incompatible(f"it has {size} bytes, at most {SCHEMA_BYTES_MAX} may be")
         if len(self._versions) >= SCHEMA_VERSIONS_MAX:
             raise self._incompatible(f"there are {SCHEMA_VERSIONS_MAX} versions already")
         try:

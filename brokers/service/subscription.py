@@ -342,6 +342,8 @@ class Subscription:
         elif is_earliest(position):
             await self._reset(before(self._ledger.first))
         else:
+            # Any number may come, and not any lower one can be stored.
+            position = Position(max(position.ledger_id, -1), max(position.entry_id, 0))
             partial = Ack(position, ack_set) if any(ack_set) else None
             await self._reset(min(before(position), self._ledger.last), partial)
 
@@ -362,8 +364,12 @@ class Subscription:
         self._stop()
         if self._writer is not None:
             self._writer.close(_closed())
-            await self._ledger.put_state(cursor_key(self.name), None)
-        self._end(others, "")
+        try:
+            if self._writer is not None:
+                await self._ledger.put_state(cursor_key(self.name), None)
+        finally:
+            # Also if whoever asked has gone meanwhile: nothing is sent here any more.
+            self._end(others, "")
 
     async def close(self, broker_url: str) -> None:
         """Send the consumers away, to ``broker_url`` if there is one, and store the cursor.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
@@ -37,7 +37,6 @@ class ConsumerRequest:
     priority_level: int = 0
     """0 is served first."""
     key_shared: KeySharedRequest | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
     consumer_epoch: int = NO_EPOCH
     read_compacted: bool = False
 

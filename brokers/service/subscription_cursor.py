@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import structlog
 
 from brokers.ports.ledger import Fenced, StorageFailed, TopicLedger
 from nextgen.kernel.pulsar_limits import CURSOR_WRITE_DELAY_MS
+
+_logger = structlog.get_logger(__name__)
 
 
 class CursorWriter:
@@ -76,7 +80,13 @@ class CursorWriter:
             return
         self._is_dirty = False
         waiters, self._waiters = self._waiters, []
-        self._writing = self._ledger.put_state(self._key, self._encode())
+        try:
+            self._writing = self._ledger.put_state(self._key, self._encode())
+        except Exception as error:
+            # Nobody else would answer those who wait. What comes next may be stored again.
+            _logger.exception("cursor refused by storage", key=self._key)
+            _fail(waiters, StorageFailed(f"the cursor cannot be stored: {error}"))
+            return
         self._follow(self._writing, waiters)
         self._writing.add_done_callback(self._written)
 
@@ -111,6 +121,10 @@ class CursorWriter:
         """A ledger that failed once fails until it is opened again."""
         self._failure = self._failure or failure
         waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(failure)
+        _fail(waiters, failure)
+
+
+def _fail(waiters: Sequence[asyncio.Future[None]], failure: Exception) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_exception(failure)

@@ -19,7 +19,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schema import Schema, SchemaKind
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.consumer import ConsumerSink
-from brokers.ports.ledger import TopicLedger
+from brokers.ports.ledger import LedgerDamaged, TopicLedger
 from brokers.ports.producer import ProducerSink
 from brokers.service.producers import NameMaker, Producer, ProducerRequest, Producers
 from brokers.service.publishing import Publishing
@@ -105,6 +105,7 @@ class Topic:
         self._idle_since_ms: int | None = None
         self._stop_listening = ledger.on_appended(self._appended)
         ledger.on_fenced(self._fenced)
+        ledger.on_failed(self._storage_failed)
 
     def __repr__(self) -> str:
         return (
@@ -220,19 +221,24 @@ class Topic:
             start = SubscriptionStart(is_durable=False)
         subscription = await self._subscription(name, start, request.kind)
         self._check_usable()
+        if self.subscriptions.get(name) is not subscription:
+            raise Refusal(ServerError.METADATA, f"subscription {name} has just ended: try again")
         if subscription.is_durable != start.is_durable:
             raise Refusal(
                 ServerError.NOT_ALLOWED,
                 f"subscription {name} of {self.unit.name} is "
                 f"{'durable' if subscription.is_durable else 'not durable'}",
             )
-        return subscription, subscription.add_consumer(request, sink)
+        try:
+            return subscription, subscription.add_consumer(request, sink)
+        except Refusal:
+            self._drop_if_over(subscription)
+            raise
 
     def remove_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
         """Let a consumer go; a subscription that is not durable ends with its last one."""
         subscription.remove_consumer(consumer)
-        if subscription.is_over:
-            self._drop(subscription)
+        self._drop_if_over(subscription)
 
     async def unsubscribe(
         self, subscription: Subscription, consumer: Consumer, *, is_forced: bool
@@ -245,7 +251,7 @@ class Topic:
         try:
             await subscription.delete(consumer, is_forced=is_forced)
         except STORAGE_ERRORS as error:
-            raise storage_refusal(error, self.unit.name) from error
+            raise self.storage_failed(error) from error
         self._drop(subscription)
 
     async def last_message(self) -> tuple[Position, int]:
@@ -261,8 +267,14 @@ class Topic:
             before = Position(last.ledger_id, last.entry_id - 1)
             entries = await self.ledger.read(before, entries_max=1, bytes_max=1)
         except STORAGE_ERRORS as error:
-            raise storage_refusal(error, self.unit.name) from error
+            raise self.storage_failed(error) from error
         return last, entries[0].message_count if entries else 0
+
+    def storage_failed(self, error: Exception) -> Refusal:
+        """Return what a client is told of one of ``STORAGE_ERRORS``. Damage ends the topic."""
+        if isinstance(error, LedgerDamaged):
+            self._storage_failed(error)
+        return storage_refusal(error, self.unit.name)
 
     async def _subscription(
         self, name: str, start: SubscriptionStart, kind: SubscriptionKind
@@ -270,6 +282,7 @@ class Topic:
         subscription = self.subscriptions.get(name)
         if subscription is not None:
             return subscription
+        self._check_usable()
         creating = self._creating.get(name)
         if creating is None:
             if len(self.subscriptions) + len(self._creating) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
@@ -283,7 +296,13 @@ class Topic:
         try:
             return await asyncio.shield(creating)
         except STORAGE_ERRORS as error:
-            raise storage_refusal(error, self.unit.name) from error
+            raise self.storage_failed(error) from error
+        except asyncio.CancelledError:
+            if creating.cancelled() and self.is_closing:
+                # Not whoever asked has given up, but the topic.
+                self._check_usable()
+            creating.add_done_callback(self._created_for_nobody)
+            raise
 
     async def _create(
         self, name: str, start: SubscriptionStart, kind: SubscriptionKind
@@ -302,10 +321,18 @@ class Topic:
         finally:
             del self._creating[name]
 
+    def _created_for_nobody(self, creating: asyncio.Task[Subscription]) -> None:
+        if not creating.cancelled() and creating.exception() is None:
+            self._drop_if_over(creating.result())
+
     def _keep(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.name] = subscription
         subscription.on_failed(self._storage_failed)
         subscription.on_over(lambda: self._drop(subscription))
+
+    def _drop_if_over(self, subscription: Subscription) -> None:
+        if subscription.is_over:
+            self._drop(subscription)
 
     def _drop(self, subscription: Subscription) -> None:
         if self.subscriptions.get(subscription.name) is subscription:
@@ -330,8 +357,9 @@ class Topic:
         self.producers.end_all(broker_url)
         for creating in list(self._creating.values()):
             creating.cancel()
-        for subscription in list(self.subscriptions.values()):
-            await subscription.close(broker_url)
+        await asyncio.gather(
+            *(subscription.close(broker_url) for subscription in self.subscriptions.values())
+        )
         self._stop_listening()
         await self.ledger.close()
         _logger.info("topic closed", topic=repr(self), broker_url=broker_url)

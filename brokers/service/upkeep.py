@@ -84,6 +84,7 @@ class Upkeep:
                 retention_bytes=policy.retention_bytes,
             )
         except STORAGE_ERRORS as error:
+            topic.storage_failed(error)
             level = _logger.warning if isinstance(error, StorageFailed) else _logger.info
             level("topic not trimmed", topic=topic.unit.name, error=str(error))
 

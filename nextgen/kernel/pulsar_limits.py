@@ -272,6 +272,9 @@ SUBSCRIPTIONS_PER_TOPIC_MAX = 1_000
 SUBSCRIPTION_NAME_BYTES_MAX = 1_024
 """UTF-8 bytes of a subscription's name: as a topic's local name."""
 
+SUBSCRIPTION_PROPERTIES_BYTES_MAX = 16 * 1024
+"""UTF-8 bytes of a subscription's properties, which are stored with every cursor: as a topic's."""
+
 CONSUMER_NAME_BYTES_MAX = 4_096
 """UTF-8 bytes of a consumer's name: as a producer's."""
 
@@ -318,7 +321,7 @@ CLOSED_HANDLE_MS = 30_000
 interval, as in a stock broker."""
 
 SCHEMA_BYTES_MAX = 256 * 1024
-"""One version of a schema."""
+"""One version of a schema as it is stored, its name and properties included."""
 
 SCHEMA_VERSIONS_MAX = 256
 """Versions of one topic's schema, all kept in memory while it is open."""

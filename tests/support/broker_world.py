@@ -57,7 +57,12 @@ class MoodyLedger:
         self.failure: Exception | None = None
         self.appended: list[NewEntry] = []
         self.reads = 0
+        self.read_error: Exception | None = None
+        self.refusal: Exception | None = None
+        """What ``put_state`` raises."""
         self._held: list[tuple[NewEntry, asyncio.Future[Position]]] = []
+        self._held_facts: list[Callable[[], None]] | None = None
+        self._on_failed: list[Callable[[Exception], None]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -68,7 +73,17 @@ class MoodyLedger:
 
     async def read(self, after: Position, **bounds: int) -> Any:
         self.reads += 1
+        if self.read_error is not None:
+            raise self.read_error
         return await self.inner.read(after, **bounds)
+
+    async def before_time(self, publish_time_ms: int) -> Position:
+        if self.read_error is not None:
+            raise self.read_error
+        return await self.inner.before_time(publish_time_ms)
+
+    def on_failed(self, listener: Callable[[Exception], None]) -> None:
+        self._on_failed.append(listener)
 
     def append(self, entry: NewEntry) -> asyncio.Future[Position]:
         self.appended.append(entry)
@@ -79,12 +94,27 @@ class MoodyLedger:
         return outer
 
     def put_state(self, key: str, value: bytes | None) -> asyncio.Future[None]:
-        if self.failure is None:
+        if self.refusal is not None:
+            raise self.refusal
+        if self.failure is None and self._held_facts is None:
             return self.inner.put_state(key, value)
-        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        failed.set_exception(self.failure)
-        failed.add_done_callback(lambda done: done.exception())
-        return failed
+        outer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._held_facts is not None:
+            self._held_facts.append(lambda: self._store_fact(key, value, outer))
+            return outer
+        outer.set_exception(self.failure)
+        outer.add_done_callback(lambda done: done.exception())
+        self._fail()
+        return outer
+
+    def hold_facts(self) -> None:
+        """Store no facts until ``release_facts``."""
+        self._held_facts = []
+
+    def release_facts(self) -> None:
+        held, self._held_facts = self._held_facts or [], None
+        for store in held:
+            store()
 
     def release(self) -> None:
         """Store what was held back, or fail it."""
@@ -93,11 +123,20 @@ class MoodyLedger:
         for entry, outer in held:
             if self.failure is not None:
                 outer.set_exception(self.failure)
+                self._fail()
             else:
                 self.inner.append(entry).add_done_callback(lambda done, to=outer: _copy(done, to))
 
+    def _store_fact(self, key: str, value: bytes | None, outer: asyncio.Future[None]) -> None:
+        self.inner.put_state(key, value).add_done_callback(lambda done: _copy(done, outer))
 
-def _copy(done: asyncio.Future[Position], outer: asyncio.Future[Position]) -> None:
+    def _fail(self) -> None:
+        listeners, self._on_failed = self._on_failed, []
+        for listener in listeners:
+            listener(self.failure)
+
+
+def _copy(done: asyncio.Future[Any], outer: asyncio.Future[Any]) -> None:
     if outer.done():
         return
     error = done.exception()

@@ -70,6 +70,7 @@ class DiskLedger(TableReader, TopicLedger):
         self._recent = RecentEntries(store.recent, self._table.end)
         self._appended = Listeners()
         self._fenced = Listeners()
+        self._on_failed: list[Callable[[Exception], None]] = []
         self._on_closed = on_closed
 
     def __repr__(self) -> str:
@@ -148,6 +149,9 @@ class DiskLedger(TableReader, TopicLedger):
 
     def on_fenced(self, listener: Callable[[], None]) -> None:
         self._fenced.add(listener)
+
+    def on_failed(self, listener: Callable[[Exception], None]) -> None:
+        self._on_failed.append(listener)
 
     def read_recent(
         self, after: Position, *, entries_max: int, bytes_max: int
@@ -292,6 +296,10 @@ class DiskLedger(TableReader, TopicLedger):
         if isinstance(error, Fenced):
             self._fenced.call()
             self._fenced.clear()
+            return
+        listeners, self._on_failed = self._on_failed, []
+        for listener in listeners:
+            listener(error)
 
     def _let_go(self) -> None:
         self._failure = self._failure or StorageFailed("the ledger is closed")

@@ -211,6 +211,9 @@ class MemoryLedger(MemoryReader, TopicLedger):
     def on_fenced(self, listener: Callable[[], None]) -> None:
         self._fenced.add(listener)
 
+    def on_failed(self, listener: Callable[[Exception], None]) -> None:
+        """Never: memory does not fail."""
+
     def look_for_fence(self) -> None:
         self._commit_soon()
 

@@ -149,7 +149,9 @@ class Writer:
                     return
                 shares = self._take()
             outcomes = _round(shares)
-            self._close_some_files(outcomes)
+            # A handle that cannot be let go of is no reason to write nothing for others any more.
+            with suppress(OSError):
+                self._close_some_files(outcomes)
             # A loop that was closed under way has nobody left who waits.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_tell, outcomes)
