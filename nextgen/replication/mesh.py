@@ -41,6 +41,9 @@ LOG_INTERVAL_S = 60.0
 LOG_LINES_MAX = 64
 """Lines about refused peers in that time: whoever shouts at the port must not fill a disk."""
 
+_ACCEPT_TURNS = 3
+"""Turns of the loop within which a connection accepted before the listener closed is opened."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -114,6 +117,8 @@ class Mesh:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
         connections = tuple(self._all_connections)
         for connection in connections:
             connection.abort()

@@ -15,6 +15,7 @@ from nextgen.kernel.errors import (
     SessionExpired,
     Unavailable,
 )
+from nextgen.kernel.limits import SESSION_RESUME_MS
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Topic
@@ -162,7 +163,7 @@ def test_a_connection_that_breaks_loses_no_delivery(tmp_path: Path) -> None:
         await shard.ask(assign=assign_request(broker, topics[0]))
         broker.vanish()
         waiting = asyncio.create_task(shard.ask(assign=assign_request(broker, topics[1])))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(SESSION_RESUME_MS / 2_000)
 
         await broker.connect()
         response = await waiting
