@@ -22,6 +22,7 @@ from nextgen.kernel.names import InvalidName, parse_topic
 from nextgen.kernel.pulsar_limits import (
     CONNECTION_PENDING_BYTES_MAX,
     CONNECTION_REQUESTS_MAX,
+    LEDGER_PENDING_ENTRY_BYTES,
     LIVENESS_CHECK_MS,
 )
 from nextgen.pulsar.connection import Greeting, PulsarConnection
@@ -161,14 +162,14 @@ class BrokerConnection(PulsarConnection):
         self.send_error(request_id, error_code(refusal.code), refusal.message)
 
     def count_pending(self, size_bytes: int) -> None:
-        """Payload was given to storage. Beyond the limit nothing more is read."""
-        self._pending_bytes += size_bytes
+        """A payload was given to storage. Beyond the limit nothing more is read."""
+        self._pending_bytes += size_bytes + LEDGER_PENDING_ENTRY_BYTES
         if self._pending_bytes > CONNECTION_PENDING_BYTES_MAX:
             self.hold_for_storage()
 
     def count_settled(self, size_bytes: int, *, is_congested: bool) -> None:
-        """Storage has answered for so much payload."""
-        self._pending_bytes -= size_bytes
+        """Storage has answered for a payload."""
+        self._pending_bytes -= size_bytes + LEDGER_PENDING_ENTRY_BYTES
         if not self._is_held_for_storage:
             return
         has_room = not is_congested and self._pending_bytes <= CONNECTION_PENDING_BYTES_MAX // 2

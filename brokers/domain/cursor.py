@@ -26,7 +26,7 @@ def before(position: Position) -> Position:
 class Cursor:
     """What one subscription has acknowledged."""
 
-    __slots__ = ("_entries_between", "_holes_max", "mark_delete", "partial", "ranges")
+    __slots__ = ("_entries_between", "_holes_max", "_words", "mark_delete", "partial", "ranges")
 
     def __init__(
         self,
@@ -40,7 +40,9 @@ class Cursor:
         self.ranges = AckedRanges()
         """Acknowledged entries behind ``mark_delete``."""
         self.partial: dict[Position, int] = {}
-        """Of batches that are acknowledged in part, the messages that are still open."""
+        """Of batches that are acknowledged in part, the messages that are still open. Only
+        ``put_part`` adds to it."""
+        self._words = 0
         self._entries_between = entries_between
         self._holes_max = holes_max
 
@@ -70,7 +72,7 @@ class Cursor:
     def has_room_for(self, position: Position) -> bool:
         """Return whether acknowledging this entry keeps the cursor within its limit."""
         return (
-            self.holes < self._holes_max
+            len(self.ranges) + self._words < self._holes_max
             or position in self.partial
             or self._is_next(position)
             or self.ranges.is_neighbour(position)
@@ -81,7 +83,7 @@ class Cursor:
         if position <= self.mark_delete:
             return False
         if self.partial:
-            self.partial.pop(position, None)
+            self._words -= _words_of(self.partial.pop(position, 0))
         if self._is_next(position) and not self.ranges.count:
             self.mark_delete = position
             return True
@@ -106,8 +108,13 @@ class Cursor:
             mask &= known
         if not mask:
             return self.ack(position)
-        self.partial[position] = mask
+        self.put_part(position, mask)
         return False
+
+    def put_part(self, position: Position, mask: int) -> None:
+        """Have exactly the messages of ``mask``, which is not empty, open of a batch."""
+        self._words += _words_of(mask) - _words_of(self.partial.get(position, 0))
+        self.partial[position] = mask
 
     def ack_up_to(self, position: Position) -> bool:
         """Acknowledge everything up to and including ``position``; return whether that is news."""
@@ -117,6 +124,7 @@ class Cursor:
         self.ranges.remove_up_to(position)
         if self.partial:
             self.partial = {at: mask for at, mask in self.partial.items() if at > position}
+            self._words = sum(map(_words_of, self.partial.values()))
         self._advance()
         return True
 
@@ -125,6 +133,7 @@ class Cursor:
         self.mark_delete = mark_delete
         self.ranges.clear()
         self.partial.clear()
+        self._words = 0
 
     def _is_next(self, position: Position) -> bool:
         """Return whether no entry is between mark-delete and ``position``."""
@@ -136,3 +145,8 @@ class Cursor:
     def _advance(self) -> None:
         while self.ranges.count and self._is_next(self.ranges.first):
             self.mark_delete = self.ranges.pop_first()
+
+
+def _words_of(mask: int) -> int:
+    """Return how many 64-bit words a batch's open messages take."""
+    return (mask.bit_length() + 63) // 64

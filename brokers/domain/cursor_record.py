@@ -75,5 +75,5 @@ def decode_cursor(stored: bytes, entries_between: EntriesBetween) -> CursorRecor
             end = first.entry_id + numbers[index + 1]
             cursor.ranges.add_range(first, end)
     for ledger_id, entry_id, bits in partial:
-        cursor.partial[Position(ledger_id, entry_id)] = int.from_bytes(bits, "little")
+        cursor.put_part(Position(ledger_id, entry_id), int.from_bytes(bits, "little"))
     return CursorRecord(SubscriptionKind(kind), cursor, properties)

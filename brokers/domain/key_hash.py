@@ -9,7 +9,11 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from nextgen.kernel.pulsar_limits import KEY_HASHES_CACHED_MAX
+from nextgen.kernel.pulsar_limits import (
+    KEY_CACHED_BYTES_MAX,
+    KEY_HASHED_BYTES_MAX,
+    KEY_HASHES_CACHED_MAX,
+)
 
 KEY_SLOTS = 2**16
 _UINT32 = 0xFFFFFFFF
@@ -36,10 +40,18 @@ def murmur3_32(data: bytes) -> int:
     return hashed & _INT32_MAX
 
 
-@lru_cache(maxsize=KEY_HASHES_CACHED_MAX)
 def key_slot(key: bytes) -> int:
-    """Return the slot of a key, 1 to 65,535."""
+    """Return the slot of a key, 1 to 65,535. Of a very long one only the beginning counts."""
+    if len(key) <= KEY_CACHED_BYTES_MAX:
+        return _cached_slot(key)
+    return _slot(key[:KEY_HASHED_BYTES_MAX])
+
+
+def _slot(key: bytes) -> int:
     return murmur3_32(key) % KEY_SLOTS or 1
+
+
+_cached_slot = lru_cache(maxsize=KEY_HASHES_CACHED_MAX)(_slot)
 
 
 def _scramble(block: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from brokers.domain.position import Position
 from nextgen.kernel.pulsar_limits import REDELIVERY_COUNTS_MAX
 
 _GARBAGE_MAX = 64
+_SORTED_WORTH = 16
+"""Sorting everything costs as much as putting so large a part of it in its place one by one."""
 
 
 class ReplayQueue:
@@ -33,7 +36,11 @@ class ReplayQueue:
         if not fresh:
             return
         self._members |= fresh
-        self._descending = sorted(self._members, reverse=True)
+        if len(fresh) * _SORTED_WORTH < len(self._descending):
+            for position in fresh:
+                self._insert(position)
+        else:
+            self._descending = sorted(self._members, reverse=True)
 
     def discard(self, position: Position) -> None:
         """Remove a position if it is there."""
@@ -47,6 +54,13 @@ class ReplayQueue:
         while descending and descending[-1] not in members:
             descending.pop()
         return (position for position in reversed(descending) if position in members)
+
+    def _insert(self, position: Position) -> None:
+        place = (-position.ledger_id, -position.entry_id)
+        index = bisect_left(self._descending, place, key=_descending_order)
+        # It may be there, discarded before.
+        if self._descending[index : index + 1] != [position]:
+            self._descending.insert(index, position)
 
     def run_length(self, first: Position, length_max: int) -> int:
         """Return how many positions from ``first`` on follow on each other in its ledger."""
@@ -93,3 +107,7 @@ class RedeliveryCounts:
     def forget(self, position: Position) -> None:
         """Drop the count of an entry that will not be sent again."""
         self._counts.pop(position, None)
+
+
+def _descending_order(position: Position) -> tuple[int, int]:
+    return (-position.ledger_id, -position.entry_id)

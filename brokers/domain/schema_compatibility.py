@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brokers.domain.schema import STRUCTURES, Schema, SchemaKind
+from nextgen.kernel.pulsar_limits import SCHEMA_COMPARISONS_MAX
 
 _WIDER: Mapping[str, frozenset[str]] = {
     "int": frozenset({"long", "float", "double"}),
@@ -60,6 +61,10 @@ def reading_obstacle(reader: Schema, writer: Schema) -> str | None:
     if reader.kind in (SchemaKind.KEY_VALUE, SchemaKind.PROTOBUF_NATIVE):
         return "schemas of this type must be equal"
     return None
+
+
+class _TooManyComparisons(Exception):
+    """Going on would keep everybody else waiting."""
 
 
 class _Avro:
@@ -132,14 +137,20 @@ class _Resolution:
         self._reader = reader
         self._writer = writer
         self._met: set[tuple[int, int]] = set()
+        self._comparisons_left = SCHEMA_COMPARISONS_MAX
 
     def obstacle(self) -> str | None:
         try:
             return self._between(self._reader.root, self._writer.root, "the schema")
         except RecursionError:
             return "the schemas are nested too deeply"
+        except _TooManyComparisons:
+            return "the schemas are too large to be compared"
 
     def _between(self, reader: Any, writer: Any, where: str) -> str | None:
+        self._comparisons_left -= 1
+        if self._comparisons_left < 0:
+            raise _TooManyComparisons
         reader, writer = _resolved(reader, self._reader), _resolved(writer, self._writer)
         if isinstance(writer, list):
             found = (self._between(reader, branch, where) for branch in writer)

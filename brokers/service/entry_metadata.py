@@ -10,6 +10,7 @@ import base64
 import binascii
 
 from brokers.ports.ledger import Entry
+from nextgen.kernel.pulsar_limits import CHUNK_UUID_CHARACTERS_MAX
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata
@@ -32,7 +33,7 @@ def chunk_owner_key_of(metadata: MessageMetadata | None) -> str:
     """Return what the chunks of one message have in common, empty if it is not chunked."""
     if metadata is None or metadata.num_chunks_from_msg <= 1:
         return ""
-    return metadata.uuid
+    return metadata.uuid if len(metadata.uuid) <= CHUNK_UUID_CHARACTERS_MAX else ""
 
 
 def is_last_chunk(metadata: MessageMetadata) -> bool:

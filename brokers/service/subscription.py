@@ -362,13 +362,11 @@ class Subscription:
         if self._is_seeking or self._is_closed or (others and not is_forced):
             raise Refusal(ServerError.METADATA, "subscription has other consumers, or is going")
         self._stop()
-        if self._writer is not None:
-            self._writer.close(_closed())
         try:
             if self._writer is not None:
+                self._writer.close(_closed())
                 await self._ledger.put_state(cursor_key(self.name), None)
         finally:
-            # Also if whoever asked has gone meanwhile: nothing is sent here any more.
             self._end(others, "")
 
     async def close(self, broker_url: str) -> None:

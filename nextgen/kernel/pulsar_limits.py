@@ -133,6 +133,10 @@ LEDGER_PENDING_PAUSE_BYTES = 8 * 1024 * 1024
 """Bytes given to one ledger and not yet durable at which its producers should pause: some 20 ms
 of an ordinary disk."""
 
+LEDGER_PENDING_ENTRY_BYTES = 1_024
+"""What an entry takes beside its payload until it is durable; it counts as pending bytes do, so
+that small messages cannot pile up where large ones could not."""
+
 LEDGER_PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Bytes given to all ledgers of one process and not yet durable; producers pause at half of it,
 so that it is reached only when the disk is stuck."""
@@ -214,7 +218,8 @@ before is sent: Pulsar's limit of what it stores. Acknowledging what is open clo
 
 CURSOR_HOLES_MAX = 50_000
 """The same, at which an acknowledgement that would make one more is refused, so that a stored
-cursor stays below some 300 KB and takes some 10 ms to write."""
+cursor stays below some 500 KB and takes some 10 ms to write. A batch counts once for each 64 of its
+messages."""
 
 CURSOR_WRITE_DELAY_MS = 100
 """Acknowledgements that nobody waits for are stored so much later at most: the time stock clients
@@ -248,8 +253,18 @@ again, so that a dead letter policy is late rather than memory gone."""
 CHUNK_OWNERS_MAX = 10_000
 """Chunked messages of one subscription that are half sent, so that the rest goes the same way."""
 
+CHUNK_UUID_CHARACTERS_MAX = 2_048
+"""Characters of what the chunks of a message have in common: a producer's name and a number. Chunks
+with a longer one are sent as whole messages are."""
+
 KEY_HASHES_CACHED_MAX = 65_536
 """Keys whose hash a process remembers: hashing in Python costs microseconds."""
+
+KEY_CACHED_BYTES_MAX = 256
+"""Longer keys are hashed each time, so that what is remembered stays below some 20 MB."""
+
+KEY_HASHED_BYTES_MAX = 16 * 1024
+"""What counts of a longer key: hashing so much takes 5 ms, and a key may be a message long."""
 
 STICKY_RANGES_MAX = 1_000
 """Hash ranges one STICKY consumer may ask for."""
@@ -285,8 +300,9 @@ CONNECTION_REQUESTS_MAX = 10_000
 """Requests of one connection that are being answered; beyond it nothing more is read from it."""
 
 CONNECTION_PENDING_BYTES_MAX = 16 * 1024 * 1024
-"""Payload of one connection that storage has not answered yet; beyond it nothing more is read
-from it until half of that is stored. Three of the largest messages."""
+"""Payload of one connection that storage has not answered yet, with ``LEDGER_PENDING_ENTRY_BYTES``
+for each message; beyond it nothing more is read from it until half of that is stored. Three of the
+largest messages."""
 
 TOPICS_OPENING_MAX = 64
 """Topics that one broker opens at a time: each takes several fsyncs, which share the disk."""
@@ -323,6 +339,10 @@ interval, as in a stock broker."""
 SCHEMA_BYTES_MAX = 256 * 1024
 """One version of a schema as it is stored, its name and properties included."""
 
+SCHEMA_COMPARISONS_MAX = 20_000
+"""Steps in comparing two schemas, some 50 ms: unions of thousands of branches take more, and are
+told apart."""
+
 SCHEMA_VERSIONS_MAX = 256
 """Versions of one topic's schema, all kept in memory while it is open."""
 
@@ -336,6 +356,9 @@ CHUNK_SEARCH_BYTES_MAX = 256 * 1024 * 1024
 VOLATILE_BYTES_MAX = 16 * 1024 * 1024
 """What a topic that is not persistent holds for consumers that are slower than its producers; the
 oldest messages are dropped. Three of the largest."""
+
+VOLATILE_BYTES_TOTAL_MAX = 256 * 1024 * 1024
+"""The same for all such topics of a broker together; beyond it each keeps its newest message."""
 
 TOPIC_STATS_NAMES_MAX = 1_000
 """Topics in one answer with statistics."""

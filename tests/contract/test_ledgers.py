@@ -409,6 +409,7 @@ async def test_a_successor_has_everything_and_the_old_owner_acknowledges_nothing
 ) -> None:
     heard: list[bool] = []
     ledger.on_fenced(lambda: heard.append(ledger.is_fenced))
+    ledger.on_failed(lambda error: pytest.fail(f"a fence is no failure: {error}"))
     await append(ledger, message(1), message(2))
     await ledger.put_state("cursor/a", b"1")
 

@@ -115,7 +115,7 @@ class DiskLedger(TableReader, TopicLedger):
         name = check_entry(entry)
         future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         size = entry_record_bytes(entry.payload, name)
-        refusal = self._refusal(size)
+        refusal = self._refusal(_pending_bytes_of(entry))
         if refusal is not None:
             _fail(future, refusal)
             return future
@@ -129,7 +129,7 @@ class DiskLedger(TableReader, TopicLedger):
         pending = PendingEntry(entry, position, self._last_time_ms, name, producers, future)
         self._next_entry += 1
         self._segment_bytes += size
-        self._add_pending(len(entry.payload))
+        self._add_pending(_pending_bytes_of(entry))
         self._unacknowledged.append(pending)
         self._queue.append(pending)
         return future
@@ -262,7 +262,7 @@ class DiskLedger(TableReader, TopicLedger):
 
     def _stored(self, pending: PendingEntry) -> Entry:
         entry = pending.entry
-        self._add_pending(-len(entry.payload))
+        self._add_pending(-_pending_bytes_of(entry))
         self._table.grow(pending.position, pending.end, pending.time_ms)
         remember(self._producers, entry.producer_name, entry.sequence_id)
         return Entry(
@@ -308,6 +308,10 @@ class DiskLedger(TableReader, TopicLedger):
         self._on_closed()
         if self._released is not None and not self._released.done():
             self._released.set_result(None)
+
+
+def _pending_bytes_of(entry: NewEntry) -> int:
+    return len(entry.payload) + pulsar_limits.LEDGER_PENDING_ENTRY_BYTES
 
 
 def _remove(paths: Sequence[str]) -> None:

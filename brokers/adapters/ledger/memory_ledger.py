@@ -32,7 +32,8 @@ _publish_time_of = attrgetter("publish_time_ms")
 class _Unit:
     """What a unit's directory would hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledgers: MemoryLedgers) -> None:
+        self._ledgers = ledgers
         self.claims: dict[int, object] = {}
         self.entries: list[Entry] = []
         self.state: dict[str, bytes] = {}
@@ -53,10 +54,21 @@ class _Unit:
             count += 1
         return count
 
+    def add(self, entry: Entry) -> None:
+        """Keep one more entry."""
+        self.entries.append(entry)
+        self.last = entry.position
+        self.last_time_ms = entry.publish_time_ms
+        self._count(len(entry.payload))
+
     def drop(self, count: int) -> None:
         """Forget the first ``count`` entries."""
-        self.byte_count -= sum(len(entry.payload) for entry in self.entries[:count])
+        self._count(-sum(len(entry.payload) for entry in self.entries[:count]))
         del self.entries[:count]
+
+    def _count(self, size_bytes: int) -> None:
+        self.byte_count += size_bytes
+        self._ledgers.byte_count += size_bytes
 
 
 class MemoryLedgers:
@@ -64,6 +76,7 @@ class MemoryLedgers:
 
     def __init__(self) -> None:
         self.units: dict[tuple[str, str], _Unit] = {}
+        self.byte_count = 0
 
 
 class MemoryReader(LedgerReader):
@@ -277,13 +290,10 @@ class MemoryLedger(MemoryReader, TopicLedger):
 
     def _store_entry(self, entry: Entry) -> None:
         unit = self._unit
-        unit.entries.append(entry)
-        unit.last = entry.position
-        unit.last_time_ms = entry.publish_time_ms
-        unit.byte_count += len(entry.payload)
+        unit.add(entry)
         remember(unit.producers, entry.producer_name, entry.sequence_id)
-        bytes_max = self._store.bytes_max
-        if bytes_max and unit.byte_count > bytes_max:
+        bytes_max = self._store.bytes_kept()
+        if bytes_max is not None and unit.byte_count > bytes_max:
             unit.drop(unit.beyond(bytes_max))
 
     def _store_facts(self, facts: list[tuple[str, bytes | None, asyncio.Future[None]]]) -> None:
@@ -300,7 +310,8 @@ class MemoryLedgerStore(LedgerStore):
     """All topics' ledgers, in memory.
 
     With ``bytes_max`` a topic keeps only so many bytes of its newest entries, whatever is trimmed,
-    and nothing once it is closed.
+    and nothing once it is closed. While all topics together have more than ``total_bytes_max``,
+    whatever is stored takes the place of all that its topic had.
     """
 
     def __init__(
@@ -308,17 +319,19 @@ class MemoryLedgerStore(LedgerStore):
         shared: MemoryLedgers | None = None,
         *,
         bytes_max: int = 0,
+        total_bytes_max: int = pulsar_limits.VOLATILE_BYTES_TOTAL_MAX,
         segment_bytes: int = pulsar_limits.LEDGER_SEGMENT_BYTES,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._shared = shared or MemoryLedgers()
         self._ledgers: dict[tuple[str, str, int], MemoryLedger] = {}
         self.bytes_max = bytes_max
+        self.total_bytes_max = total_bytes_max
         self.segment_bytes = segment_bytes
         self.now_ms = now_ms
 
     async def open(self, topic_id: str, unit: str, epoch: int, *, topic_name: str) -> MemoryLedger:
-        stored = self._shared.units.setdefault((topic_id, unit), _Unit())
+        stored = self._shared.units.setdefault((topic_id, unit), _Unit(self._shared))
         if epoch < stored.owner_epoch:
             raise Fenced(f"epoch {stored.owner_epoch} owns {topic_name}")
         if stored.claims.setdefault(epoch, self) is not self:
@@ -343,8 +356,15 @@ class MemoryLedgerStore(LedgerStore):
         for key, known in tuple(self._ledgers.items()):
             if known is ledger:
                 del self._ledgers[key]
-                if self.bytes_max:
-                    self._shared.units.pop(key[:2], None)
+                kept = self._shared.units.pop(key[:2], None) if self.bytes_max else None
+                if kept is not None:
+                    kept.drop(len(kept.entries))
+
+    def bytes_kept(self) -> int | None:
+        """Return how much of a topic is kept at the moment; None: everything."""
+        if not self.bytes_max:
+            return None
+        return 0 if self._shared.byte_count > self.total_bytes_max else self.bytes_max
 
     def segment_of(self, unit: _Unit, epoch: int) -> int:
         """Return the segment that an opening in ``epoch`` begins with."""

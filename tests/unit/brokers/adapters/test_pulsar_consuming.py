@@ -502,6 +502,28 @@ async def test_what_is_not_persistent_has_a_limit_and_ends_with_the_topic(world:
     assert world.broker().volatile._shared.units == {}
 
 
+async def test_what_is_not_persistent_has_a_limit_over_all_topics(world: BrokerWorld):
+    """Beyond it a topic keeps its newest entry only, which consumers that keep up have had."""
+    client = world.broker().client()
+    volatile = world.broker().volatile
+    names = [f"{VOLATILE}-{number}" for number in range(3)]
+    for number, name in enumerate(names):
+        await client.producer(name, producer_id=number, producer_name="p")
+    size = len(b"x" * 1_000)
+    volatile.total_bytes_max = 8 * size
+
+    for sequence_id in range(3):
+        for number in range(3):
+            client.send(sequence_id, b"x" * size, producer_id=number)
+    await client.receipts(9)
+    counts = [world.broker().ledger(name).entry_count for name in names]
+    for name in names:
+        await world.broker().topics.close_topic(world.broker().topics.get(name))
+
+    assert counts == [3, 3, 1]
+    assert volatile._shared.byte_count == 0
+
+
 async def test_damage_stops_the_topic_and_says_where(world: BrokerWorld):
     client = await produced(world, 1)
     ledger = world.broker().ledger()

@@ -12,6 +12,7 @@ from brokers.ports.ledger import StorageFailed
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.pulsar_limits import (
     CONNECTION_PENDING_BYTES_MAX,
+    LEDGER_PENDING_ENTRY_BYTES,
     LIVENESS_CHECK_MS,
     PRODUCER_NAME_BYTES_MAX,
 )
@@ -120,14 +121,14 @@ async def test_a_duplicate_is_answered_behind_its_original(world: BrokerWorld):
 async def test_a_producer_that_comes_back_goes_on_where_it_was(world: BrokerWorld):
     client = world.broker().client()
     await client.producer(producer_name="p")
-    client.send(0, with_num_messages_in_batch=5)
+    client.send(0, highest_sequence_id=4, with_num_messages_in_batch=5)
     await client.receipts(1)
     client.leave()
     await settle()
 
     again = world.broker().client()
     success = await again.producer(producer_name="p")
-    again.send(0, with_num_messages_in_batch=5)
+    again.send(0, highest_sequence_id=4, with_num_messages_in_batch=5)
     again.send(5)
 
     assert success.last_sequence_id == 4
@@ -544,10 +545,26 @@ async def test_a_connection_with_too_much_under_way_is_not_read(world: BrokerWor
     while not client.transport.is_reading_paused:
         client.send(sent, megabyte)
         sent += 1
-    assert sent == CONNECTION_PENDING_BYTES_MAX // 2**20
+    assert sent == 1 + CONNECTION_PENDING_BYTES_MAX // (2**20 + LEDGER_PENDING_ENTRY_BYTES)
 
     ledger.release()
     await client.receipts(sent)
+    assert not client.transport.is_reading_paused
+
+
+async def test_what_is_under_way_counts_though_it_is_small(world: BrokerWorld):
+    """Each SEND takes memory until it is stored, whatever is in it."""
+    client = world.broker().client()
+    await client.producer()
+    ledger = world.broker().ledger()
+    ledger.is_holding = True
+
+    for number in range(CONNECTION_PENDING_BYTES_MAX // LEDGER_PENDING_ENTRY_BYTES):
+        client.send(number, b"")
+    assert client.transport.is_reading_paused
+
+    ledger.release()
+    await settle()
     assert not client.transport.is_reading_paused
 
 

@@ -207,7 +207,10 @@ async def test_a_schema_has_a_limit(world: BrokerWorld):
     client = world.broker().client()
 
     def sized(size: int) -> pulsar.Schema:
-        return pulsar.Schema(name="", type=pulsar.Schema.String, schema_data=b"x" * size)
+        schema = pulsar.Schema(name="", type=pulsar.Schema.String, schema_data=b"x" * size)
+        schema.schema_data = schema.schema_data[: size - schema.ByteSize()]
+        assert schema.ByteSize() == size
+        return schema
 
     refused = await client.producer(producer_id=1, schema=sized(SCHEMA_BYTES_MAX + 1))
     fits = await client.producer(producer_id=1, schema=sized(SCHEMA_BYTES_MAX))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,3 +132,38 @@ def test_a_run_of_acknowledged_entries_is_passed_over_at_once() -> None:
 
     assert moved.end_of_run(Position(1, 0)) == Position(1, 2)
     assert moved.end_of_run(BEFORE_ALL) == BEFORE_ALL
+
+
+def test_an_open_batch_takes_as_much_room_as_it_has_words() -> None:
+    moved = cursor(holes_max=4)
+    moved.ack_part(Position(1, 1), [-1, -1, 1], 0)
+    assert moved.has_room_for(Position(3, 2))
+
+    moved.ack_part(Position(1, 3), [1], 0)
+    assert not moved.has_room_for(Position(3, 2))
+
+    moved.ack_part(Position(1, 1), [1], 0)
+    assert moved.has_room_for(Position(3, 2)), "less of the batch is open"
+    moved.ack_part(Position(3, 0), [0] * 9 + [1], 0)
+    assert not moved.has_room_for(Position(3, 2))
+    moved.ack(Position(3, 0))
+    assert moved.has_room_for(Position(3, 2))
+    moved.ack_part(Position(1, 2), [0] * 9 + [1], 0)
+    assert not moved.has_room_for(Position(3, 2))
+    moved.ack_up_to(Position(1, 2))
+    assert moved.has_room_for(Position(3, 2))
+    moved.ack_part(Position(1, 3), [0] * 9 + [1], 0)
+    moved.reset(BEFORE_ALL)
+    assert moved.has_room_for(Position(3, 2))
+
+
+def test_a_batch_that_is_said_to_be_endless_takes_no_memory() -> None:
+    moved = cursor()
+    tracemalloc.start()
+
+    moved.ack_part(Position(1, 1), [3], 2**31 - 1)
+
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert moved.partial == {Position(1, 1): 3}
+    assert peak_bytes < 100_000

@@ -42,7 +42,7 @@ def example() -> Cursor:
     cursor.ranges.add_range(Position(2**20, 5), 6)
     cursor.ranges.add_range(Position(2**20, 16), 16)
     cursor.ranges.add_range(Position(2**20 + 1, 0), 1_000)
-    cursor.partial[Position(2**20 + 1, 4)] = 0xFF05
+    cursor.put_part(Position(2**20 + 1, 4), 0xFF05)
     return cursor
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.key_hash import KEY_SLOTS, key_slot, murmur3_32
+from brokers.domain.key_hash import KEY_SLOTS, _cached_slot, key_slot, murmur3_32
+from nextgen.kernel.pulsar_limits import KEY_CACHED_BYTES_MAX, KEY_HASHED_BYTES_MAX
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,21 @@ def test_every_key_has_a_slot_and_never_slot_0(key: bytes) -> None:
 def test_what_would_be_slot_0_is_slot_1() -> None:
     assert murmur3_32(b"") % KEY_SLOTS == 0
     assert key_slot(b"") == 1
+
+
+def test_keys_as_long_as_messages_are_neither_kept_nor_read_to_their_end() -> None:
+    _cached_slot.cache_clear()
+    beginning = b"k" * KEY_HASHED_BYTES_MAX
+
+    assert key_slot(beginning + b"1") == key_slot(beginning + b"2") == key_slot(beginning)
+    assert key_slot(beginning[:-1] + b"1") != key_slot(beginning)
+    assert _cached_slot.cache_info().currsize == 0
+
+
+def test_keys_of_an_ordinary_length_are_kept() -> None:
+    _cached_slot.cache_clear()
+
+    key_slot(b"k" * KEY_CACHED_BYTES_MAX)
+    key_slot(b"k" * (KEY_CACHED_BYTES_MAX + 1))
+
+    assert _cached_slot.cache_info().currsize == 1

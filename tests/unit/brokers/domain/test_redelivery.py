@@ -7,13 +7,29 @@ from brokers.domain.position import Position
 from brokers.domain.redelivery import RedeliveryCounts, ReplayQueue
 from nextgen.kernel.pulsar_limits import REDELIVERY_COUNTS_MAX
 
+
+class Counted(Position):
+    """Counts how often positions are compared to be put in order."""
+
+    comparisons = 0
+
+    def __lt__(self, other: tuple[int, ...]) -> bool:
+        Counted.comparisons += 1
+        return tuple.__lt__(self, other)
+
+
 positions = st.builds(Position, st.integers(1, 2), st.integers(0, 60))
 steps = st.lists(st.tuples(st.sampled_from(("add", "discard", "look")), st.lists(positions)))
 
 
-@given(steps)
-def test_a_replay_queue_is_a_set_in_order(taken: list[tuple[str, list[Position]]]) -> None:
+@given(st.booleans(), steps)
+def test_a_replay_queue_is_a_set_in_order(
+    is_long: bool, taken: list[tuple[str, list[Position]]]
+) -> None:
     queue, model = ReplayQueue(), set[Position]()
+    if is_long:
+        model |= {Position(1, entry) for entry in range(0, 200, 2)}
+        queue.add(model)
     for step, given_positions in taken:
         if step == "add":
             queue.add(given_positions)
@@ -39,6 +55,20 @@ def test_what_comes_up_may_be_discarded_meanwhile() -> None:
         queue.discard(Position(1, position.entry_id + 1))
 
     assert len(queue) == 0
+
+
+def test_adding_one_position_does_not_go_through_all_others() -> None:
+    """A consumer left 50,000 entries behind, and others give theirs back one by one."""
+    queue = ReplayQueue()
+    queue.add(Counted(1, entry) for entry in range(0, 100_000, 2))
+    Counted.comparisons = 0
+
+    for entry in range(1, 200, 2):
+        queue.add((Counted(1, entry),))
+
+    assert len(queue) == 50_100
+    assert list(queue.ascending())[:201] == [Position(1, entry) for entry in range(201)]
+    assert Counted.comparisons < 100 * 50
 
 
 def test_a_run_ends_where_an_entry_or_a_ledger_does() -> None:

@@ -171,3 +171,15 @@ def test_a_schema_that_is_nested_without_end_is_told_apart_or_refused():
     assert obstacle(
         Schema("a", SchemaKind.AVRO, deep.encode()), Schema("a", SchemaKind.AVRO, other.encode())
     )
+
+
+def test_unions_that_cannot_be_compared_in_time_are_told_apart():
+    branches = 20_000
+    reader = json.dumps(["int"] * branches + ["string"]).encode()
+    writer = json.dumps(["string"] * branches).encode()
+
+    problem = reading_obstacle(
+        Schema("a", SchemaKind.AVRO, reader), Schema("a", SchemaKind.AVRO, writer)
+    )
+
+    assert problem == "the schemas are too large to be compared"

@@ -243,6 +243,9 @@ async def test_a_full_disk_fails_what_is_not_written_and_all_that_follows(
     store = start()
     ledger = await opened(store, 1)
     await append(ledger, b"first")
+    heard: list[Exception] = []
+    ledger.on_failed(heard.append)
+    ledger.on_fenced(lambda: heard.append(Fenced()))
     disk.free_bytes = 30
 
     results = await asyncio.gather(
@@ -261,6 +264,7 @@ async def test_a_full_disk_fails_what_is_not_written_and_all_that_follows(
     assert "No space left" in str(results[0])
     assert await read_all(ledger) == [b"first"]
     assert ledger.pending_bytes == store.pending_bytes == 0
+    assert heard == [results[0]]
 
     again = await opened(store, 1)
     assert again is not ledger
@@ -328,23 +332,22 @@ async def test_what_waits_for_the_disk_is_bounded(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit everything is stored; one byte more fails, and all that waits with it."""
-    monkeypatch.setattr(pulsar_limits, "LEDGER_PENDING_BYTES_MAX", 3_000)
+    overhead = pulsar_limits.LEDGER_PENDING_ENTRY_BYTES
+    monkeypatch.setattr(pulsar_limits, "LEDGER_PENDING_BYTES_MAX", 3_000 + 3 * overhead)
     monkeypatch.setattr(pulsar_limits, "LEDGER_PENDING_PAUSE_BYTES", 1_000)
     store = start()
     ledger = await opened(store, 1)
     other = await opened(store, 1, "0a1c00112233445566778899")
-    overhead = 17 + 26 + 1
 
     at_limit = [ledger.append(NewEntry(b"x" * 1_000, 1, "p", number)) for number in range(2)]
-    at_limit.append(ledger.append(NewEntry(b"x" * (1_000 - overhead), 1, "p", 3)))
+    at_limit.append(ledger.append(NewEntry(b"x" * 1_000, 1, "p", 3)))
     assert ledger.is_congested
     assert not other.is_congested, "what others have pending does not stop who has nothing"
-    other_pending = other.append(NewEntry(b"", 1, "p", 0))
-    assert len(await asyncio.gather(*at_limit, other_pending)) == 4
+    assert len(await asyncio.gather(*at_limit)) == 3
     assert not ledger.is_congested
 
     too_much = [ledger.append(NewEntry(b"x" * 1_000, 1, "p", number)) for number in range(2)]
-    too_much.append(ledger.append(NewEntry(b"x" * (1_001 - overhead), 1, "p", 3)))
+    too_much.append(ledger.append(NewEntry(b"x" * 1_001, 1, "p", 3)))
     results = await asyncio.gather(*too_much, return_exceptions=True)
 
     assert [type(result) for result in results] == [StorageFailed] * 3

@@ -12,6 +12,7 @@ from brokers.service.entry_metadata import (
     metadata_of,
     sticky_key_of,
 )
+from nextgen.kernel.pulsar_limits import CHUNK_UUID_CHARACTERS_MAX
 from nextgen.pulsar.payload import message_payload
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 
@@ -67,3 +68,10 @@ def test_chunks_of_a_message_have_its_uuid_in_common() -> None:
     assert not is_last_chunk(chunk)
     assert is_last_chunk(metadata(uuid="u", num_chunks_from_msg=3, chunk_id=2))
     assert chunk_owner_key_of(metadata(uuid="u", num_chunks_from_msg=1)) == ""
+
+
+def test_a_chunked_message_whose_id_is_too_long_to_be_remembered_is_none() -> None:
+    longest = "u" * CHUNK_UUID_CHARACTERS_MAX
+
+    assert chunk_owner_key_of(metadata(num_chunks_from_msg=2, uuid=longest)) == longest
+    assert chunk_owner_key_of(metadata(num_chunks_from_msg=2, uuid=longest + "u")) == ""
