@@ -19,6 +19,7 @@ from nextgen.kernel.pulsar_limits import (
     CURSOR_HOLES_PAUSE,
     DISPATCH_BYTES_MAX,
     DISPATCH_ENTRIES_MAX,
+    REPLAY_ENTRIES_PAUSE,
     SUBSCRIPTION_UNACKED_MAX,
 )
 
@@ -143,6 +144,24 @@ class IndividualDispatcher(ABC):
     def _is_turn_over(self) -> bool:
         return self._entries_left <= 0 or self._bytes_left <= 0 or self._is_blocked
 
+    def _send_next(self) -> bool:
+        """Hand out what was not read yet; return whether there may be more to do at once."""
+        while not self._is_turn_over:
+            entries = self._next_entries()
+            if not entries:
+                return False
+            now_ms = self._now_ms()
+            for entry in entries:
+                if not self._cursor.is_plain and self._cursor.is_acked(entry.position):
+                    self._passed(entry.position)
+                    continue
+                is_full = self._waiting_count >= REPLAY_ENTRIES_PAUSE or self._delayed.is_full
+                if is_full or not self._send_one(entry, now_ms):
+                    return False
+                if self._is_turn_over:
+                    break
+        return True
+
     def _next_entries(self) -> Sequence[Entry] | None:
         """Return what is to be read next; None: later."""
         self._read = self._cursor.end_of_run(max(self._read, self._cursor.mark_delete))
@@ -237,6 +256,11 @@ class IndividualDispatcher(ABC):
     def _send_waiting(self) -> bool:
         """Hand out what waits; return whether reading on makes sense in this turn."""
 
+    @property
     @abstractmethod
-    def _send_next(self) -> bool:
-        """Hand out what was not read yet; return whether there may be more to do at once."""
+    def _waiting_count(self) -> int:
+        """Entries that wait to be sent, before what was not read yet."""
+
+    @abstractmethod
+    def _send_one(self, entry: Entry, now_ms: int) -> bool:
+        """Hand out an open entry, or put it where it waits; return whether reading may go on."""

@@ -21,7 +21,6 @@ from brokers.service.dispatch_individual import IndividualDispatcher
 from brokers.service.entry_metadata import deliver_at_ms_of, metadata_of, sticky_key_of
 from brokers.service.subscription_consumer import Consumer, KeySharedRequest
 from brokers.service.subscription_reader import EntrySource
-from nextgen.kernel.pulsar_limits import REPLAY_ENTRIES_PAUSE
 
 _AUTO_SPLIT = KeySharedRequest()
 
@@ -143,27 +142,12 @@ class KeySharedDispatcher(IndividualDispatcher):
         candidates.sort()
         return candidates
 
-    def _send_next(self) -> bool:
-        while not self._is_turn_over:
-            entries = self._next_entries()
-            if not entries:
-                return False
-            now_ms = self._now_ms()
-            for entry in entries:
-                if not self._send_one(entry, now_ms):
-                    return False
-                if self._is_turn_over:
-                    break
-        return True
+    @property
+    def _waiting_count(self) -> int:
+        return self._waiting_entries
 
     def _send_one(self, entry: Entry, now_ms: int) -> bool:
-        """Hand out an entry, or put it where it waits; return whether reading may go on."""
         position = entry.position
-        if not self._cursor.is_plain and self._cursor.is_acked(position):
-            self._passed(position)
-            return True
-        if self._waiting_entries >= REPLAY_ENTRIES_PAUSE or self._delayed.is_full:
-            return False
         metadata = metadata_of(entry)
         slot = key_slot(sticky_key_of(metadata))
         deliver_at_ms = deliver_at_ms_of(metadata)

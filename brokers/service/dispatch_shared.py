@@ -18,7 +18,7 @@ from brokers.service.entry_metadata import (
 )
 from brokers.service.subscription_consumer import Consumer
 from brokers.service.subscription_reader import EntrySource
-from nextgen.kernel.pulsar_limits import CHUNK_OWNERS_MAX, REPLAY_ENTRIES_PAUSE
+from nextgen.kernel.pulsar_limits import CHUNK_OWNERS_MAX
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 
 
@@ -75,32 +75,15 @@ class SharedDispatcher(IndividualDispatcher):
                 return False
         return True
 
-    def _send_next(self) -> bool:
-        while not self._is_turn_over:
-            if len(self._replay) >= REPLAY_ENTRIES_PAUSE or self._delayed.is_full:
-                return False
-            entries = self._next_entries()
-            if not entries:
-                return False
-            now_ms = self._now_ms()
-            for entry in entries:
-                if not self._send_one(entry, now_ms):
-                    return False
-                if self._is_turn_over:
-                    break
-        return True
+    @property
+    def _waiting_count(self) -> int:
+        return len(self._replay)
 
     def _send_one(self, entry: Entry, now_ms: int) -> bool:
-        """Hand out an entry, or put it where it waits; return whether reading may go on."""
         position = entry.position
-        if not self._cursor.is_plain and self._cursor.is_acked(position):
-            self._passed(position)
-            return True
         metadata = metadata_of(entry)
         deliver_at_ms = deliver_at_ms_of(metadata)
         if deliver_at_ms > now_ms:
-            if self._delayed.is_full:
-                return False
             self._delayed.add(position, deliver_at_ms)
             self._passed(position)
             return True

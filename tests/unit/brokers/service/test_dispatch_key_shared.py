@@ -241,7 +241,7 @@ def test_a_delayed_message_of_a_key_waits_for_its_time() -> None:
 
 
 async def test_looking_ahead_for_other_keys_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokers.service.dispatch_key_shared.REPLAY_ENTRIES_PAUSE", 5)
+    monkeypatch.setattr("brokers.service.dispatch_individual.REPLAY_ENTRIES_PAUSE", 5)
     assert REPLAY_ENTRIES_PAUSE > 5
     world = await SubscriptionWorld().open(KEY_SHARED)
     slow = world.join(key_shared=sticky(LOW))
