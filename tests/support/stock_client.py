@@ -89,6 +89,10 @@ class PulsarSystem:
         """Have another broker serve the topic: ``nextgen move``."""
         self.command("move", topic)
 
+    def process_id(self, node_id: str) -> int | None:
+        """Return the operating system's id of a running process."""
+        return self._cluster.cluster.process_id(node_id)
+
     def kill(self, node_id: str) -> None:
         self._cluster.kill(node_id)
 

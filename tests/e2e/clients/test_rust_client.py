@@ -16,6 +16,7 @@ RUN_TIMEOUT_S = 120
 CHECKS = (
     "produce and consume",
     "batches",
+    "batches of falling size",
     "acknowledgements are kept",
     "topic moved",
     "broker killed",

@@ -83,6 +83,19 @@ def batches(context: Context) -> None:
     assert [int(message.payload) for message in taken(consumer, 200)] == list(range(200))
 
 
+def batches_of_falling_size(context: Context) -> None:
+    """This client gives each batch the next sequence id, however many messages are in it. Whoever
+    counts on by their number takes a smaller batch behind a larger for one that is stored."""
+    topic = context.topic("falling")
+    consumer, publisher = context.consumer(topic), context.publisher(topic)
+
+    publisher.send_batch([str(number).encode() for number in range(100)])
+    publisher.send_batch([str(number).encode() for number in range(100, 110)])
+    publisher.send(b"110")
+
+    assert [int(message.payload) for message in taken(consumer, 111)] == list(range(111))
+
+
 def acknowledgements_are_kept(context: Context) -> None:
     topic = context.topic("kept")
     first, publisher = context.consumer(topic), context.publisher(topic)
@@ -141,6 +154,7 @@ def broker_killed(context: Context) -> None:
 CHECKS: tuple[Callable[[Context], None], ...] = (
     produce_and_consume,
     batches,
+    batches_of_falling_size,
     acknowledgements_are_kept,
     topic_moved,
     broker_killed,
