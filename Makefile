@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
 VENV ?= .venv
+PROCESSES ?= 2
 BIN := $(VENV)/bin
 export VENV
 
@@ -21,7 +22,7 @@ down: setup ## Stop the cluster that `make up` started
 	@$(BIN)/nextgen down $(ARGS)
 
 test: setup ## All tests but those that take minutes, a container engine or a JVM; ARGS for pytest
-	$(BIN)/pytest -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
 
 clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
 	$(BIN)/pytest -m clients $(ARGS)
