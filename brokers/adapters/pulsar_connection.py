@@ -13,7 +13,6 @@ import structlog
 from brokers.adapters.pulsar_answers import TRANSACTIONS, error_code, no_transactions, success
 from brokers.adapters.pulsar_consuming import Consuming
 from brokers.adapters.pulsar_producing import Producing
-from brokers.adapters.pulsar_refused import SCALABLE_TOPICS, no_scalable_topics
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schema import version_bytes
 from brokers.service.topics import Topics
@@ -29,6 +28,7 @@ from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import MalformedFrame, RawFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.scalable_topics import SCALABLE_TOPICS, no_scalable_topics
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _logger = structlog.get_logger(__name__)

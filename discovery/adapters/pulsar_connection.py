@@ -18,12 +18,8 @@ from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import MalformedFrame, request_id_of
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.lookups import answer_burst
-from protos.pulsar.PulsarApi_pb2 import (
-    BaseCommand,
-    CommandScalableTopicUpdate,
-    CommandWatchScalableTopicsUpdate,
-    ServerError,
-)
+from nextgen.pulsar.scalable_topics import no_scalable_topics
+from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
 _TOTAL_BYTES: Final = 4
 _PIECES_PER_ANSWER: Final = 2
@@ -53,7 +49,10 @@ _UNANSWERED: Final = frozenset(
 )
 """Commands that have no answer, and nothing to end here."""
 
-_NO_SCALABLE_TOPICS: Final = "scalable topics are not served"
+_SCALABLE_TOPICS: Final = frozenset(
+    {BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.WATCH_SCALABLE_TOPICS}
+)
+"""Commands of scalable topics that are for discovery, and are refused in answers of their own."""
 
 
 class ClientServices:
@@ -142,10 +141,10 @@ class DiscoveryConnection(PulsarConnection):
         kind = command.type
         name = BaseCommand.Type.Name(kind)
         request_id = request_id_of(command)
-        if kind == BaseCommand.SCALABLE_TOPIC_LOOKUP:
-            self._refuse_scalable_topic(command.scalableTopicLookup.session_id)
-        elif kind == BaseCommand.WATCH_SCALABLE_TOPICS:
-            self._refuse_scalable_watch(command.watchScalableTopics.watch_id)
+        if kind in _SCALABLE_TOPICS:
+            answer = no_scalable_topics(command)
+            assert answer is not None, "both have one"
+            self.send_command(answer)
         elif kind in _OF_BROKERS and request_id is not None:
             why = f"{name}: this is discovery, which serves no topics: look the topic up"
             self.send_error(request_id, ServerError.ServiceNotReady, why)
@@ -154,27 +153,3 @@ class DiscoveryConnection(PulsarConnection):
             self.send_error(request_id, ServerError.NotAllowedError, why)
         elif kind not in _UNANSWERED:
             raise MalformedFrame(f"{name} at discovery, which has no producers and consumers")
-
-    def _refuse_scalable_topic(self, session_id: int) -> None:
-        self.send_command(
-            BaseCommand(
-                type=BaseCommand.SCALABLE_TOPIC_UPDATE,
-                scalableTopicUpdate=CommandScalableTopicUpdate(
-                    session_id=session_id,
-                    error=ServerError.NotAllowedError,
-                    message=_NO_SCALABLE_TOPICS,
-                ),
-            )
-        )
-
-    def _refuse_scalable_watch(self, watch_id: int) -> None:
-        self.send_command(
-            BaseCommand(
-                type=BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
-                watchScalableTopicsUpdate=CommandWatchScalableTopicsUpdate(
-                    watch_id=watch_id,
-                    error=ServerError.NotAllowedError,
-                    message=_NO_SCALABLE_TOPICS,
-                ),
-            )
-        )

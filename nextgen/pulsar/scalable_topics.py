@@ -1,4 +1,4 @@
-"""Commands of scalable topics, which this broker does not offer, and their answers."""
+"""Commands of scalable topics, which nobody here offers, and their answers."""
 
 from __future__ import annotations
 
