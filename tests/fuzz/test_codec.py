@@ -10,8 +10,8 @@ import random
 import pytest
 
 from nextgen.pulsar.frames import FrameReader, MalformedFrame, RawFrame, parse_command
-from nextgen.pulsar.lookups import parse_fast
 from nextgen.pulsar.payload import ChecksumMismatch, iterate_batch, open_payload
+from tests.support.pulsar_fast_path import read_fast
 from tests.support.pulsar_frames import FrameMutator
 
 FRAMES = 120_000
@@ -57,7 +57,7 @@ def chunks_of(data: bytes, rng: random.Random) -> list[bytes]:
 
 
 def what_becomes_of(frame: RawFrame) -> str:
-    fast = parse_fast(frame.command)
+    fast = read_fast(frame.command)
     try:
         command = parse_command(frame.command)
     except MalformedFrame:

@@ -20,25 +20,20 @@ from nextgen.pulsar.frames import (
     request_id_of,
 )
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.pulsar.lookups import (
-    lookup_answer_frame,
-    lookup_answer_prefix,
-    parse_fast,
-    partitions_answer_frame,
-)
+from nextgen.pulsar.lookups import answer_burst
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandSendError,
     ServerError,
 )
+from tests.support.pulsar_fast_path import KnowsEverything, framed
 from tests.support.pulsar_frames import FrameMutator, connect_frame, lookup_command
 from tests.support.pulsar_transport import MemoryTransport
 
 FRAMES = 120_000
 FRAMES_PER_CONNECTION_MAX = 50
 GREETING = Greeting()
-ANSWER = lookup_answer_prefix("pulsar://127.0.0.1:6650")
 
 
 class AnsweringConnection(PulsarConnection):
@@ -47,14 +42,10 @@ class AnsweringConnection(PulsarConnection):
     __slots__ = ()
 
     def handle_raw(self, frame: RawFrame) -> bool:
-        asked = parse_fast(frame.command)
-        if asked is None:
-            return False
-        if asked.is_lookup:
-            self.send(lookup_answer_frame(ANSWER, asked.request_id))
-        else:
-            self.send(partitions_answer_frame(0, asked.request_id))
-        return True
+        answers: list[bytes] = []
+        behind, _ = answer_burst(framed(frame.command), 0, KnowsEverything(), 0.0, answers)
+        self.send(b"".join(answers))
+        return behind > 0
 
     def handle(self, command: BaseCommand, payload: bytes) -> None:
         if command.type == BaseCommand.SEND:
