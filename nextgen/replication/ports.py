@@ -38,6 +38,7 @@ class Role(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
     CANDIDATE = "candidate"
+    LEARNER = "learner"  # Replicates and is not counted: on its way in, or out.
     NON_VOTER = "non_voter"  # Damaged journal: replicates, but neither votes nor campaigns.
     STOPPED = "stopped"
 
@@ -108,6 +109,60 @@ class RoleChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Configuration:
+    """Who belongs to a group. Voters are counted; learners replicate only.
+
+    ``index`` is the entry that made it, 0 for the one the group began with. A configuration
+    holds from the moment its entry is appended, and falls with it if the entry is cut off
+    (Raft thesis, 4.1). Both tuples are sorted and share no node.
+    """
+
+    voters: tuple[NodeId, ...]
+    learners: tuple[NodeId, ...] = ()
+    index: int = 0
+
+
+class ChangeKind(StrEnum):
+    """The steps of a membership change. Each changes at most one voter."""
+
+    ADD_LEARNER = "add_learner"
+    PROMOTE = "promote"  # A learner that has caught up becomes a voter.
+    REMOVE = "remove"  # A learner or a voter, but not the last voter.
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """One step of a membership change."""
+
+    kind: ChangeKind
+    node_id: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProgress:
+    """What a leader knows of another member."""
+
+    node_id: NodeId
+    is_connected: bool
+    match_index: int  # Durable there and equal to the leader's log.
+    applied_index: int
+    gets_snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDigest:
+    """A view's content as a number, at a position where every replica takes it.
+
+    Equal logs give equal digests whatever batches they were folded in.
+    """
+
+    index: int
+    position: int
+    digest: int
+    scheme: int = 0  # What was hashed, and how: those of different schemes cannot be compared.
+
+
+@dataclass(frozen=True, slots=True)
 class LogStatus:
     """One line about a replica, for status pages and metrics."""
 
@@ -125,6 +180,16 @@ class LogStatus:
     journal_bytes: int
     elections: int  # Elections this replica has won since it started.
     disk_trouble: str = ""  # Why its disk takes no writes, "" when it does.
+    learners: tuple[NodeId, ...] = ()
+    configuration_index: int = 0
+    progress: tuple[MemberProgress, ...] = ()  # Of the others, while this replica leads.
+    digest: ViewDigest | None = None  # The newest one this replica has taken.
+    divergence: str = ""  # Whose view differs from the others', "" while none is known to.
+    log_pins: int = 0  # Readers that keep a part of the log; see ``ReplicatedLog.pin``.
+    pinned_bytes: int = 0  # Log that is kept for pins alone.
+    snapshots: int = 0  # Written since the replica was opened.
+    snapshots_installed: int = 0  # That came from a leader.
+    snapshot_ms: float = 0.0  # What writing the newest of them took.
 
 
 class PositionCompacted(Definite):
@@ -160,12 +225,24 @@ class StateMachine(Protocol):
         """Force what is applied to disk and return that point. The log may be cut behind it."""
         ...
 
+    def digest(self) -> ViewDigest | None:
+        """Return the digest taken at the newest digest point, None before the first.
+
+        Stored in the same transaction as the view. The log cuts its batches so that each
+        digest point (``DIGEST_POSITIONS``) is the end of one.
+        """
+        ...
+
     def write_snapshot(self, path: Path) -> AppliedPoint:
         """Write a consistent copy to ``path`` (fsynced) while ``apply`` goes on."""
         ...
 
     def install_snapshot(self, path: Path) -> AppliedPoint:
         """Replace the view by the copy at ``path``."""
+        ...
+
+    def quarantine(self) -> None:
+        """Put the view aside and begin an empty one, applied to (0, 0, 0)."""
         ...
 
     def close(self) -> None: ...
@@ -248,11 +325,52 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    async def change_members(self, change: MemberChange) -> Configuration:
+        """Carry out one step and return the configuration it made, once that is committed.
+
+        A step that has been made already is answered with the present configuration. A leader
+        that removes itself hands over when the removal is committed.
+
+        Raises:
+            NotLeader: At once; nothing changed.
+            Refused: Another change is under way, the learner to promote has not caught up,
+                or the last voter would go. Nothing changed.
+            ProposalLost: Leadership moved first; the change may or may not survive.
+        """
+        ...
+
+    def pin(self, name: str, position: int) -> LogPin:
+        """Keep what is committed from ``position`` on readable until the pin is released.
+
+        Pins are soft: they end with the process, and with the oldest first when the log kept
+        for them would exceed its limit; a reader then gets ``PositionCompacted``.
+
+        Raises:
+            PositionCompacted: It is gone already.
+            Overloaded: There are too many pins.
+        """
+        ...
+
     async def take_snapshot(self) -> AppliedPoint:
         """Write a snapshot and cut the log behind it."""
         ...
 
     async def stop(self) -> None: ...
+
+
+class LogPin(Protocol):
+    """A reader's hold on the log; see ``ReplicatedLog.pin``."""
+
+    @property
+    def is_broken(self) -> bool:
+        """True once the log was cut in spite of the pin, to bound the disk."""
+        ...
+
+    def advance(self, position: int) -> None:
+        """Let go of everything before ``position``; an earlier one than before is ignored."""
+        ...
+
+    def release(self) -> None: ...
 
 
 class RaftHost(Protocol):
@@ -265,8 +383,14 @@ class RaftHost(Protocol):
         group_id: GroupId,
         members: Sequence[NodeId],
         state_machine: StateMachine | Callable[[], StateMachine],
+        *,
+        joining: bool = False,
     ) -> ReplicatedLog:
         """Open this process's replica of ``group_id``, from disk if it has been here before.
+
+        ``members`` are the voters that the group began with; what the log says overrides
+        them. ``joining``: this node is not among them and waits, voting for nobody, until
+        the log of a leader says who belongs to the group; it campaigns once it is a voter.
 
         A function is called, on a worker thread, when the log is known to be sound.
 

@@ -1,6 +1,7 @@
 from protos.nextgen.v1 import errors_pb2 as _errors_pb2
 from protos.nextgen.v1 import events_pb2 as _events_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -9,16 +10,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "leader", "broker", "heartbeat")
+    __slots__ = ("hello", "leader", "broker", "heartbeat", "members")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     leader: LeaderReport
     broker: BrokerReport
     heartbeat: NodeHeartbeat
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ...) -> None: ...
+    members: MembersReport
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., members: _Optional[_Union[MembersReport, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("cluster_id", "node_id", "kind", "grpc", "raft_host", "raft_port", "http", "shard_map_version")
@@ -51,6 +54,20 @@ class LeaderReport(_message.Message):
     node_id: str
     grpc: str
     def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., node_id: _Optional[str] = ..., grpc: _Optional[str] = ...) -> None: ...
+
+class MembersReport(_message.Message):
+    __slots__ = ("shard_id", "term", "configuration_index", "voters", "learners")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    term: int
+    configuration_index: int
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    learners: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., configuration_index: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BrokerReport(_message.Message):
     __slots__ = ("broker",)
@@ -134,6 +151,34 @@ class LeaseCapacityResponse(_message.Message):
     leases: _containers.RepeatedCompositeFieldContainer[CapacityLease]
     def __init__(self, leases: _Optional[_Iterable[_Union[CapacityLease, _Mapping]]] = ...) -> None: ...
 
+class ChangeReplicasRequest(_message.Message):
+    __slots__ = ("shard_id", "node_id", "change")
+    class Change(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CHANGE_UNSPECIFIED: _ClassVar[ChangeReplicasRequest.Change]
+        CHANGE_ADD: _ClassVar[ChangeReplicasRequest.Change]
+        CHANGE_REMOVE: _ClassVar[ChangeReplicasRequest.Change]
+        CHANGE_CANCEL: _ClassVar[ChangeReplicasRequest.Change]
+    CHANGE_UNSPECIFIED: ChangeReplicasRequest.Change
+    CHANGE_ADD: ChangeReplicasRequest.Change
+    CHANGE_REMOVE: ChangeReplicasRequest.Change
+    CHANGE_CANCEL: ChangeReplicasRequest.Change
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    node_id: str
+    change: ChangeReplicasRequest.Change
+    def __init__(self, shard_id: _Optional[int] = ..., node_id: _Optional[str] = ..., change: _Optional[_Union[ChangeReplicasRequest.Change, str]] = ...) -> None: ...
+
+class ChangeReplicasResponse(_message.Message):
+    __slots__ = ("placement", "shard_map_version")
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    placement: _events_pb2.ShardPlacement
+    shard_map_version: int
+    def __init__(self, placement: _Optional[_Union[_events_pb2.ShardPlacement, _Mapping]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
 class GetClusterStateRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -143,7 +188,7 @@ class GetManagerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("group_id", "node_id", "role", "term", "leader_id", "last_index", "commit_index", "commit_position", "applied_index", "applied_position", "first_position", "view_lag_ms", "journal_bytes", "elections")
+    __slots__ = ("group_id", "node_id", "role", "term", "leader_id", "last_index", "commit_index", "commit_position", "applied_index", "applied_position", "first_position", "view_lag_ms", "journal_bytes", "elections", "voters", "learners", "configuration_index", "progress", "disk_trouble", "digest", "divergence")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +203,13 @@ class ReplicaStatus(_message.Message):
     VIEW_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     ELECTIONS_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    DISK_TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DIVERGENCE_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     node_id: str
     role: str
@@ -172,4 +224,35 @@ class ReplicaStatus(_message.Message):
     view_lag_ms: float
     journal_bytes: int
     elections: int
-    def __init__(self, group_id: _Optional[int] = ..., node_id: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_id: _Optional[str] = ..., last_index: _Optional[int] = ..., commit_index: _Optional[int] = ..., commit_position: _Optional[int] = ..., applied_index: _Optional[int] = ..., applied_position: _Optional[int] = ..., first_position: _Optional[int] = ..., view_lag_ms: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., elections: _Optional[int] = ...) -> None: ...
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    learners: _containers.RepeatedScalarFieldContainer[str]
+    configuration_index: int
+    progress: _containers.RepeatedCompositeFieldContainer[MemberProgress]
+    disk_trouble: str
+    digest: ViewDigest
+    divergence: str
+    def __init__(self, group_id: _Optional[int] = ..., node_id: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_id: _Optional[str] = ..., last_index: _Optional[int] = ..., commit_index: _Optional[int] = ..., commit_position: _Optional[int] = ..., applied_index: _Optional[int] = ..., applied_position: _Optional[int] = ..., first_position: _Optional[int] = ..., view_lag_ms: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., elections: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., configuration_index: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[MemberProgress, _Mapping]]] = ..., disk_trouble: _Optional[str] = ..., digest: _Optional[_Union[ViewDigest, _Mapping]] = ..., divergence: _Optional[str] = ...) -> None: ...
+
+class MemberProgress(_message.Message):
+    __slots__ = ("node_id", "is_connected", "match_index", "applied_index", "gets_snapshot")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    MATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    GETS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    is_connected: bool
+    match_index: int
+    applied_index: int
+    gets_snapshot: bool
+    def __init__(self, node_id: _Optional[str] = ..., is_connected: _Optional[bool] = ..., match_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., gets_snapshot: _Optional[bool] = ...) -> None: ...
+
+class ViewDigest(_message.Message):
+    __slots__ = ("index", "position", "digest")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    position: int
+    digest: int
+    def __init__(self, index: _Optional[int] = ..., position: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...

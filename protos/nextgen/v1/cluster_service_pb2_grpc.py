@@ -54,6 +54,11 @@ class ClusterServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetManagerStatusRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaStatus.FromString,
                 _registered_method=True)
+        self.ChangeReplicas = channel.unary_unary(
+                '/nextgen.v1.ClusterService/ChangeReplicas',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -89,6 +94,14 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChangeReplicas(self, request, context):
+        """Add or remove a shard's replica. Answered when the wish is committed; the shard's leader
+        carries it out, and `joining` and `leaving` of the placement say what is under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +124,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.GetManagerStatus,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetManagerStatusRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaStatus.SerializeToString,
+            ),
+            'ChangeReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeReplicas,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,6 +239,33 @@ class ClusterService:
             '/nextgen.v1.ClusterService/GetManagerStatus',
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetManagerStatusRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/ChangeReplicas',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -425,12 +425,18 @@ class NodeRegistered(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ...) -> None: ...
 
 class ShardPlacement(_message.Message):
-    __slots__ = ("shard_id", "replicas")
+    __slots__ = ("shard_id", "replicas", "joining", "leaving", "configuration_index")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    JOINING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     replicas: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, shard_id: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ...) -> None: ...
+    joining: _containers.RepeatedScalarFieldContainer[str]
+    leaving: _containers.RepeatedScalarFieldContainer[str]
+    configuration_index: int
+    def __init__(self, shard_id: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ..., joining: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., configuration_index: _Optional[int] = ...) -> None: ...
 
 class ShardMapChanged(_message.Message):
     __slots__ = ("version", "slot_owners", "shards")

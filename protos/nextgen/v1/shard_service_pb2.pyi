@@ -71,10 +71,12 @@ class ShardResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("commands",)
+    __slots__ = ("commands", "issued_position")
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_POSITION_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[Command]
-    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
+    issued_position: int
+    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., issued_position: _Optional[int] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ("results",)
@@ -449,30 +451,34 @@ class GrantCapacityResponse(_message.Message):
     def __init__(self, units: _Optional[int] = ...) -> None: ...
 
 class WatchAssignmentsRequest(_message.Message):
-    __slots__ = ("shard_id", "subscriber_id", "from_position", "acked_position")
+    __slots__ = ("shard_id", "subscriber_id", "from_position", "acked_position", "asked_at_ms")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBER_ID_FIELD_NUMBER: _ClassVar[int]
     FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
     ACKED_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     subscriber_id: str
     from_position: int
     acked_position: int
-    def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ..., from_position: _Optional[int] = ..., acked_position: _Optional[int] = ...) -> None: ...
+    asked_at_ms: int
+    def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ..., from_position: _Optional[int] = ..., acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ...) -> None: ...
 
 class AssignmentUpdate(_message.Message):
-    __slots__ = ("error", "position", "reset", "deltas", "ttl_ms")
+    __slots__ = ("error", "position", "reset", "deltas", "ttl_ms", "confirmed_at_ms")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     error: _errors_pb2.ErrorDetail
     position: int
     reset: bool
     deltas: _containers.RepeatedCompositeFieldContainer[AssignmentDelta]
     ttl_ms: int
-    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., deltas: _Optional[_Iterable[_Union[AssignmentDelta, _Mapping]]] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+    confirmed_at_ms: int
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., deltas: _Optional[_Iterable[_Union[AssignmentDelta, _Mapping]]] = ..., ttl_ms: _Optional[int] = ..., confirmed_at_ms: _Optional[int] = ...) -> None: ...
 
 class AssignmentDelta(_message.Message):
     __slots__ = ("position", "topic", "epoch", "broker_id", "session_id", "topic_id")
@@ -570,3 +576,37 @@ class TransferLeadershipRequest(_message.Message):
 class TransferLeadershipResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class VerifyReplicaRequest(_message.Message):
+    __slots__ = ("shard_id", "at_position")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    at_position: int
+    def __init__(self, shard_id: _Optional[int] = ..., at_position: _Optional[int] = ...) -> None: ...
+
+class VerifyReplicaResponse(_message.Message):
+    __slots__ = ("error", "shard_id", "node_id", "from_position", "position", "events_replayed", "rebuilt_digest", "stored_digest", "scanned_digest", "digest_at_position", "covers_at_position")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    REBUILT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STORED_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_AT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    COVERS_AT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    error: _errors_pb2.ErrorDetail
+    shard_id: int
+    node_id: str
+    from_position: int
+    position: int
+    events_replayed: int
+    rebuilt_digest: int
+    stored_digest: int
+    scanned_digest: int
+    digest_at_position: int
+    covers_at_position: bool
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_id: _Optional[int] = ..., node_id: _Optional[str] = ..., from_position: _Optional[int] = ..., position: _Optional[int] = ..., events_replayed: _Optional[int] = ..., rebuilt_digest: _Optional[int] = ..., stored_digest: _Optional[int] = ..., scanned_digest: _Optional[int] = ..., digest_at_position: _Optional[int] = ..., covers_at_position: _Optional[bool] = ...) -> None: ...

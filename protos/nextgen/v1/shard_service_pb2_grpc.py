@@ -59,6 +59,11 @@ class ShardServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.TransferLeadershipRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.TransferLeadershipResponse.FromString,
                 _registered_method=True)
+        self.VerifyReplica = channel.unary_unary(
+                '/nextgen.v1.ShardService/VerifyReplica',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.VerifyReplicaRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.VerifyReplicaResponse.FromString,
+                _registered_method=True)
 
 
 class ShardServiceServicer:
@@ -99,6 +104,14 @@ class ShardServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyReplica(self, request, context):
+        """Rebuilds this replica's view from its log (or its oldest snapshot) beside the view and
+        compares. Takes as long as that takes; the replica goes on serving.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +139,11 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     servicer.TransferLeadership,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.TransferLeadershipRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.TransferLeadershipResponse.SerializeToString,
+            ),
+            'VerifyReplica': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyReplica,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.VerifyReplicaRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.VerifyReplicaResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +281,33 @@ class ShardService:
             '/nextgen.v1.ShardService/TransferLeadership',
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.TransferLeadershipRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.TransferLeadershipResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyReplica(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ShardService/VerifyReplica',
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.VerifyReplicaRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.VerifyReplicaResponse.FromString,
             options,
             channel_credentials,
             insecure,
