@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, SNAPSHOT_CHUNK_BYTES, VIEW_LAG_MS_MAX
+from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, VIEW_LAG_MS_MAX
+from nextgen.kernel.snapshot_limits import (
+    PINNED_LOG_BYTES_MAX,
+    SNAPSHOT_CHUNK_BYTES,
+    SNAPSHOT_JOURNAL_BYTES,
+    SNAPSHOT_PROGRESS_BYTES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +23,7 @@ class RaftConfig:
     election_ms_min: int = 1_000
     """Silence before an election, at least. Shorter ones take a busy interpreter for dead."""
 
-    election_ms_max: int = 2_000
+    election_ms_max: int = 1_500
     """Silence before an election, at most; each replica draws its own."""
 
     first_election_ms_min: int = 400
@@ -30,8 +36,12 @@ class RaftConfig:
     """Between the candidates of successive rank once the leader's port refuses: a round of
     votes with two fsyncs ends before the next one tries."""
 
-    fast_election_jitter_ms: int = 15
+    fast_election_jitter_ms: int = 4
     """Added at random to every fast election."""
+
+    fast_campaign_ms: int = 180
+    """For a first campaign of the fast path to succeed, which takes two syncs; the next one has
+    twice as long, and so on. Until then nobody who takes part helps another candidate."""
 
     fast_election_attempts_max: int = 10
     """Fast attempts before the normal silence applies again: without a majority they only
@@ -56,23 +66,33 @@ class RaftConfig:
     view_lag_ms_max: int = VIEW_LAG_MS_MAX
     """When a majority of views is older than this, the leader stops filling entries."""
 
+    apply_delay_ms: int = 10
+    """From a commit until it is folded into the view, unless somebody waits for it: answers go
+    out first, and commits that follow each other share a transaction."""
+
     apply_retry_ms: int = 1_000
     """Between attempts to apply while the disk under the view is full."""
 
     journal_segment_bytes: int = JOURNAL_SEGMENT_BYTES
     """One journal file. A smaller one than the largest entry is for tests only."""
 
-    snapshot_journal_bytes: int = 256 * 1024 * 1024
+    snapshot_journal_bytes: int = SNAPSHOT_JOURNAL_BYTES
     """Journal written since the last snapshot that starts the next one."""
 
     snapshot_tail_entries: int = 4_096
     """Entries kept behind a snapshot, so that a replica that was away briefly needs no copy."""
 
+    pinned_log_bytes_max: int = PINNED_LOG_BYTES_MAX
+    """Log kept for pins alone; beyond it the pin that keeps most is broken."""
+
     snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
     """One chunk of a snapshot on its way to a follower."""
 
+    snapshot_progress_bytes: int = SNAPSHOT_PROGRESS_BYTES
+    """Received bytes of a snapshot between two that are noted durably."""
+
     snapshot_chunk_deadline_ms: int = 30_000
-    """For a follower to acknowledge a chunk, and to install the snapshot after the last."""
+    """Without any sign of life from a follower that gets a snapshot; then it is given up."""
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ms * 3 < self.election_ms_min:

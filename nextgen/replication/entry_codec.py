@@ -1,6 +1,7 @@
 """What one Raft entry carries: a msgpack list of ``[payload, events]`` pairs.
 
-An empty list is the entry that a new leader writes to commit what came before it.
+An empty list is the entry that a new leader writes to commit what came before it. A map is a
+configuration, see ``membership``: it holds no records.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgpack
 
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import RECORD_BYTES_MAX
+from nextgen.replication.membership import is_configuration
 from nextgen.replication.ports import Entry, Record
 
 RECORD_OVERHEAD_BYTES = 16
@@ -44,6 +46,8 @@ def encode_records(records: Iterable[Record]) -> bytes:
 
 def decode_records(payload: bytes) -> tuple[Record, ...]:
     """Return the records of an entry; the inverse of ``encode_records``."""
+    if is_configuration(payload):
+        return ()
     return tuple(Record(body, events) for body, events in msgpack.unpackb(payload))
 
 

@@ -9,11 +9,14 @@ from nextgen.replication.append_rules import FollowOutcome, follow_append
 from nextgen.replication.applier import Applier
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.disk_room import DiskRoom
+from nextgen.replication.divergence import DIGEST_FIELD, DigestComparison
 from nextgen.replication.election import Election
 from nextgen.replication.journal import Journal
+from nextgen.replication.membership import decode_configuration
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import NodeId
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
+from nextgen.replication.raft_messages import CONFIGURATION_FIELD
 from nextgen.replication.statistics import ReplicaStatistics
 from nextgen.replication.sync_watch import SyncWatch
 
@@ -31,6 +34,7 @@ class FollowingReplica(Protocol):
     commit_index: int
     stopped: bool
     installing: bool
+    divergence: DigestComparison
 
     def send(self, node_id: NodeId, message: Message) -> bool: ...
     def kick(self) -> None: ...
@@ -89,6 +93,7 @@ class Following:
             )
             return
         self._agreed_index = max(self._agreed_index, outcome.index)
+        self._learn_configuration(message)
         self._replica.commit_to(min(message["commit_index"], outcome.index))
         if message["entries"]:
             self._sync_watch.changed()
@@ -98,6 +103,12 @@ class Following:
             self._answer(sender, success=True, index=durable, read_round=message["read_round"])
         self._clear_doubt_if_covered(message, outcome.index)
         self._replica.kick()
+
+    def _learn_configuration(self, message: Message) -> None:
+        data, index = message.get(CONFIGURATION_FIELD), message["previous_index"]
+        if data is not None and index >= self._replica.journal.base_index:
+            # Up to there both logs are the same, and so is what holds there.
+            self._replica.journal.learn_configuration(decode_configuration(data), index=index)
 
     def _answer_when_durable(
         self, sender: NodeId, message: Message, outcome: FollowOutcome
@@ -130,6 +141,7 @@ class Following:
                 "applied_index": self._replica.applier.applied.index,
                 "view_lag_ms": self._reported_lag_ms,
                 "disk_takes_writes": self._replica.disk.trouble is None,
+                DIGEST_FIELD: self._replica.divergence.answer_field,
             },
         )
 

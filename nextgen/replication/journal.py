@@ -14,7 +14,6 @@ until there is space. Any other failure breaks it for good.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from nextgen.kernel.errors import Overloaded
@@ -38,30 +37,19 @@ from nextgen.replication.journal_pending import JournalBroken as JournalBroken
 from nextgen.replication.journal_pending import JournalStalled as JournalStalled
 from nextgen.replication.journal_pending import PendingWrites
 from nextgen.replication.journal_reader import SegmentReader
-from nextgen.replication.journal_recovery import (
-    PREPARING_NAME,
-    JournalState,
-    Recovery,
-    recover,
-)
-from nextgen.replication.journal_repair import begin, repair, segment_header
+from nextgen.replication.journal_recovery import JournalState, Recovery
+from nextgen.replication.journal_repair import UNKNOWN_INDEX as UNKNOWN_INDEX
+from nextgen.replication.journal_repair import recover_or_begin, segment_header
 from nextgen.replication.journal_table import EntryTable, PayloadCache
+from nextgen.replication.journal_table import JournalEntry as JournalEntry
 from nextgen.replication.journal_worker import Runner, SegmentFiles, ThreadRunner
-from nextgen.replication.storage import Storage, make_directory_durably
-
-UNKNOWN_INDEX = 2**63 - 1
-"""``doubt_index`` of a replica that cannot know how far its lost log reached."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """One entry as the journal keeps it; ``payload`` is opaque, ``events`` are inside it."""
-
-    index: int
-    term: int
-    first_position: int
-    events: int
-    payload: bytes
+from nextgen.replication.membership import (
+    decode_configuration,
+    encode_if_known,
+    is_configuration,
+)
+from nextgen.replication.ports import Configuration
+from nextgen.replication.storage import Storage
 
 
 class Journal:
@@ -90,11 +78,10 @@ class Journal:
         self.recovery = recovery
         self._reader = reader
         self._identity = identity
+        self._state = state
         self._table: EntryTable = state.table
+        self._configurations = state.configurations
         self._cache = PayloadCache(cache_bytes)
-        self._hard_term = state.hard_term
-        self._voted_for = state.voted_for
-        self._doubt_index = state.doubt_index
         self._sequences = sequences
         self._end = end  # Address of the next record.
         self._segment_bytes = segment_bytes
@@ -129,13 +116,7 @@ class Journal:
         """
         identity = Identity.of(cluster_id, node_id, group_id)
         files = SegmentFiles(storage, directory, identity, segment_bytes)
-        recovered = recover(storage, directory, identity)
-        if recovered is None:
-            make_directory_durably(storage, directory, label="journal.make_directory")
-            recovered = begin(files, identity, UNKNOWN_INDEX if rejoining else 0)
-        else:
-            storage.unlink(directory / PREPARING_NAME)
-            repair(files, identity, recovered)
+        recovered = recover_or_begin(storage, directory, files, identity, rejoining=rejoining)
         return cls(
             files,
             SegmentReader(storage, directory),
@@ -154,7 +135,7 @@ class Journal:
         condition = "broken" if self._writes.broken else self.stalled or "ok"
         return (
             f"<Journal group={self._identity.group_id} first={self.first_index} "
-            f"last={self.last_index} durable={self.durable_index} term={self._hard_term} "
+            f"last={self.last_index} durable={self.durable_index} term={self._state.hard_term} "
             f"{condition}>"
         )
 
@@ -197,12 +178,24 @@ class Journal:
     def hard_state(self) -> tuple[int, str | None]:
         """The current term, and whom this node voted for in it. ``UNKNOWN_VOTE`` is nobody's
         name: the vote is spent."""
-        return self._hard_term, self._voted_for or None
+        return self._state.hard_term, self._state.voted_for or None
 
     @property
     def doubt_index(self) -> int:
         """Do not vote before a leader has covered this entry; 0 for no doubt."""
-        return self._doubt_index
+        return self._state.doubt_index
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The configuration that holds, committed or not; None while the log has said nothing.
+
+        Always the same object until another one holds.
+        """
+        return self._configurations.newest
+
+    def configuration_at(self, index: int) -> Configuration | None:
+        """Return the one that held behind an entry from ``base_index`` to ``last_index``."""
+        return self._configurations.at(index)
 
     @property
     def bytes_on_disk(self) -> int:
@@ -272,6 +265,11 @@ class Journal:
         assert entry.term >= table.last_term, "terms never fall"
         if self._writes.waiting_bytes > JOURNAL_PENDING_BYTES_MAX:
             raise Overloaded("the journal waits for its disk")
+        configuration: Configuration | None = None
+        if is_configuration(entry.payload):
+            configuration = decode_configuration(entry.payload)
+            assert configuration.index == entry.index, "a configuration names its entry"
+            self._begin_configurations()
         address = self._record(
             Kind.ENTRY,
             payload=entry.payload,
@@ -280,6 +278,8 @@ class Journal:
             term=entry.term,
             first_position=entry.first_position,
         )
+        if configuration is not None:
+            self._configurations.append(configuration)
         length = len(entry.payload)
         table.append(entry.term, entry.first_position, entry.events, address, length)
         self._cache.add(entry.index, entry.payload)
@@ -290,41 +290,94 @@ class Journal:
         table = self._table
         position = table.first_position_of(index)
         term_before = table.term_of(index - 1)
-        self._record(Kind.TRUNCATE, index=index, term=term_before, first_position=position)
+        self._record(
+            Kind.TRUNCATE,
+            payload=encode_if_known(self._configurations.at(index - 1)),
+            index=index,
+            term=term_before,
+            first_position=position,
+        )
         table.truncate_from(index)
+        self._configurations.truncate_from(index)
         self._cache.truncate_from(index)
         self._writes.forget_entries_behind(index - 1)
 
     def set_hard_state(self, term: int, voted_for: str | None) -> None:
         """Change term and vote. The caller MUST wait until it is durable before using them."""
-        assert term >= self._hard_term, "terms never fall"
+        assert term >= self._state.hard_term, "terms never fall"
         self._record(Kind.HARD_STATE, term=term, payload=(voted_for or "").encode())
-        self._hard_term, self._voted_for = term, voted_for or ""
+        self._state.hard_term, self._state.voted_for = term, voted_for or ""
+
+    def start_over(self) -> None:
+        """Empty the log and be in doubt about all that it held.
+
+        For a replica whose view cannot be built from what is left of its log: a leader gives
+        back everything, and until then this replica does not vote on what it had. What it
+        thought of its members goes too: it may never have been committed.
+        """
+        doubt_index = max(self._state.doubt_index, self.last_index, 1)
+        self._record(Kind.DOUBT, index=doubt_index)
+        self._state.doubt_index = doubt_index
+        self.reset_to(0, 0, 0)
 
     def clear_doubt(self) -> None:
         """A leader has covered what this replica lost: it may vote once this is durable."""
         self._record(Kind.DOUBT, index=0)
-        self._doubt_index = 0
+        self._state.doubt_index = 0
 
-    def cut_before(self, index: int) -> None:
+    def learn_configuration(self, configuration: Configuration | None, *, index: int) -> None:
+        """Note what held behind entry ``index``, here or still to come, if that is news; None
+        for what the group began with.
+
+        For a replica that got it from somebody whose log agrees with its own up to there, or
+        is about to replace it.
+        """
+        if self._configurations.at(index) == configuration:
+            return
+        self._begin_configurations()
+        payload = encode_if_known(configuration)
+        self._record(Kind.CONFIGURATION, payload=payload, index=index)
+        self._configurations.learn(configuration, index=index)
+
+    def bytes_before(self, index: int) -> int:
+        """Return what ``cut_before(index)`` would free."""
+        return self._segments_before(index) * self._segment_bytes
+
+    def cut_before(self, index: int, *, segments_max: int | None = None) -> bool:
         """Drop old entries, all of them before ``index``, in whole segments.
 
-        May drop nothing. The caller MUST have made durable whatever replaces them.
+        At most ``segments_max`` of them, since what is appended waits meanwhile; return
+        whether there are more. The caller MUST have made durable whatever replaces them.
         """
-        assert index <= self.last_index + 1, f"{index} is beyond the log"
-        if index <= self.first_index:
-            return
-        kept = self._table.address_of(index) if index <= self.last_index else self._end
-        self._drop_segments(sequence_of(kept))
+        droppable = self._segments_before(index)
+        dropped = droppable if segments_max is None else min(droppable, segments_max)
+        if dropped:
+            self._drop_segments(self._sequences[0] + dropped)
+        return dropped < droppable
 
-    def reset_to(self, index: int, term: int, position: int) -> None:
+    def reset_to(
+        self,
+        index: int,
+        term: int,
+        position: int,
+        configuration: Configuration | None = None,
+    ) -> None:
         """Empty the log; the next entry is ``index + 1``, the next event ``position + 1``.
 
-        For a replica that got a snapshot of that point. The caller MUST have made the
-        snapshot durable.
+        For a replica that got a snapshot of that point, where ``configuration`` held. The
+        caller MUST have made the snapshot durable.
         """
-        self._record(Kind.RESET, index=index, term=term, first_position=position + 1)
+        if configuration is not None:
+            self._begin_configurations()
+        self._record(
+            Kind.RESET,
+            payload=encode_if_known(configuration),
+            index=index,
+            term=term,
+            first_position=position + 1,
+        )
         self._table.reset(index, term, position + 1)
+        self._configurations.reset(configuration)
         self._cache.clear()
         self._writes.forget_entries_behind(index)
         self._start_segment()
@@ -407,15 +460,29 @@ class Journal:
         self._end += size
         return address
 
+    def _segments_before(self, index: int) -> int:
+        """Return how many segments hold nothing from ``index`` on."""
+        assert index <= self.last_index + 1, f"{index} is beyond the log"
+        if index <= self.first_index:
+            return 0
+        kept = self._table.address_of(index) if index <= self.last_index else self._end
+        return sequence_of(kept) - self._sequences[0]
+
     def _log_end(self) -> DurableMark:
-        return DurableMark(self._end, self.last_index, self._hard_term)
+        return DurableMark(self._end, self.last_index, self._state.hard_term)
+
+    def _begin_configurations(self) -> None:
+        """Go on in a segment that only programs read which know of configurations."""
+        if self._state.format_version == 1:
+            self._state.format_version = 2
+            self._start_segment()
 
     def _start_segment(self) -> None:
         sequence = sequence_of(self._end) + 1
-        state = JournalState(self._table, self._hard_term, self._voted_for, self._doubt_index)
-        self._writes.start_segment(segment_header(self._identity, sequence, state))
+        header = segment_header(self._identity, sequence, self._state)
+        self._writes.start_segment(header)
         self._sequences.append(sequence)
-        self._end = address_of(sequence, HEADER_BYTES)
+        self._end = address_of(sequence, header.bytes_long)
 
     def _drop_segments(self, before: int) -> None:
         """Drop the segments with sequences below ``before``, and the entries in them."""
@@ -425,4 +492,5 @@ class Journal:
         self._writes.drop_segments(gone)
         self._sequences = [sequence for sequence in self._sequences if sequence >= before]
         self._table.cut_before_address(address_of(before, 0))
+        self._configurations.cut_before(self._table.base_index)
         self._reader.forget(gone)

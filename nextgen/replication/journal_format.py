@@ -1,8 +1,12 @@
-"""The bytes of a journal. Format version 1; golden file: tests/replay/logs/journal-v1.
+"""The bytes of a journal. Format versions 1 and 2; golden files: tests/replay/logs/journal-v1, -v2.
 
     segment  = header (512 bytes), then records, then zeros up to the preallocated size
     header   = everything that was known when the segment began, so that older ones can go
     record   = 56 byte record header, payload, zeros up to a multiple of 8
+
+Version 2 is written from the first change of the group's members on: behind the header of
+such a segment stands a CONFIGURATION record, which got on disk together with it. Programs
+that read version 1 only, and would take no notice of configurations, refuse it.
 
 All integers are little endian. An *address* is ``segment sequence << 32 | offset``: it only
 grows. A record's checksum covers its own address, so bytes that ended up in another place
@@ -22,7 +26,9 @@ from crc32c import crc32c
 
 from nextgen.kernel.hashing import hash64
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest version that is read, and written where version 1 does not do."""
+
 SEGMENT_MAGIC = b"PNGJRNL\x00"
 RECORD_MAGIC = b"\xa7REC"
 MARK_MAGIC = b"PNGMARK\x00"
@@ -47,9 +53,12 @@ class Kind(IntEnum):
 
     ENTRY = 1
     HARD_STATE = 2  # term; payload = voted for, empty for nobody.
-    TRUNCATE = 3  # Entries from ``index`` on are void; term and position are those before it.
+    # Entries from ``index`` on are void; term and position are those before it. Of TRUNCATE
+    # and RESET the payload is the configuration that holds afterwards, empty for none.
+    TRUNCATE = 3
     RESET = 4  # The log is empty and begins behind ``index``, ``term``.
     DOUBT = 5  # No votes until a leader has covered ``index``; 0 ends the doubt.
+    CONFIGURATION = 6  # payload = what held behind ``index``, empty for what the group began with.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,14 @@ class SegmentHeader:
     hard_term: int
     voted_for: str  # Empty for nobody.
     doubt_index: int
+    configuration: bytes | None = None  # The one that holds, empty for none; None in version 1.
+
+    @property
+    def bytes_long(self) -> int:
+        """Where the first record begins that is not part of the header."""
+        if self.configuration is None:
+            return HEADER_BYTES
+        return HEADER_BYTES + record_bytes(len(self.configuration))
 
 
 class RecordHeader(NamedTuple):
@@ -171,12 +188,13 @@ def payload_at(data: bytes, offset: int, header: RecordHeader) -> bytes | None:
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
+    """Return what a segment begins with: ``header.bytes_long`` bytes."""
     voted_for = header.voted_for.encode()
     assert len(voted_for) <= _NODE_ID_BYTES_MAX, "a node id is at most 255 bytes"
     identity = header.identity
     fields = _HEADER.pack(
         SEGMENT_MAGIC,
-        FORMAT_VERSION,
+        1 if header.configuration is None else 2,
         identity.group_id,
         identity.cluster_hash,
         identity.node_hash,
@@ -188,7 +206,15 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
         header.doubt_index,
         len(voted_for),
     )
-    return _sealed(fields + voted_for, HEADER_BYTES)
+    sealed = _sealed(fields + voted_for, HEADER_BYTES)
+    if header.configuration is None:
+        return sealed
+    return sealed + encode_record(
+        address_of(header.sequence, HEADER_BYTES),
+        Kind.CONFIGURATION,
+        payload=header.configuration,
+        index=header.base_index,
+    )
 
 
 def segment_format_version(data: bytes) -> int | None:
@@ -202,9 +228,12 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
     """Return the header at the start of ``data``, None if it is damaged or not one."""
     if not _is_sealed(data, HEADER_BYTES) or not data.startswith(SEGMENT_MAGIC):
         return None
-    (_, _, group, cluster, node, sequence, index, term, position, hard_term, doubt, voted) = (
+    (_, version, group, cluster, node, sequence, index, term, position, hard_term, doubt, voted) = (
         _HEADER.unpack_from(data)
     )
+    configuration = _configuration_behind(data, sequence) if version > 1 else None
+    if version > 1 and configuration is None:
+        return None
     return SegmentHeader(
         identity=Identity(cluster, node, group),
         sequence=sequence,
@@ -214,7 +243,16 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
         hard_term=hard_term,
         voted_for=data[_HEADER.size : _HEADER.size + voted].decode(),
         doubt_index=doubt,
+        configuration=configuration,
     )
+
+
+def _configuration_behind(data: bytes, sequence: int) -> bytes | None:
+    """Return the payload of the record that is part of a header, None if it is not sound."""
+    record = decode_record_header(data, HEADER_BYTES, address_of(sequence, HEADER_BYTES))
+    if record is None or record.kind != Kind.CONFIGURATION:
+        return None
+    return payload_at(data, HEADER_BYTES, record)
 
 
 def encode_mark(mark: DurableMark, identity: Identity) -> bytes:

@@ -24,7 +24,7 @@ tail: JournalCorrupted, and nothing is touched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -52,6 +52,13 @@ from nextgen.replication.journal_format import (
     sequence_of,
 )
 from nextgen.replication.journal_table import EntryTable
+from nextgen.replication.membership import (
+    ConfigurationHistory,
+    decode_configuration,
+    decode_if_known,
+    encode_if_known,
+    is_configuration,
+)
 from nextgen.replication.storage import Storage
 
 SEGMENT_SUFFIX = ".journal"
@@ -95,11 +102,21 @@ class JournalState:
     hard_term: int = 0
     voted_for: str = ""
     doubt_index: int = 0
+    configurations: ConfigurationHistory = field(default_factory=ConfigurationHistory)
+    format_version: int = 1  # Of the segment that is being written; never falls.
 
     @classmethod
     def at(cls, header: SegmentHeader) -> JournalState:
         table = EntryTable(header.base_index, header.base_term, header.next_position)
-        return cls(table, header.hard_term, header.voted_for, header.doubt_index)
+        state = cls(table, header.hard_term, header.voted_for, header.doubt_index)
+        if header.configuration:
+            state.configurations.append(decode_configuration(header.configuration))
+        return state
+
+    @property
+    def configuration(self) -> bytes:
+        """The configuration that holds, as records carry it; empty for none."""
+        return encode_if_known(self.configurations.newest)
 
     def continues_with(self, header: SegmentHeader) -> bool:
         """True if ``header`` begins a segment exactly where this state ends.
@@ -110,6 +127,8 @@ class JournalState:
         mine = (table.last_index, table.last_term, table.next_position)
         if mine != (header.base_index, header.base_term, header.next_position):
             return False
+        if (header.configuration or b"") != self.configuration:
+            return False
         if header.voted_for == UNKNOWN_VOTE:
             return header.hard_term >= self.hard_term
         return (header.hard_term, header.voted_for) == (self.hard_term, self.voted_for)
@@ -119,26 +138,41 @@ class JournalState:
         table = self.table
         match record.kind:
             case Kind.ENTRY:
-                follows = (table.last_index + 1, table.next_position)
-                if (record.entry_index, record.first_position) != follows:
-                    return False
-                if record.term < table.last_term:
-                    return False
-                position, events = record.first_position, record.events
-                table.append(record.term, position, events, address, record.length)
+                return self._fold_entry(record, address, payload)
             case Kind.HARD_STATE:
                 self.hard_term, self.voted_for = record.term, payload.decode()
             case Kind.TRUNCATE if record.entry_index in table:
                 table.truncate_from(record.entry_index)
+                self.configurations.truncate_from(record.entry_index)
+                if self.configuration != payload:
+                    # What it falls back to was noted in a segment that is gone.
+                    self.configurations.reset(decode_if_known(payload))
             case Kind.TRUNCATE if record.entry_index <= table.first_index:
                 # What it kept of the older segments is gone with them.
                 table.reset(record.entry_index - 1, record.term, record.first_position)
+                self.configurations.reset(decode_if_known(payload))
             case Kind.TRUNCATE:
                 return False
             case Kind.RESET:
                 table.reset(record.entry_index, record.term, record.first_position)
+                self.configurations.reset(decode_if_known(payload))
             case Kind.DOUBT:
                 self.doubt_index = record.entry_index
+            case Kind.CONFIGURATION:
+                self.configurations.learn(decode_if_known(payload), index=record.entry_index)
+        return True
+
+    def _fold_entry(self, record: RecordHeader, address: int, payload: bytes) -> bool:
+        table = self.table
+        follows = (table.last_index + 1, table.next_position)
+        if (record.entry_index, record.first_position) != follows:
+            return False
+        if record.term < table.last_term:
+            return False
+        position, events = record.first_position, record.events
+        table.append(record.term, position, events, address, record.length)
+        if is_configuration(payload):
+            self.configurations.append(decode_configuration(payload))
         return True
 
 
@@ -162,6 +196,7 @@ class Recovered:
     sequences: list[int]
     end: int  # Address behind the last sound record.
     recovery: Recovery
+    durable_to: int = 0  # Address up to which everything is known to be on the disk itself.
 
 
 def segment_name(sequence: int) -> str:
@@ -196,17 +231,19 @@ def recover(storage: Storage, directory: Path, identity: Identity) -> Recovered 
             raise _corrupted(directory, f"{segment_name(sequence - 1)} is damaged")
         state.hard_term, state.voted_for = header.hard_term, header.voted_for
         state.doubt_index = header.doubt_index
-        tail = _scan(directory, state, sequence, data)
+        if header.configuration is not None:
+            state.format_version = 2
+        tail = _scan(directory, state, sequence, data, header.bytes_long)
     assert state is not None, "there is at least one segment"
     end = address_of(sequences[-1], tail.offset)
     discarded = max(len(data.rstrip(b"\0")) - tail.offset, 0)
     recovery = _judge(state, tail, end, mark, discarded)
-    return Recovered(state, sequences, end, recovery)
+    durable_to = max(tail.synced_to, mark.address if mark else 0)
+    return Recovered(state, sequences, end, recovery, durable_to)
 
 
-def _scan(directory: Path, state: JournalState, sequence: int, data: bytes) -> Tail:
+def _scan(directory: Path, state: JournalState, sequence: int, data: bytes, offset: int) -> Tail:
     """Fold the sound records of a segment into ``state`` and look at what is behind them."""
-    offset = HEADER_BYTES
     synced_to = 0
     while True:
         address = address_of(sequence, offset)

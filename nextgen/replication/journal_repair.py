@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nextgen.replication.journal_format import (
     HEADER_BYTES,
     DurableMark,
@@ -12,14 +14,41 @@ from nextgen.replication.journal_format import (
     sequence_of,
 )
 from nextgen.replication.journal_recovery import (
+    PREPARING_NAME,
     UNKNOWN_VOTE,
     JournalState,
     Outcome,
     Recovered,
     Recovery,
+    recover,
 )
 from nextgen.replication.journal_table import EntryTable
 from nextgen.replication.journal_worker import SegmentFiles
+from nextgen.replication.storage import Storage, make_directory_durably
+
+UNKNOWN_INDEX = 2**63 - 1
+"""``doubt_index`` of a replica that cannot know how far its lost log reached."""
+
+
+def recover_or_begin(
+    storage: Storage,
+    directory: Path,
+    files: SegmentFiles,
+    identity: Identity,
+    *,
+    rejoining: bool,
+) -> Recovered:
+    """Bring the journal in ``directory`` to where appending can go on; see ``Journal.open``."""
+    recovered = recover(storage, directory, identity)
+    if recovered is None:
+        make_directory_durably(storage, directory, label="journal.make_directory")
+        # One that is there already may be from a process that was killed before its sync.
+        for parent in (directory.parent, directory.parent.parent):
+            storage.sync_directory(parent, label="journal.make_directory")
+        return begin(files, identity, UNKNOWN_INDEX if rejoining else 0)
+    storage.unlink(directory / PREPARING_NAME)
+    repair(files, identity, recovered)
+    return recovered
 
 
 def segment_header(identity: Identity, sequence: int, state: JournalState) -> SegmentHeader:
@@ -34,6 +63,7 @@ def segment_header(identity: Identity, sequence: int, state: JournalState) -> Se
         hard_term=state.hard_term,
         voted_for=state.voted_for,
         doubt_index=state.doubt_index,
+        configuration=None if state.format_version == 1 else state.configuration,
     )
 
 
@@ -55,6 +85,10 @@ def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> Non
     """
     state, recovery, end = recovered.state, recovered.recovery, recovered.end
     sequence = sequence_of(end)
+    if recovered.durable_to < end:
+        # What was read may never have reached the disk, and is about to be relied upon.
+        is_here = sequence_of(recovered.durable_to) == sequence
+        files.secure(sequence, offset_of(recovered.durable_to) if is_here else 0, offset_of(end))
     if recovery.outcome is Outcome.TORN_TAIL:
         # Or a record of the same length written there would bring its neighbours back.
         files.clear_tail(sequence, offset_of(end))
@@ -68,6 +102,7 @@ def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> Non
     files.open_segment(sequence)
     state.doubt_index = max(state.doubt_index, recovery.old_last_index, 1)
     state.hard_term, state.voted_for = recovery.old_term, UNKNOWN_VOTE
-    files.start_segment(segment_header(identity, sequence + 1, state))
+    header = segment_header(identity, sequence + 1, state)
+    files.start_segment(header)
     recovered.sequences.append(sequence + 1)
-    recovered.end = address_of(sequence + 1, HEADER_BYTES)
+    recovered.end = address_of(sequence + 1, header.bytes_long)

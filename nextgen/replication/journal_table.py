@@ -7,8 +7,21 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 
 from nextgen.replication.ports import PositionCompacted
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One entry as the journal keeps it; ``events`` are inside ``payload``, which is opaque
+    unless it is a configuration."""
+
+    index: int
+    term: int
+    first_position: int
+    events: int
+    payload: bytes
 
 
 class EntryTable:
@@ -16,6 +29,7 @@ class EntryTable:
 
     ``next_position`` is the position the next event will get. The base is the last entry
     that is no longer here; its term stays known, for the check of the one that follows.
+    Outside only read: ``last_index`` is asked for dozens of times for each entry.
     """
 
     def __init__(self, base_index: int = 0, base_term: int = 0, next_position: int = 1) -> None:
@@ -24,6 +38,7 @@ class EntryTable:
     def reset(self, base_index: int, base_term: int, next_position: int) -> None:
         """Forget every entry and begin behind ``base_index``."""
         self.base_index = base_index
+        self.last_index = base_index
         self.base_term = base_term
         self.base_position = next_position - 1
         self.next_position = next_position
@@ -35,10 +50,6 @@ class EntryTable:
     @property
     def first_index(self) -> int:
         return self.base_index + 1
-
-    @property
-    def last_index(self) -> int:
-        return self.base_index + len(self._terms)
 
     @property
     def last_term(self) -> int:
@@ -55,6 +66,7 @@ class EntryTable:
         self._positions.append(first_position)
         self._addresses.append(address)
         self._lengths.append(length)
+        self.last_index += 1
         self.next_position = first_position + events
 
     def truncate_from(self, index: int) -> None:
@@ -62,6 +74,7 @@ class EntryTable:
         assert index in self, f"entry {index} is not in the log"
         at = index - self.base_index - 1
         self.next_position = self._positions[at]
+        self.last_index = index - 1
         for column in (self._terms, self._positions, self._addresses, self._lengths):
             del column[at:]
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 from nextgen.replication.journal_format import (
-    HEADER_BYTES,
     DurableMark,
     Identity,
     SegmentHeader,
@@ -49,17 +48,26 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """One thread; results come back to the event loop that ``submit`` was called on."""
+    """One thread; results come back to the event loop that ``submit`` was called on.
+
+    Not an executor of the standard library: its bookkeeping costs as much as a sync does.
+    """
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._executor.submit(work)
+        if self._thread is None:
+            # A daemon: a process that ends without ``close`` does not wait for its disk.
+            self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+            self._thread.start()
+        self._work.put(work)
 
     def post(self, callback: Callable[[], None]) -> None:
         # Without a loop nobody has asked for anything; after its end nobody can be told.
@@ -74,7 +82,14 @@ class ThreadRunner:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._closed = True
+        self._work.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None and not self._closed:
+            work()
 
 
 class InlineRunner:
@@ -176,6 +191,21 @@ class SegmentFiles:
         finally:
             self._storage.close(handle)
 
+    def secure(self, sequence: int, begin: int, end: int) -> None:
+        """Write ``begin .. end`` of a segment again, and make that and its name durable.
+
+        A killed process leaves bytes that the system has and the disk may not have; after a
+        sync that failed the system even takes them for written. Both read as if all were well.
+        """
+        storage = self._storage
+        handle = storage.open(self._directory / segment_name(sequence))
+        try:
+            storage.pwrite(handle, storage.pread(handle, end - begin, begin), begin)
+            storage.sync(handle, label="journal.recovered")
+        finally:
+            storage.close(handle)
+        storage.sync_directory(self._directory, label="journal.recovered_name")
+
     def write_mark(self, mark: DurableMark) -> None:
         """Note how far the journal is durable. Not synced: see ``DurableMark``."""
         if self._mark is None:
@@ -235,7 +265,7 @@ class Batch:
 
     def start_segment(self, header: SegmentHeader) -> None:
         self.steps.append(_Start(header))
-        self.size_bytes += HEADER_BYTES
+        self.size_bytes += header.bytes_long
 
     def drop_segments(self, sequences: Sequence[int]) -> None:
         self.steps.append(_Drop(sequences))

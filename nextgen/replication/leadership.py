@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from nextgen.kernel.errors import ProposalLost
 from nextgen.replication.group_commit import GroupCommit
-from nextgen.replication.ports import GroupId, NodeId
+from nextgen.replication.ports import Configuration, GroupId, NodeId
 from nextgen.replication.read_rounds import ReadRounds
 from nextgen.replication.replicator import Replicator
 
@@ -29,8 +30,23 @@ class Leadership:
         self.commits = GroupCommit(group_id, entries_in_flight_max)
         self.reads = ReadRounds(group_id)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._group_id = group_id
         self._successor: NodeId | None = None
         self._successor_told = False
+        self._change: tuple[Configuration, asyncio.Future[Configuration]] | None = None
+
+    def await_commit_of(self, configuration: Configuration) -> asyncio.Future[Configuration]:
+        """Return a future of ``configuration``, resolved once its entry is committed."""
+        future: asyncio.Future[Configuration] = asyncio.get_running_loop().create_future()
+        self._change = (configuration, future)
+        return future
+
+    def committed(self, index: int) -> None:
+        """Note that everything up to entry ``index`` is committed."""
+        if self._change is not None and self._change[0].index <= index:
+            (configuration, future), self._change = self._change, None
+            if not future.done():
+                future.set_result(configuration)
 
     @property
     def hands_over(self) -> bool:
@@ -50,7 +66,8 @@ class Leadership:
         """Return the successor, once, when it has everything and everything is committed."""
         if self._successor is None or self._successor_told or commit_index < last_index:
             return None
-        if self.replicator.followers[self._successor].match_index < last_index:
+        follower = self.replicator.followers.get(self._successor)
+        if follower is None or follower.match_index < last_index:
             return None
         self._successor_told = True
         return self._successor
@@ -59,5 +76,7 @@ class Leadership:
         """Fail everything that waits."""
         self.commits.fail(why)
         self.reads.fail(leader_hint)
+        if self._change is not None and not self._change[1].done():
+            self._change[1].set_exception(ProposalLost(f"group {self._group_id}: {why}"))
         if not self.ended.done():
             self.ended.set_result(None)

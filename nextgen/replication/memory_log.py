@@ -14,13 +14,19 @@ from pathlib import Path
 
 from nextgen.kernel.errors import NotLeader, Overloaded, ProposalLost, TransferFailed, Unavailable
 from nextgen.kernel.limits import ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
+from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
 from nextgen.replication.entry_codec import check_record, limited_run
+from nextgen.replication.membership import after_change, members_of
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
+    Configuration,
     Entry,
     GroupId,
+    LogPin,
     LogStatus,
+    MemberChange,
+    MemberProgress,
     NodeId,
     PositionCompacted,
     Record,
@@ -29,11 +35,30 @@ from nextgen.replication.ports import (
     StateMachine,
 )
 from nextgen.replication.subscriptions import ListenerSet, ProgressWaiters, call_listener
+from nextgen.replication.view_digest import batches_of
 
 DEFAULT_GROUP_ID = GroupId(1)
 DEFAULT_NODE_ID = NodeId("node-1")
 
 Pending = tuple[Record, "asyncio.Future[Commit]"]
+
+
+class _MemoryPin:
+    """A ``LogPin``; one of memory is never broken."""
+
+    is_broken = False
+
+    def __init__(self, name: str, position: int, pins: list[_MemoryPin]) -> None:
+        self.name = name
+        self.position = position
+        self._pins = pins
+
+    def advance(self, position: int) -> None:
+        self.position = max(self.position, position)
+
+    def release(self) -> None:
+        if self in self._pins:
+            self._pins.remove(self)
 
 
 class MemoryLog:
@@ -56,11 +81,12 @@ class MemoryLog:
         self._state_machine = state_machine
         self._group_id = group_id
         self._node_id = node_id
-        self._members = tuple(members) or (node_id,)
+        self._configuration = Configuration(tuple(sorted(members)) or (node_id,))
         self._snapshot_path = snapshot_path
         self._base = state_machine.applied()
         self._applied = self._base
         self._entries: list[Entry] = []
+        self._pins: list[_MemoryPin] = []
         self._queue: list[Pending] = []
         self._queue_bytes = 0
         self._flush_scheduled = False
@@ -144,7 +170,7 @@ class MemoryLog:
             role=self._role,
             term=self._term,
             leader_id=self._leader_id,
-            members=self._members,
+            members=self._configuration.voters,
             last_index=self._last_index,
             commit_index=self._last_index,
             commit_position=self._next_position - 1,
@@ -153,6 +179,10 @@ class MemoryLog:
             view_lag_ms=0.0,
             journal_bytes=sum(len(r.payload) for entry in self._entries for r in entry.records),
             elections=self._elections,
+            log_pins=len(self._pins),
+            learners=self._configuration.learners,
+            configuration_index=self._configuration.index,
+            progress=self._progress(),
         )
 
     @property
@@ -215,19 +245,50 @@ class MemoryLog:
             raise NotLeader(self._group_id, self._leader_id)
         if target == self._node_id:
             return
-        if target not in self._members:
+        if target not in self._configuration.voters:
             raise TransferFailed(f"{target} is not a member of group {self._group_id}")
         self.release_commits()
         self.lose_leadership(target)
+
+    async def change_members(self, change: MemberChange) -> Configuration:
+        """Every learner has caught up here, and every change is committed at once."""
+        if not self.is_leader:
+            raise NotLeader(self._group_id, self._leader_id)
+        present = self._configuration
+        self._configuration = after_change(present, change, index=self._last_index + 1)
+        if self._configuration is not present:
+            self._append(())
+        await asyncio.sleep(0)
+        made = self._configuration
+        others = [voter for voter in made.voters if voter != self._node_id]
+        if self._node_id not in made.voters:
+            self.lose_leadership(others[0])
+            self._set_role(Role.LEARNER, others[0])
+        return made
 
     async def take_snapshot(self) -> AppliedPoint:
         self._check_running()
         point = self._state_machine.make_durable()
         if self._snapshot_path is not None:
             point = self._state_machine.write_snapshot(self._snapshot_path)
-        self._entries = [entry for entry in self._entries if entry.index > point.index]
-        self._base = point
+        kept = min([point.position + 1, *(pin.position for pin in self._pins)])
+        while self._entries and self._entries[0].next_position <= kept:
+            gone = self._entries[0]
+            if gone.index > point.index:
+                break
+            del self._entries[0]
+            self._base = AppliedPoint(gone.index, gone.term, gone.next_position - 1)
         return point
+
+    def pin(self, name: str, position: int) -> LogPin:
+        oldest = self._base.position + 1
+        if position < oldest:
+            raise PositionCompacted(position, oldest)
+        if len(self._pins) >= LOG_PINS_MAX:
+            raise Overloaded(f"{LOG_PINS_MAX} readers pin this log already")
+        pin = _MemoryPin(name, position, self._pins)
+        self._pins.append(pin)
+        return pin
 
     async def stop(self) -> None:
         if self._role is Role.STOPPED:
@@ -248,6 +309,16 @@ class MemoryLog:
     @property
     def _next_position(self) -> int:
         return self._entries[-1].next_position if self._entries else self._base.position + 1
+
+    def _progress(self) -> tuple[MemberProgress, ...]:
+        """The others, none of which exists, follow without delay."""
+        if not self.is_leader:
+            return ()
+        return tuple(
+            MemberProgress(node_id, True, self._last_index, self._applied.index, False)
+            for node_id in members_of(self._configuration)
+            if node_id != self._node_id
+        )
 
     def _check_running(self) -> None:
         if self._role is Role.STOPPED:
@@ -289,7 +360,8 @@ class MemoryLog:
         waiting = self._entries[self._applied.index - self._base.index :]
         if self._applies_held or not waiting:
             return
-        self._state_machine.apply(waiting)
+        for batch in batches_of(waiting, self._applied.position):
+            self._state_machine.apply(batch)
         last = waiting[-1]
         self._applied = AppliedPoint(last.index, last.term, last.next_position - 1)
         self._index_waiters.advance(self._applied.index)

@@ -37,6 +37,8 @@ EXPECTED_ATTRIBUTES = (
     "__raftCurrentTerm",
     "__votedForNodeId",
     "__raftElectionDeadline",
+    "__otherNodes",
+    "__votesCount",
 )
 """Every attribute that we read or set, as the library's source spells it."""
 

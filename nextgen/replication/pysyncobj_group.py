@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
 from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
+from nextgen.replication.divergence import ViewDiverged
 from nextgen.replication.entry_codec import decode_records, limited_run
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
+    Configuration,
     Entry,
+    LogPin,
     LogStatus,
+    MemberChange,
+    MemberProgress,
     NodeId,
     PositionCompacted,
     Record,
@@ -47,6 +52,7 @@ class PySyncObjGroup:
         self._snapshots: SnapshotTransfer
         self._state_machine: StateMachine
         self._release: Callable[[], None]
+        self._distrust: Callable[[], Awaitable[None]]
 
     def attach(
         self,
@@ -54,12 +60,15 @@ class PySyncObjGroup:
         snapshots: SnapshotTransfer,
         state_machine: StateMachine,
         release: Callable[[], None],
+        distrust: Callable[[], Awaitable[None]],
     ) -> None:
-        """Put the engine in and start it. ``release`` lets go of what the host lent."""
+        """Put the engine in and start it. ``release`` lets go of what the host lent;
+        ``distrust`` notes on disk that the view must be rebuilt."""
         self._replica = replica
         self._snapshots = snapshots
         self._state_machine = state_machine
         self._release = release
+        self._distrust = distrust
         replica.start()
 
     def __repr__(self) -> str:
@@ -71,6 +80,11 @@ class PySyncObjGroup:
         return self._replica
 
     @property
+    def snapshots(self) -> SnapshotTransfer:
+        """What this replica has of snapshots, and what keeps its log."""
+        return self._snapshots
+
+    @property
     def statistics(self) -> ReplicaStatistics:
         """Counters since this replica was opened; read only."""
         return self._replica.statistics
@@ -78,13 +92,13 @@ class PySyncObjGroup:
     @property
     def status(self) -> LogStatus:
         replica, journal = self._replica, self._replica.journal
-        change = replica.role_change
+        change, configuration = replica.role_change, self._replica.configuration
         return LogStatus(
             group_id=replica.group_id,
             role=change.role,
             term=change.term,
             leader_id=change.leader_id,
-            members=replica.members,
+            members=configuration.voters,
             last_index=journal.last_index,
             commit_index=replica.commit_index,
             commit_position=replica.commit_position,
@@ -94,6 +108,16 @@ class PySyncObjGroup:
             journal_bytes=journal.bytes_on_disk,
             elections=replica.statistics.elections,
             disk_trouble=replica.disk.trouble or "",
+            log_pins=self._snapshots.retention.pin_count,
+            pinned_bytes=self._snapshots.retention.pinned_bytes,
+            snapshots=replica.statistics.snapshots,
+            snapshots_installed=replica.statistics.snapshots_installed,
+            snapshot_ms=replica.statistics.last_snapshot_ms,
+            learners=configuration.learners,
+            configuration_index=configuration.index,
+            progress=self._progress(),
+            digest=self._state_machine.digest(),
+            divergence=replica.divergence.alarm,
         )
 
     @property
@@ -108,11 +132,11 @@ class PySyncObjGroup:
 
     async def wait_applied(self, index: int) -> None:
         self._check_running()
-        await self._index_waiters.wait(index)
+        await self._view_reaches(self._index_waiters, index)
 
     async def wait_position(self, position: int) -> None:
         self._check_running()
-        await self._position_waiters.wait(position)
+        await self._view_reaches(self._position_waiters, position)
 
     def read(self, from_position: int, *, events_max: int, bytes_max: int) -> Sequence[Entry]:
         replica, journal = self._replica, self._replica.journal
@@ -141,6 +165,13 @@ class PySyncObjGroup:
             return
         await self._transfer(target, self._replica.config.transfer_deadline_ms)
 
+    async def change_members(self, change: MemberChange) -> Configuration:
+        return await self._replica.change_members(change)
+
+    def pin(self, name: str, position: int) -> LogPin:
+        self._check_running()
+        return self._snapshots.retention.pin(name, position)
+
     async def take_snapshot(self) -> AppliedPoint:
         self._check_running()
         return await self._snapshots.take()
@@ -168,14 +199,21 @@ class PySyncObjGroup:
         ]
         self._commit_listeners.tell(entries)
 
+    @property
+    def is_view_awaited(self) -> bool:
+        return bool(self._index_waiters.waiting or self._position_waiters.waiting)
+
     def applied(self, point: AppliedPoint) -> None:
         self._index_waiters.advance(point.index)
         self._position_waiters.advance(point.position)
         self._snapshots.take_if_due()
 
     def role_may_have_changed(self) -> None:
-        change = self._replica.role_change
-        if change != self._last_role:
+        replica, last = self._replica, self._last_role
+        if last is not None and replica.has_role(last):
+            return
+        change = replica.role_change
+        if change != last:
             self._last_role = change
             self._role_listeners.tell(change)
 
@@ -197,21 +235,51 @@ class PySyncObjGroup:
         self._replica.step_down("the replica broke")
         self._stopping = asyncio.create_task(self._stop())
 
+    def diverged(self, error: ViewDiverged) -> None:
+        """Stop for good: the view is built anew before it is served again."""
+        self.broken(error)
+
     # Inside -----------------------------------------------------------------------------------
+
+    async def _view_reaches(self, waiters: ProgressWaiters, value: int) -> None:
+        reached = waiters.begin(value)
+        if reached is not None:
+            self._replica.view_is_wanted()
+            await reached
 
     def _check_running(self) -> None:
         if self._replica.stopped:
             raise Unavailable(f"group {self._replica.group_id}: the replica stopped")
+
+    def _progress(self) -> tuple[MemberProgress, ...]:
+        leadership = self._replica.leadership
+        if leadership is None:
+            return ()
+        return tuple(
+            MemberProgress(
+                follower.node_id,
+                follower.connected,
+                follower.match_index,
+                follower.applied_index,
+                follower.needs_snapshot,
+            )
+            for _, follower in sorted(leadership.replicator.followers.items())
+            if follower.removed_at is None
+        )
 
     async def _transfer(self, target: NodeId, deadline_ms: int) -> None:
         replica = self._replica
         leadership = replica.leadership
         assert leadership is not None, "a leader has a term of leadership"
         follower = leadership.replicator.followers.get(target)
-        if follower is None or not follower.connected:
-            raise TransferFailed(f"{target} is not connected to group {replica.group_id}")
+        is_voter = target in replica.configuration.voters
+        if follower is None or not follower.connected or not is_voter:
+            raise TransferFailed(f"{target} is no connected voter of group {replica.group_id}")
         if not follower.disk_takes_writes:
             raise TransferFailed(f"{target} has no room on its disk for group {replica.group_id}")
+        if not leadership.replicator.is_heard(target):
+            # Proposals wait for a successor, and one that is frozen never comes.
+            raise TransferFailed(f"{target} is silent in group {replica.group_id}")
         if leadership.hands_over:
             raise TransferFailed(f"group {replica.group_id} is being handed over already")
         leadership.hand_over(target)
@@ -229,6 +297,11 @@ class PySyncObjGroup:
 
     async def _stop(self) -> None:
         replica = self._replica
+        if replica.divergence.diverged:
+            try:
+                await self._distrust()
+            except OSError:
+                _logger.critical("%r: its view is wrong and it may be served again", replica)
         await self._hand_over_before_stopping()
         await replica.stop()
         self.role_may_have_changed()
@@ -252,6 +325,25 @@ class PySyncObjGroup:
             await self._transfer(best, replica.config.stop_transfer_deadline_ms)
         except (TransferFailed, NotLeader) as error:
             _logger.warning("%r stops without a successor: %s", replica, error)
+            return
+        await self._successor_known(replica.config.heartbeat_ms)
+
+    async def _successor_known(self, deadline_ms: int) -> None:
+        """Return once the successor was heard, so that whoever asks here is sent to it."""
+        known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look(change: RoleChange) -> None:
+            if change.leader_id is not None and not known.done():
+                known.set_result(None)
+
+        unsubscribe = self.on_role_change(look)
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                await known
+        except TimeoutError:
+            _logger.info("%r stops before its successor was heard", self._replica)
+        finally:
+            unsubscribe()
 
 
 def _decoded(found: JournalEntry) -> Entry:

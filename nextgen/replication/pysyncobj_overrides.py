@@ -1,9 +1,11 @@
 """pysyncobj with its dangerous parts taken out: elections and votes are the library's.
 
-What stays: who campaigns, who votes for whom, counting votes, terms, who leads. What is
-replaced, because it loses data or never ends (hazards H1 to H10 of raft-feasibility.md):
-its log, its transport, its append handling, its commit counting, its apply loop, its
-snapshots and its clock. Those live in the other modules of this package.
+What stays: who campaigns, who votes for whom, counting votes, terms, who leads. Whose votes
+count is told to the library before each campaign: the voters of the configuration that holds
+(H12); its own membership changes are off. What is replaced, because it loses data or never
+ends (hazards H1 to H10 of raft-feasibility.md): its log, its transport, its append handling,
+its commit counting, its apply loop, its snapshots and its clock. Those live in the other
+modules of this package.
 
 The overrides reach name-mangled members, so the library's version is pinned exactly and
 ``pysyncobj_check.check_library`` compares every member with what is expected, at start.
@@ -12,7 +14,7 @@ The overrides reach name-mangled members, so the library's version is pinned exa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from pysyncobj import SyncObj, SyncObjConf
@@ -23,7 +25,7 @@ from pysyncobj.transport import Transport
 from nextgen.kernel.hashing import hash64
 from nextgen.replication.entry_codec import NO_RECORDS
 from nextgen.replication.mesh_frames import Message
-from nextgen.replication.ports import NodeId
+from nextgen.replication.ports import Configuration, NodeId
 
 _FOLLOWER, _CANDIDATE, _LEADER = 0, 1, 2
 
@@ -76,22 +78,27 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
     """The library's election state of one replica, driven by calls instead of by ticks."""
 
     def __init__(
-        self, node_id: NodeId, members: Sequence[NodeId], log: VoteLog, owner: ElectionOwner
+        self,
+        node_id: NodeId,
+        configuration: Callable[[], Configuration],
+        log: VoteLog,
+        owner: ElectionOwner,
     ) -> None:
+        self._node_id = node_id
+        self._configuration = configuration
         self._log = log
         self._owner = owner
         self._transfer = False
         self._won = False
         self._voters: set[NodeId] = set()
-        configuration = SyncObjConf(
+        library_configuration = SyncObjConf(
             autoTick=False,
             appendEntriesUseBatch=True,
             dynamicMembershipChange=False,
             pollerType="select",
             commandsQueueSize=1,
         )
-        others = [_Peer(member) for member in members if member != node_id]
-        super().__init__(_Peer(node_id), others, configuration, transportClass=_VoteTransport)
+        super().__init__(_Peer(node_id), (), library_configuration, transportClass=_VoteTransport)
         self._poller = _NoPoller()
         library_log = _LibraryLog(log)
         self._SyncObj__raftLog = library_log
@@ -131,8 +138,15 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         assert not self.leads, "a leader does not campaign"
         self._transfer = transfer
         self._voters = set()
+        voters = set(self._configuration().voters)
+        electors = [_Peer(voter) for voter in sorted(voters - {self._node_id})]
+        self._SyncObj__otherNodes = set(electors)
         self._SyncObj__raftElectionDeadline = 0
         self._onTick(0.0)
+        if self._node_id not in voters and self.campaigns:
+            # The library counts itself and as many others as it knows: neither holds here.
+            self._SyncObj__votesCount = 0
+            self._SyncObj__otherNodes = set(electors[1:])
         self._take_lead_if_won()
 
     def vote_requested(self, sender: NodeId, message: Message) -> bool:
@@ -146,8 +160,10 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         return after != before and after[1] == sender
 
     def vote_received(self, sender: NodeId, message: Message) -> None:
-        """Count a vote, once per voter: the library would count a repeated one twice."""
+        """Count a vote of a voter, once: the library would count a repeated one twice."""
         if not self.campaigns or message["term"] != self.term or sender in self._voters:
+            return
+        if sender not in self._configuration().voters:
             return
         self._voters.add(sender)
         self._SyncObj__onMessageReceived(_Peer(sender), message)

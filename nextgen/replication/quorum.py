@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
-def majority_of(members: int) -> int:
-    """Return how many of ``members`` are a majority."""
-    return members // 2 + 1
+def majority_of(voters: int) -> int:
+    """Return how many of ``voters`` are a majority."""
+    return voters // 2 + 1
 
 
-def reached_by_majority(values: Iterable[int]) -> int:
+def reached_by_majority(values: Iterable[Number]) -> Number:
     """Return the greatest number that a majority of ``values`` has reached.
 
-    One value per member, 0 for one that has acknowledged nothing. For durable indexes this
+    One value per voter, 0 for one that has acknowledged nothing. For durable indexes this
     is the index that may be committed, if ``next_commit_index`` agrees (Raft paper, 5.4.2).
     """
     ordered = sorted(values, reverse=True)
-    assert ordered, "a group without members can commit nothing"
+    assert ordered, "a group without voters can commit nothing"
     return ordered[majority_of(len(ordered)) - 1]
 
 

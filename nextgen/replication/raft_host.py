@@ -1,7 +1,8 @@
 """All Raft groups of one process: one mesh, one heartbeat timer, one place on disk.
 
 <data_directory>/group-<id>/journal/    segments and mark
-<data_directory>/group-<id>/snapshots/  at most one complete snapshot
+<data_directory>/group-<id>/snapshots/  complete snapshots, at most two, and what arrives of one
+<data_directory>/group-<id>/diverged    the view is not to be trusted: see ``distrust``
 <data_directory>/group-<id>.member      this node has been a member: it may have voted
 """
 
@@ -17,13 +18,21 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from nextgen.kernel.errors import JournalCorrupted
+from nextgen.kernel.snapshot_limits import SNAPSHOT_TRANSFERS_MAX
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.disk_room import FreeBytes, disk_free_bytes, endless_disk
+from nextgen.replication.distrust import begin_again_if_distrusted, note_distrust
 from nextgen.replication.journal import Journal, JournalBroken
 from nextgen.replication.journal_worker import Runner, ThreadRunner
 from nextgen.replication.mesh import Mesh, MeshChannel
 from nextgen.replication.mesh_frames import Message
-from nextgen.replication.ports import AppliedPoint, GroupId, NodeId, StateMachine
+from nextgen.replication.ports import (
+    AppliedPoint,
+    Configuration,
+    GroupId,
+    NodeId,
+    StateMachine,
+)
 from nextgen.replication.pysyncobj_check import check_library
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_replica import RaftReplica
@@ -101,6 +110,8 @@ class PySyncObjHost:
         self._mesh = self._surroundings.mesh
         self._groups: dict[GroupId, PySyncObjGroup] = {}
         self._snapshot_executor = self._surroundings.make_executor("snapshot")
+        self._transfer_executor = self._surroundings.make_executor("transfer")
+        self._transfers = asyncio.Semaphore(SNAPSHOT_TRANSFERS_MAX)
         self._heartbeat: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -129,12 +140,17 @@ class PySyncObjHost:
         members: Sequence[NodeId],
         state_machine: StateMachine | Callable[[], StateMachine],
         *,
+        joining: bool = False,
         rejoining: bool = False,
     ) -> PySyncObjGroup:
         """Open this process's replica of ``group_id``, from disk if it has been here before.
 
         ``state_machine`` may be a function that opens it: it is called on a worker thread when
         the journal is known to be sound, so that a refusal to start has touched no view.
+
+        ``members`` are the voters that the group began with; what the log says overrides
+        them. ``joining``: this node is not among them, and knows nothing of its group, until
+        it hears from a leader. It votes from then on, and campaigns when it has become a voter.
 
         ``rejoining`` says that this node was a member before and has lost its disk: it then
         votes only after a leader has given back what it may have promised. A journal that is
@@ -146,7 +162,8 @@ class PySyncObjHost:
             WrongCluster: The directory belongs to another cluster, node or group.
         """
         assert group_id not in self._groups, f"group {group_id} is open already"
-        assert self._node_id in members, f"{self._node_id} is no member of group {group_id}"
+        assert joining or self._node_id in members, f"{self._node_id} is no member of {group_id}"
+        given = Configuration(() if joining else tuple(sorted(members)))
         broken: list[Callable[[Exception], None]] = []
 
         def journal_broke(error: JournalBroken) -> None:
@@ -165,7 +182,7 @@ class PySyncObjHost:
             )
         group = PySyncObjGroup(applied=applied, on_stopped=self._forget)
         broken.append(group.broken)
-        self._wire(group, group_id, members, journal, view, files, applied)
+        self._wire(group, group_id, given, journal, view, files, applied)
         self._groups[group_id] = group
         self._mesh.register(group_id, group.engine)
         return group
@@ -177,6 +194,7 @@ class PySyncObjHost:
             self._heartbeat.cancel()
         await self._mesh.stop()
         self._snapshot_executor.shutdown(wait=True)
+        self._transfer_executor.shutdown(wait=True)
 
     def abandon(self) -> None:
         """Let go of everything at once, as a killed process would. For simulations.
@@ -230,10 +248,15 @@ class PySyncObjHost:
         try:
             if not was_member:
                 self._remember_member(group_id)
-            files = SnapshotFiles(self._storage, directory / "snapshots")
+            files = SnapshotFiles(
+                self._storage, directory / "snapshots", self._config.snapshot_progress_bytes
+            )
             files.prepare()
             view = state_machine() if callable(state_machine) else state_machine
-            return journal, files, view, _join_view(journal, view, files, directory)
+            begin_again_if_distrusted(self._storage, directory, journal, files, view)
+            applied = _join_view(journal, view, files, directory)
+            files.partial.drop_if_behind(applied.index)
+            return journal, files, view, applied
         except BaseException:
             journal.close()
             if view is not None and view is not state_machine:
@@ -244,7 +267,7 @@ class PySyncObjHost:
         self,
         group: PySyncObjGroup,
         group_id: GroupId,
-        members: Sequence[NodeId],
+        given: Configuration,
         journal: Journal,
         state_machine: StateMachine,
         files: SnapshotFiles,
@@ -254,7 +277,7 @@ class PySyncObjHost:
         replica = RaftReplica(
             group_id=group_id,
             node_id=self._node_id,
-            members=members,
+            given=given,
             journal=journal,
             state_machine=state_machine,
             applied=applied,
@@ -269,7 +292,9 @@ class PySyncObjHost:
             state_machine,
             files,
             self._snapshot_executor,
+            transfer_executor=self._transfer_executor,
             apply_executor=executor,
+            transfers=self._transfers,
             on_broken=group.broken,
         )
 
@@ -277,7 +302,11 @@ class PySyncObjHost:
             self._mesh.unregister(group_id)
             executor.shutdown(wait=True)
 
-        group.attach(replica, snapshots, state_machine, release)
+        async def distrust() -> None:
+            directory = self._data_directory / f"group-{group_id}"
+            await self._blocking(lambda: note_distrust(self._storage, directory))
+
+        group.attach(replica, snapshots, state_machine, release, distrust)
 
     def _forget(self, group: PySyncObjGroup) -> None:
         self._groups.pop(group.engine.group_id, None)
@@ -315,7 +344,7 @@ def _join_view(
     """
     applied = state_machine.applied()
     if applied.index < journal.base_index:
-        newest = files.newest()
+        newest = files.sound()
         if newest is None or newest[1].index < journal.base_index:
             raise JournalCorrupted(
                 f"{directory}: the view ends at entry {applied.index}, the journal begins at "
@@ -323,9 +352,11 @@ def _join_view(
                 f"directory away and start this node again; the replica is rebuilt from the others"
             )
         applied = state_machine.install_snapshot(newest[0])
-    if applied.index > journal.last_index:
-        # The journal lost its tail after the view had folded it; what is folded is committed.
-        journal.reset_to(applied.index, applied.term, applied.position)
+    if applied.index > journal.last_index or journal.term_of(applied.index) != applied.term:
+        # The journal lost its tail after the view had folded it, or a crash came between the
+        # view, which got a snapshot, and the journal; what is folded is committed.
+        configuration = journal.configuration_at(applied.index)
+        journal.reset_to(applied.index, applied.term, applied.position, configuration)
         # Not flush: this may be a worker thread, and only the event loop is called back.
         journal.sync()
     return applied

@@ -14,24 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Protocol
 
-from nextgen.kernel.errors import NotLeader, Overloaded
+from nextgen.kernel.errors import NotLeader
 from nextgen.replication.applier import Applier
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.disk_room import DiskRoom
+from nextgen.replication.divergence import DigestComparison
 from nextgen.replication.election import Election
 from nextgen.replication.following import Following
 from nextgen.replication.journal import Journal
 from nextgen.replication.leadership import Leadership
+from nextgen.replication.leading import Leading
+from nextgen.replication.membership import members_of
 from nextgen.replication.mesh_frames import Message, RemoteProtocolError
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
+    Configuration,
     Entry,
     GroupId,
+    MemberChange,
     NodeId,
     Record,
     Role,
@@ -39,36 +43,11 @@ from nextgen.replication.ports import (
     StateMachine,
 )
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
-from nextgen.replication.quorum import majority_of, next_commit_index
 from nextgen.replication.raft_messages import check_message
+from nextgen.replication.replica_owner import Link, ReplicaOwner
 from nextgen.replication.replicator import Replicator
 from nextgen.replication.statistics import ReplicaStatistics
 from nextgen.replication.sync_watch import SyncWatch
-
-COMMIT_NOTICE_S = 0.01
-"""Until followers are told of a commit that no further entry carries to them."""
-
-
-class Link(Protocol):
-    """The way to the peers."""
-
-    def send(self, node_id: NodeId, channel: int, message: Message) -> bool: ...
-    def is_connected(self, node_id: NodeId) -> bool: ...
-
-
-class ReplicaOwner(Protocol):
-    """What the engine tells whoever stands above it. All on the loop."""
-
-    def committed(self, first: int, last: int, known: Mapping[int, Entry]) -> None:
-        """Entries ``first .. last`` are committed; ``known`` has those decoded already."""
-        ...
-
-    def applied(self, point: AppliedPoint) -> None: ...
-    def role_may_have_changed(self) -> None: ...
-    def snapshot_wanted(self, follower: NodeId) -> None: ...
-    def snapshot_message(self, kind: str, sender: NodeId, message: Message) -> None: ...
-    def peer_lost(self, node_id: NodeId) -> None: ...
-    def broken(self, error: Exception) -> None: ...
 
 
 class RaftReplica:
@@ -79,7 +58,7 @@ class RaftReplica:
         *,
         group_id: GroupId,
         node_id: NodeId,
-        members: Sequence[NodeId],
+        given: Configuration,
         journal: Journal,
         state_machine: StateMachine,
         applied: AppliedPoint,
@@ -91,8 +70,7 @@ class RaftReplica:
     ) -> None:
         self.group_id = group_id
         self.node_id = node_id
-        self.members = tuple(members)
-        self.others = tuple(member for member in members if member != node_id)
+        self._given = given
         self.journal = journal
         self.config = config
         self.statistics = ReplicaStatistics()
@@ -106,14 +84,15 @@ class RaftReplica:
         self._loop = asyncio.get_running_loop()
         self._kicked = False
         self._sync_watch = SyncWatch(journal, self.statistics)
-        self._commit_notice: asyncio.TimerHandle | None = None
-        self.core = HardenedSyncObj(node_id, members, journal, self)
+        self.core = HardenedSyncObj(node_id, lambda: self.configuration, journal, self)
         self.applier = Applier(
             journal,
             state_machine,
             applied=applied,
             executor=executor,
+            delay_ms=config.apply_delay_ms,
             retry_ms=config.apply_retry_ms,
+            is_awaited=self._is_view_awaited,
             on_applied=self._applied,
             on_broken=owner.broken,
         )
@@ -121,7 +100,7 @@ class RaftReplica:
             self.core,
             group_id=group_id,
             node_id=node_id,
-            members=members,
+            configuration=lambda: self.configuration,
             config=config,
             random_source=random_source,
             log_end=lambda: (journal.last_index, journal.last_term),
@@ -130,14 +109,17 @@ class RaftReplica:
         )
         self.disk = DiskRoom(group_id, journal, self.applier)
         self._following = Following(self, self._sync_watch)
+        self._leading = Leading(self, self._sync_watch)
+        self.divergence = DigestComparison(self, state_machine.digest, owner.diverged)
         self._handlers: dict[str, Callable[[NodeId, Message], None]] = {
             "pre_vote": self._on_pre_vote,
             "pre_vote_answer": self.election.on_pre_vote_answer,
             "request_vote": self._on_request_vote,
             "response_vote": self.core.vote_received,
             "append": self._following.on_append,
-            "append_answer": self._on_append_answer,
+            "append_answer": self._leading.on_append_answer,
             "timeout_now": self._on_timeout_now,
+            "view_diverged": self.divergence.on_view_diverged,
         }
 
     def __repr__(self) -> str:
@@ -148,9 +130,10 @@ class RaftReplica:
         )
 
     def start(self) -> None:
-        for member in self.others:
+        for member in members_of(self.configuration):
             if self._link.is_connected(member):
                 self.core.note_connected(member)
+        self.divergence.applied()
         self.election.start()
         self._owner.role_may_have_changed()
 
@@ -167,11 +150,23 @@ class RaftReplica:
     def _end(self) -> None:
         self.stopped = True
         self.election.stop()
-        if self._commit_notice is not None:
-            self._commit_notice.cancel()
+        self._leading.stop()
         self._end_leadership("the replica stopped")
 
     # What it is -------------------------------------------------------------------------------
+
+    @property
+    def configuration(self) -> Configuration:
+        """The newest one in the log, committed or not, else the one the group began with (H12).
+
+        It is looked up wherever somebody counts, so that what is appended or cut off takes
+        effect at once.
+        """
+        return self.journal.configuration or self._given
+
+    @property
+    def is_voter(self) -> bool:
+        return self.node_id in self.configuration.voters
 
     @property
     def is_ready_leader(self) -> bool:
@@ -195,12 +190,22 @@ class RaftReplica:
             return Role.LEADER
         if self.core.leads or self.core.campaigns:
             return Role.CANDIDATE
-        return Role.FOLLOWER
+        return Role.FOLLOWER if self.is_voter else Role.LEARNER
 
     @property
     def role_change(self) -> RoleChange:
         leader_id = None if self.stopped else self.core.leader_id
         return RoleChange(self.core.term, self.role, leader_id)
+
+    def has_role(self, change: RoleChange) -> bool:
+        """Return whether ``change`` is what ``role_change`` would be. Asked at every message."""
+        core = self.core
+        return (
+            not self.stopped
+            and core.term == change.term
+            and core.leader_id == change.leader_id
+            and self.role is change.role
+        )
 
     def not_leader(self) -> NotLeader:
         leader_id = self.core.leader_id
@@ -223,6 +228,15 @@ class RaftReplica:
         self.kick()
         return future
 
+    def change_members(self, change: MemberChange) -> asyncio.Future[Configuration]:
+        if self.stopped or self.leadership is None:
+            raise self.not_leader()
+        return self._leading.change_members(self.leadership, change)
+
+    def view_is_wanted(self) -> None:
+        """Somebody begins to wait for the view: see ``ReplicaOwner.is_view_awaited``."""
+        self.applier.kick(min(self.commit_index, self.journal.durable_index))
+
     def kick(self) -> None:
         """Run at the end of this turn of the loop, once."""
         if not self._kicked and not self.stopped:
@@ -231,17 +245,8 @@ class RaftReplica:
 
     def heartbeat(self, late_ms: float) -> None:
         """Called every ``heartbeat_ms``; ``late_ms`` is how late the loop was."""
-        leadership = self.leadership
-        if self.stopped or leadership is None or not self.others:
-            return
-        is_stuck = max(late_ms, self._sync_watch.age_ms) > self.config.stall_ms_max
-        silent_ms = (self._loop.time() - leadership.replicator.majority_heard_at()) * 1000
-        if silent_ms > self.config.leader_contact_ms_max:
-            self.step_down("no majority was heard")
-        elif self.disk.should_hand_over(leadership.replicator, self.commit_index, is_stuck):
-            self._retire(leadership)
-        else:
-            leadership.replicator.send_heartbeats(self.commit_index, leadership.reads.round)
+        if not self.stopped and self.leadership is not None:
+            self._leading.heartbeat(self.leadership, late_ms)
 
     def step_down(self, why: str) -> None:
         """Stop leading at once, in the same term."""
@@ -257,7 +262,8 @@ class RaftReplica:
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         kind = check_message(message)
-        if self.stopped or sender not in self.others:
+        # From any node of the mesh: a log that is behind may not name its leader yet.
+        if self.stopped:
             return
         try:
             handler = self._handlers.get(kind)
@@ -272,7 +278,7 @@ class RaftReplica:
             self._owner.broken(error)
 
     def on_peer_connected(self, node_id: NodeId) -> None:
-        if node_id not in self.others or self.stopped:
+        if self.stopped:
             return
         self.core.note_connected(node_id)
         if self.leadership is not None:
@@ -280,7 +286,7 @@ class RaftReplica:
             self.kick()
 
     def on_peer_disconnected(self, node_id: NodeId) -> None:
-        if node_id not in self.others or self.stopped:
+        if self.stopped:
             return
         self.core.note_disconnected(node_id)
         if self.leadership is not None:
@@ -288,7 +294,7 @@ class RaftReplica:
         self._owner.peer_lost(node_id)
 
     def on_peer_unreachable(self, node_id: NodeId) -> None:
-        if node_id in self.others and not self.stopped:
+        if not self.stopped:
             self.election.on_peer_unreachable(node_id)
 
     # From the library -------------------------------------------------------------------------
@@ -304,7 +310,8 @@ class RaftReplica:
         replicator = Replicator(
             self.journal,
             term=self.core.term,
-            followers=self.others,
+            node_id=self.node_id,
+            configuration=lambda: self.configuration,
             clock=self._loop.time,
             send=self.send,
             is_connected=self._link.is_connected,
@@ -329,28 +336,54 @@ class RaftReplica:
 
     # Snapshots --------------------------------------------------------------------------------
 
+    def expect_snapshot(
+        self, point: AppliedPoint, configuration: Configuration | None
+    ) -> asyncio.Future[None]:
+        """Return a future of when a snapshot of ``point`` may be installed.
+
+        Its ``configuration`` has to be on disk before the view: a crash in between must not
+        leave a log that goes on at ``point`` with other members than the group has. None says
+        that they never changed: what this log thinks otherwise was never committed.
+        """
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self.journal.learn_configuration(configuration, index=point.index)
+        self.journal.when_durable(lambda: None if ready.done() else ready.set_result(None))
+        return ready
+
     def adopt_snapshot(self, point: AppliedPoint) -> None:
         """Go on behind a snapshot that the view has installed."""
         journal = self.journal
+        if self.core.campaigns:
+            self.core.step_down(self.core.term)  # Who votes may be somebody else.
         inside = journal.base_index <= point.index <= journal.last_index
         if not inside or journal.term_of(point.index) != point.term:
             # What lies behind the snapshot here was never acknowledged as part of this log.
-            journal.reset_to(point.index, point.term, point.position)
+            configuration = journal.configuration_at(point.index)
+            journal.reset_to(point.index, point.term, point.position, configuration)
             self._following.forget_behind(point.index)
         if point.index > self.commit_index:
             self.commit_index = point.index
             self.commit_position = point.position
         self.statistics.snapshots_installed += 1
+        self.divergence.begin_again()
         self.applier.resume_from(point)
 
     # Voting -----------------------------------------------------------------------------------
 
+    @property
+    def _may_vote(self) -> bool:
+        """A learner votes if a candidate counts it: it may have been promoted (thesis, 4.2.1).
+
+        One that does not know its group does not: it may have been here before and forgotten.
+        """
+        return not self.journal.doubt_index and bool(self.configuration.voters)
+
     def _on_pre_vote(self, sender: NodeId, message: Message) -> None:
-        if not self.journal.doubt_index:
+        if self._may_vote:
             self.election.on_pre_vote(sender, message)
 
     def _on_request_vote(self, sender: NodeId, message: Message) -> None:
-        if self.journal.doubt_index:
+        if not self._may_vote:
             return
         if not message["transfer"] and (self.core.leads or self.election.is_leader_alive):
             return
@@ -361,17 +394,7 @@ class RaftReplica:
         if message["term"] == self.core.term and sender == self.core.leader_id:
             self.election.campaign_for_transfer()
 
-    # Leading ----------------------------------------------------------------------------------
-
-    def _on_append_answer(self, sender: NodeId, message: Message) -> None:
-        if message["term"] > self.core.term:
-            self.core.step_down(message["term"])
-            return
-        leadership = self.leadership
-        if leadership is None or message["term"] < self.core.term:
-            return
-        leadership.replicator.answered(sender, message)
-        self.kick()
+    # The turn of the loop ---------------------------------------------------------------------
 
     def _run_guarded(self) -> None:
         self._kicked = False
@@ -385,86 +408,15 @@ class RaftReplica:
     def _run(self) -> None:
         leadership = self.leadership
         if leadership is not None:
-            self._lead(leadership)
+            self._leading.run(leadership)
         self.applier.kick(min(self.commit_index, self.journal.durable_index))
         self._owner.role_may_have_changed()
-
-    def _lead(self, leadership: Leadership) -> None:
-        replicator = leadership.replicator
-        index = next_commit_index(
-            replicator.majority_durable_index(),
-            commit_index=self.commit_index,
-            term=leadership.term,
-            term_of=self.journal.term_of,
-        )
-        if index > self.commit_index:
-            self.commit_to(index)
-            self._notice_commit_soon()
-        self._fill(leadership)
-        began = leadership.reads.begin()
-        replicator.send_entries(self.commit_index, leadership.reads.round)
-        if began:
-            replicator.send_heartbeats(self.commit_index, leadership.reads.round)
-        leadership.reads.confirm(replicator.majority_read_round(leadership.reads.round))
-        if leadership.reads.begin():
-            replicator.send_heartbeats(self.commit_index, leadership.reads.round)
-            if not self.others:
-                self.kick()
-        successor = leadership.take_ready_successor(self.journal.last_index, self.commit_index)
-        if successor is not None:
-            self.send(successor, {"type": "timeout_now", "term": leadership.term})
-
-    def _fill(self, leadership: Leadership) -> None:
-        commits = leadership.commits
-        if not commits.has_work or leadership.hands_over or not self._views_are_fresh(leadership):
-            return
-        try:
-            filled = commits.fill(self._append)
-        except Overloaded:
-            # The queue keeps the records; the disk's next success kicks again.
-            self.journal.when_durable(self.kick)
-            return
-        if filled:
-            self.statistics.entries += filled
-            self._sync_watch.changed()
-            self.journal.when_durable(self.kick)
-
-    def _append(self, payload: bytes, events: int) -> tuple[int, int, int]:
-        first_position = self.journal.last_position + 1
-        index = self.journal.append(self.core.term, payload, events)
-        return index, self.core.term, first_position
-
-    def _views_are_fresh(self, leadership: Leadership) -> bool:
-        lag_ms_max = self.config.view_lag_ms_max
-        fresh = int(self.applier.lag_ms <= lag_ms_max)
-        fresh += leadership.replicator.fresh_views(
-            lag_ms_max, silence_s_max=self.config.leader_contact_ms_max / 1000
-        )
-        return fresh >= majority_of(len(self.members))
-
-    def _retire(self, leadership: Leadership) -> None:
-        """Step down because this process is stuck, and let the best follower try at once."""
-        best = leadership.replicator.best_follower()
-        term = leadership.term
-        self.step_down("the loop or the disk stood still")
-        if best is not None:
-            self.send(best, {"type": "timeout_now", "term": term})
 
     def _end_leadership(self, why: str) -> None:
         leadership, self.leadership = self.leadership, None
         if leadership is not None:
             hint = self.core.leader_id
             leadership.end(why, None if hint == self.node_id else hint)
-
-    def _notice_commit_soon(self) -> None:
-        if self.others and self._commit_notice is None:
-            self._commit_notice = self._loop.call_later(COMMIT_NOTICE_S, self._notice_commit)
-
-    def _notice_commit(self) -> None:
-        self._commit_notice = None
-        leadership = self.leadership
-        if leadership is not None and not self.stopped:
-            leadership.replicator.send_commit(self.commit_index, leadership.reads.round)
 
     # Both -------------------------------------------------------------------------------------
 
@@ -479,10 +431,12 @@ class RaftReplica:
         known: Mapping[int, Entry] = {}
         if self.leadership is not None:
             known = self.leadership.commits.commit(index)
+            self.leadership.committed(index)
             self.statistics.commits += sum(len(entry.records) for entry in known.values())
         self._owner.committed(first, index, known)
 
     def _applied(self, point: AppliedPoint) -> None:
+        self.divergence.applied()
         self._owner.applied(point)
         if self.leadership is not None:
             self.kick()
@@ -490,10 +444,24 @@ class RaftReplica:
             self._following.report_fresh_view()
         self._owner.role_may_have_changed()
 
+    def _is_view_awaited(self) -> bool:
+        leadership = self.leadership
+        takes_over = leadership is not None and self.applier.applied.index < leadership.first_index
+        return takes_over or self._owner.is_view_awaited
+
     def _may_campaign(self) -> bool:
         return (
             not self.stopped
             and not self.installing
             and not self.journal.doubt_index
             and not self.disk.is_stalled
+            and (self.is_voter or self._may_still_be_needed())
         )
+
+    def _may_still_be_needed(self) -> bool:
+        """Whether only this replica may have the entry that removes it (thesis, 4.2.2)."""
+        removal = self.configuration.index
+        if removal <= self.commit_index:
+            return False
+        before = self.journal.configuration_at(removal - 1) or self._given
+        return self.node_id in before.voters

@@ -3,12 +3,15 @@
 One instance lives for one term of leadership. Entries are sent ahead of their
 acknowledgement, in order, within a window; after a refusal or a new connection one message
 at a time, until the follower agrees again.
+
+Followers are the members of the configuration that holds, and for a while those it removed.
+Only its voters are counted, this replica among them only while it is one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,11 +19,17 @@ from nextgen.kernel.limits import (
     ENTRIES_PER_MESSAGE_MAX,
     ENTRY_BYTES_MAX,
     FOLLOWER_IN_FLIGHT_BYTES_MAX,
+    REMOVED_FOLLOWER_MS_MAX,
 )
 from nextgen.replication.journal import JournalEntry
+from nextgen.replication.membership import encode_configuration, members_of
 from nextgen.replication.mesh_frames import Message
-from nextgen.replication.ports import NodeId
-from nextgen.replication.quorum import reached_by_majority
+from nextgen.replication.ports import Configuration, NodeId
+from nextgen.replication.quorum import Number, reached_by_majority
+from nextgen.replication.raft_messages import CONFIGURATION_FIELD
+
+SILENCE_MS_MAX = 600
+"""A follower that said nothing for this long, four heartbeats, is not handed leadership to."""
 
 
 class LeaderLog(Protocol):
@@ -33,6 +42,7 @@ class LeaderLog(Protocol):
     @property
     def durable_index(self) -> int: ...
     def term_of(self, index: int) -> int: ...
+    def configuration_at(self, index: int) -> Configuration | None: ...
     def entries(self, from_index: int, to_index: int, bytes_max: int) -> Sequence[JournalEntry]: ...
 
 
@@ -51,6 +61,7 @@ class FollowerProgress:
     view_lag_ms: int = 0
     disk_takes_writes: bool = True
     probing: bool = True  # One message at a time: its log may differ.
+    removed_at: float | None = None  # Since when it is no member any more.
     needs_snapshot: bool = False
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)  # Last index, bytes.
     in_flight_bytes: int = 0
@@ -76,6 +87,11 @@ class FollowerProgress:
         self.in_flight.clear()
         self.in_flight_bytes = 0
 
+    def start_over(self, index: int) -> None:
+        """Believe nothing that it has acknowledged, and send again from ``index``."""
+        self.match_index = 0
+        self.restart_from(index)
+
     @property
     def has_room(self) -> bool:
         if not self.in_flight:
@@ -91,7 +107,8 @@ class Replicator:
         log: LeaderLog,
         *,
         term: int,
-        followers: Iterable[NodeId],
+        node_id: NodeId,
+        configuration: Callable[[], Configuration],
         clock: Callable[[], float],
         send: Callable[[NodeId, Message], bool],
         is_connected: Callable[[NodeId], bool],
@@ -99,25 +116,85 @@ class Replicator:
     ) -> None:
         self._log = log
         self._term = term
+        self._node_id = node_id
+        self._configuration = configuration
         self._clock = clock
         self._send = send
+        self._is_connected = is_connected
         self._start_snapshot = start_snapshot
-        now = clock()
-        self.followers = {
-            node_id: FollowerProgress(node_id, log.last_index, now, connected=is_connected(node_id))
-            for node_id in followers
-        }
+        self._seen: Configuration | None = None
+        self._voters: list[FollowerProgress] = []
+        self._counts_itself = False
+        self.followers: dict[NodeId, FollowerProgress] = {}
+        self.follow_configuration(0)
+
+    def follow_configuration(self, commit_index: int) -> None:
+        """Follow the members of the configuration that holds.
+
+        One that was removed is followed until it has heard that this is committed, or is gone,
+        or does not answer.
+        """
+        configuration, now = self._configuration(), self._clock()
+        if configuration is not self._seen:
+            self._take_over(configuration, now)
+        if commit_index < configuration.index:
+            return
+        for follower in tuple(self.followers.values()):
+            if follower.removed_at is None:
+                continue
+            knows = min(follower.match_index, follower.told_commit_index) >= configuration.index
+            late_ms = (now - follower.removed_at) * 1000
+            if knows or not follower.connected or late_ms > REMOVED_FOLLOWER_MS_MAX:
+                del self.followers[follower.node_id]
+
+    def _take_over(self, configuration: Configuration, now: float) -> None:
+        members = members_of(configuration)
+        for node_id in members:
+            follower = self.followers.get(node_id)
+            # One that comes back after a removal may have lost what it had.
+            if node_id != self._node_id and (follower is None or follower.removed_at is not None):
+                self.followers[node_id] = FollowerProgress(
+                    node_id,
+                    self._log.last_index,
+                    now,
+                    connected=self._is_connected(node_id),
+                )
+        for node_id, follower in self.followers.items():
+            if node_id not in members:
+                follower.removed_at = now
+        self._voters = [self.followers[v] for v in configuration.voters if v != self._node_id]
+        self._counts_itself = self._node_id in configuration.voters
+        self._seen = configuration
+
+    @property
+    def counts_itself(self) -> bool:
+        """Whether the copy and the voice of this replica count."""
+        self._look()
+        return self._counts_itself
+
+    @property
+    def voters(self) -> Sequence[FollowerProgress]:
+        """The others that are counted."""
+        self._look()
+        return self._voters
+
+    def _look(self) -> None:
+        configuration = self._configuration()
+        if configuration is not self._seen:
+            self._take_over(configuration, self._clock())
 
     def connected(self, node_id: NodeId) -> None:
-        follower = self.followers[node_id]
+        follower = self.followers.get(node_id)
+        if follower is None:
+            return
         follower.connected = True
         # A process that lost its disk may be behind what it acknowledged before it restarted.
-        follower.match_index = 0
         follower.needs_snapshot = False
-        follower.restart_from(self._log.last_index + 1)
+        follower.start_over(self._log.last_index + 1)
 
     def disconnected(self, node_id: NodeId) -> None:
-        self.followers[node_id].connected = False
+        if node_id in self.followers:
+            self.followers[node_id].connected = False
 
     def answered(self, node_id: NodeId, message: Message) -> None:
         """Take in an ``append_answer`` of this term."""
@@ -130,16 +207,22 @@ class Replicator:
         index = min(message["index"], self._log.last_index + 1)
         if message["success"]:
             follower.matched(min(index, self._log.last_index))
-        elif index <= follower.next_index:
+        elif index <= follower.match_index and node_id not in self._configuration().voters:
+            # It is another replica by that name: the one that acknowledged more was removed.
+            follower.start_over(index)
+        elif index <= max(follower.next_index, self._log.base_index + 1):
+            # Behind the cut heartbeats begin at the base, so the answer may be beyond
+            # ``next_index``: of a message that was lost nothing else is ever heard.
             follower.restart_from(index)
 
     def send_entries(self, commit_index: int, read_round: int) -> None:
         """Send every follower what it lacks, as far as its window allows."""
+        last_index = self._log.last_index
         for follower in self.followers.values():
             while (
                 follower.connected
                 and not follower.needs_snapshot
-                and follower.next_index <= self._log.last_index
+                and follower.next_index <= last_index
                 and follower.has_room
             ):
                 self._send_next(follower, commit_index, read_round)
@@ -157,44 +240,52 @@ class Replicator:
                 self._send_heartbeat(follower, commit_index, read_round)
 
     def majority_durable_index(self) -> int:
-        """Return the greatest index that is on disk on a majority, this replica included."""
+        """Return the greatest index that is on disk on a majority."""
         own = min(self._log.durable_index, self._log.last_index)
-        return reached_by_majority([own, *(f.match_index for f in self.followers.values())])
+        return self._reached_by_majority(own, [f.match_index for f in self.voters])
 
     def majority_heard_at(self) -> float:
-        """Return the time since when a majority, this replica included, has been heard."""
-        now = self._clock()
-        heard = [now, *(f.heard_at for f in self.followers.values())]
+        """Return the time since when a majority has been heard."""
         # Times are compared like indexes: a majority has been heard at this time or later.
-        return sorted(heard, reverse=True)[len(heard) // 2]
+        return self._reached_by_majority(self._clock(), [f.heard_at for f in self.voters])
 
     def majority_read_round(self, own_round: int) -> int:
         """Return the newest round of reads that a majority has confirmed."""
-        return reached_by_majority([own_round, *(f.read_round for f in self.followers.values())])
+        return self._reached_by_majority(own_round, [f.read_round for f in self.voters])
 
-    def fresh_views(self, lag_ms_max: int, *, silence_s_max: float) -> int:
-        """Return how many followers are heard and report a view no older than ``lag_ms_max``."""
+    def is_majority_fresh(self, own_lag_ms: float, lag_ms_max: int, silence_s_max: float) -> bool:
+        """Return whether a majority is heard and has a view no older than ``lag_ms_max``."""
         now = self._clock()
-        return sum(
-            f.view_lag_ms <= lag_ms_max and now - f.heard_at < silence_s_max
-            for f in self.followers.values()
-        )
+        fresh = [
+            int(f.view_lag_ms <= lag_ms_max and now - f.heard_at < silence_s_max)
+            for f in self.voters
+        ]
+        return self._reached_by_majority(int(own_lag_ms <= lag_ms_max), fresh) == 1
 
     def best_follower(self) -> NodeId | None:
-        """Return the connected follower with room on its disk that has the most of the log; one
-        without room only if there is no other, None if none is connected."""
-        ready = [f for f in self.followers.values() if f.connected and not f.needs_snapshot]
+        """Return the connected voter that has the most of the log; one that is silent, or whose
+        disk has no room, only if there is no other, None if none is connected."""
+        ready = [f for f in self.voters if f.connected and not f.needs_snapshot]
         if not ready:
             return None
-        return max(ready, key=_fitness).node_id
+        return max(ready, key=lambda f: (self.is_heard(f.node_id), *_fitness(f))).node_id
+
+    def is_heard(self, node_id: NodeId) -> bool:
+        """Say whether the follower said anything within ``SILENCE_MS_MAX``."""
+        return (self._clock() - self.followers[node_id].heard_at) * 1000 <= SILENCE_MS_MAX
+
+    def _reached_by_majority(self, own: Number, others: list[Number]) -> Number:
+        # Whoever asks has just looked at the voters.
+        if self._counts_itself:
+            others.append(own)
+        return reached_by_majority(others)
 
     def _send_heartbeat(
         self, follower: FollowerProgress, commit_index: int, read_round: int
     ) -> None:
         # One that must be copied anew still has to hear that its leader lives.
         previous = max(follower.next_index - 1, self._log.base_index)
-        follower.told_commit_index = commit_index
-        self._send(follower.node_id, self._append(previous, (), commit_index, read_round))
+        self._send_append(follower, previous, (), commit_index, read_round)
 
     def _send_next(self, follower: FollowerProgress, commit_index: int, read_round: int) -> None:
         previous = follower.next_index - 1
@@ -205,18 +296,18 @@ class Replicator:
         last = min(self._log.last_index, previous + ENTRIES_PER_MESSAGE_MAX)
         entries = self._log.entries(follower.next_index, last, ENTRY_BYTES_MAX)
         assert entries, f"entry {follower.next_index} is not in the log"
-        follower.told_commit_index = commit_index
-        self._send(follower.node_id, self._append(previous, entries, commit_index, read_round))
+        self._send_append(follower, previous, entries, commit_index, read_round)
         follower.sent(entries[-1].index, sum(len(entry.payload) for entry in entries))
 
-    def _append(
+    def _send_append(
         self,
+        follower: FollowerProgress,
         previous: int,
         entries: Sequence[JournalEntry],
         commit_index: int,
         read_round: int,
-    ) -> Message:
-        return {
+    ) -> None:
+        message: Message = {
             "type": "append",
             "term": self._term,
             "previous_index": previous,
@@ -225,6 +316,13 @@ class Replicator:
             "read_round": read_round,
             "entries": [(e.index, e.term, e.first_position, e.events, e.payload) for e in entries],
         }
+        # A log that lost its tail, while its view did not, has a hole where a configuration was.
+        held = self._log.configuration_at(previous) if follower.probing else None
+        if held is not None:
+            message[CONFIGURATION_FIELD] = encode_configuration(held)
+        # It believes as much as it has.
+        follower.told_commit_index = min(commit_index, previous + len(entries))
+        self._send(follower.node_id, message)
 
 
 def _fitness(follower: FollowerProgress) -> tuple[bool, int, NodeId]:

@@ -18,6 +18,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits import PROPOSE_QUEUE_BYTES_MAX, RECORD_BYTES_MAX
+from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import (
     Commit,
@@ -249,6 +250,34 @@ async def test_a_snapshot_names_the_applied_point_and_the_log_goes_on(subject: S
     assert records_of(subject.log.read(5, events_max=1, bytes_max=EVERYTHING)) == [Record(b"b", 1)]
 
 
+async def test_pins_are_counted_until_they_are_released(subject: Subject) -> None:
+    await propose_all(subject.log, Record(b"a", 3))
+
+    pins = [subject.log.pin("reader", 1), subject.log.pin("reader", 99)]
+    assert subject.log.status.log_pins == 2
+    for pin in pins:
+        pin.advance(100)
+        pin.release()
+        pin.release()
+
+    assert subject.log.status.log_pins == 0
+    assert not pins[0].is_broken
+
+
+async def test_what_is_gone_cannot_be_pinned(subject: Subject) -> None:
+    with pytest.raises(PositionCompacted):
+        subject.log.pin("reader", 0)
+
+
+async def test_so_many_pins_there_are_and_not_one_more(subject: Subject) -> None:
+    await propose_all(subject.log, Record(b"a", 1))
+    for _ in range(LOG_PINS_MAX):
+        subject.log.pin("reader", 1)
+
+    with pytest.raises(Overloaded):
+        subject.log.pin("reader", 1)
+
+
 async def test_leadership_cannot_go_to_a_stranger(subject: Subject) -> None:
     with pytest.raises(TransferFailed):
         await subject.log.transfer_leadership(NodeId("nobody"))
@@ -363,6 +392,41 @@ async def test_a_cut_log_reports_the_oldest_position_that_is_left(tmp_path: Path
     assert raised.value.oldest == oldest
     assert log.read(oldest, events_max=1, bytes_max=EVERYTHING)[0].first_position <= oldest
     await cluster.stop()
+
+
+async def test_a_snapshot_leaves_what_is_pinned_until_it_is_released(tmp_path: Path) -> None:
+    config = dataclasses.replace(QUICK, journal_segment_bytes=SMALL_SEGMENTS)
+    cluster = RaftCluster(tmp_path, 1, config)
+    await cluster.start()
+    log = await cluster.leader()
+    for _ in range(20):
+        await propose_all(log, Record(bytes(10_000).replace(b"\0", b"x"), 1))
+    await log.wait_position(20)
+    pin = log.pin("reader", 1)
+
+    await log.take_snapshot()
+    assert log.status.pinned_bytes > 0
+    assert log.read(1, events_max=1, bytes_max=EVERYTHING)[0].first_position == 1
+
+    pin.release()
+    await eventually(lambda: log.status.first_position > 1, "what was pinned is cut")
+    assert log.status.pinned_bytes == 0
+    await cluster.stop()
+
+
+async def test_the_fake_leaves_what_is_pinned_until_it_is_released() -> None:
+    log = MemoryLog(DictStateMachine())
+    for _ in range(5):
+        await propose_all(log, Record(b"a", 2))
+    pin = log.pin("reader", 4)
+
+    await log.take_snapshot()
+    assert log.read(4, events_max=1, bytes_max=EVERYTHING)[0].first_position == 3
+    assert log.status.first_position == 3
+
+    pin.release()
+    await log.take_snapshot()
+    assert log.status.first_position == 11
 
 
 async def test_leadership_moves_to_the_replica_that_is_named(tmp_path: Path) -> None:

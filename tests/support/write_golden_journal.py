@@ -1,6 +1,6 @@
-"""Write the golden journal of the present format version into an empty directory.
+"""Write the golden journal of a format version, 1 or 2, into an empty directory.
 
-    python -m tests.support.write_golden_journal tests/replay/logs/journal-v1
+    python -m tests.support.write_golden_journal 2 tests/replay/logs/journal-v2
 
 A new format version gets a directory of its own; an old one is never written again.
 """
@@ -10,13 +10,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from nextgen.replication.journal import Journal
+from nextgen.replication.membership import encode_configuration
+from nextgen.replication.ports import Configuration, NodeId
 from tests.support.journals import DIRECTORY, append_many, given_disk, open_journal
 
+NODES = tuple(NodeId(f"node-{number}") for number in range(1, 5))
 
-def main(target: Path) -> None:
-    """Every kind of record, two segments, a mark."""
-    disk = given_disk()
-    journal = open_journal(disk)
+
+def fill_version_1(journal: Journal) -> None:
+    """Every kind of record that it has, two segments."""
     append_many(journal, 3)
     journal.set_hard_state(2, None)
     journal.reset_to(10, 2, 1_000)
@@ -25,6 +28,26 @@ def main(target: Path) -> None:
     journal.truncate_from(40)
     append_many(journal, 3, term=4)
     journal.clear_doubt()
+
+
+def fill_version_2(journal: Journal) -> None:
+    """Configurations of each origin: a snapshot's, an entry's, one cut off, one learned."""
+    append_many(journal, 3)
+    journal.reset_to(10, 2, 1_000, Configuration(NODES[:3], (), 8))
+    append_many(journal, 20, term=3)
+    journal.append(3, encode_configuration(Configuration(NODES[:3], NODES[3:], 31)), 0)
+    append_many(journal, 25, term=3)
+    journal.append(3, encode_configuration(Configuration(NODES, (), 57)), 0)
+    journal.truncate_from(57)
+    append_many(journal, 2, term=4)
+    journal.learn_configuration(Configuration(NODES[:2], NODES[2:], 50), index=56)
+    journal.set_hard_state(5, "node-3")
+
+
+def main(version: int, target: Path) -> None:
+    disk = given_disk()
+    journal = open_journal(disk)
+    {1: fill_version_1, 2: fill_version_2}[version](journal)
     journal.sync()
     journal.close()
     target.mkdir(parents=True)
@@ -33,4 +56,4 @@ def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -7,7 +7,7 @@ import pytest
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import DISK_RESERVE_BYTES
 from nextgen.replication.disk_room import DiskRoom, disk_free_bytes, endless_disk
-from nextgen.replication.ports import GroupId, NodeId
+from nextgen.replication.ports import Configuration, GroupId, NodeId
 from nextgen.replication.replicator import Replicator
 
 
@@ -36,10 +36,12 @@ def room(journal: Any, applier: Any) -> DiskRoom:
 def replicator(**takes_writes: bool) -> Replicator:
     """A leader's followers, all of which have everything."""
     log: Any = SimpleNamespace(base_index=0, last_index=9, durable_index=9)
+    group = Configuration(tuple(map(NodeId, sorted(["leader", *takes_writes]))))
     made = Replicator(
         log,
         term=1,
-        followers=[NodeId(name) for name in takes_writes],
+        node_id=NodeId("leader"),
+        configuration=lambda: group,
         clock=lambda: 0.0,
         send=lambda _node, _message: True,
         is_connected=lambda _node: True,

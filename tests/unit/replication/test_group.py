@@ -434,6 +434,8 @@ def test_a_follower_behind_the_cut_gets_a_snapshot_and_goes_on() -> None:
         await log_of(away).wait_applied(commit.index)
         last = await propose(leader, "after")
         await log_of(away).wait_applied(last.index)
+        await log_of(leader).wait_applied(last.index)
+        await log_of(leader).wait_applied(last.index)
 
         assert log_of(away).statistics.snapshots_installed == 1
         assert away.view is not None
@@ -518,5 +520,54 @@ def test_an_idle_group_sends_heartbeats_and_nothing_else() -> None:
 
         assert set(sent) == {"append", "append_answer"}
         assert len(sent) == pytest.approx(15 / 0.15 * 4, rel=0.05)
+
+    simulated(scenario)
+
+
+def test_followers_hear_of_a_commit_that_no_entry_follows() -> None:
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        commit = await propose(leader)
+        began = now()
+
+        for node in simulation.nodes:
+            await log_of(node).wait_applied(commit.index)
+
+        assert (now() - began) * 1000 < 50
+
+    simulated(scenario)
+
+
+def test_commits_that_follow_each_other_are_told_by_the_entries_alone() -> None:
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        empty: list[Message] = []
+
+        def tap(_sender: NodeId, _target: NodeId, message: Message) -> None:
+            if message["type"] == "append" and not message["entries"]:
+                empty.append(message)
+
+        simulation.network.tap = tap
+        began = now()
+        while now() - began < 3:
+            await propose(leader)
+        heartbeats = 2 * 3 / 0.15
+
+        assert len(empty) <= heartbeats + 4
+
+    simulated(scenario)
+
+
+def test_a_read_does_not_wait_for_the_view_to_be_due() -> None:
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        commit = await propose(leader)
+        assert log_of(leader).status.applied.index < commit.index
+
+        took_ms = await elapsed_ms(log_of(leader).wait_applied(commit.index))
+
+        assert took_ms < log_of(leader).engine.config.apply_delay_ms / 2
 
     simulated(scenario)

@@ -118,8 +118,20 @@ def test_a_segment_header_is_read_back_as_it_was_written() -> None:
     data = encode_segment_header(HEADER)
 
     assert len(data) == HEADER_BYTES
-    assert segment_format_version(data) == FORMAT_VERSION
+    assert segment_format_version(data) == 1
     assert decode_segment_header(data + b"records") == HEADER
+
+
+@pytest.mark.parametrize("configuration", [b"", b"configuration"])
+def test_a_segment_header_of_version_2_brings_its_configuration(configuration: bytes) -> None:
+    header = replace(HEADER, configuration=configuration)
+
+    data = encode_segment_header(header)
+
+    assert len(data) == header.bytes_long > HEADER_BYTES
+    assert segment_format_version(data) == FORMAT_VERSION
+    assert decode_segment_header(data + b"records") == header
+    assert decode_segment_header(data[:HEADER_BYTES] + bytes(100)) is None
 
 
 def test_the_longest_node_id_fits_into_a_segment_header() -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from nextgen.replication.journal import Journal
 from nextgen.replication.journal_recovery import Outcome
+from nextgen.replication.membership import encode_configuration
+from nextgen.replication.ports import Configuration, NodeId
 from tests.support.journals import HeldRunner, given_disk, open_journal, payload_of
 from tests.support.sim_disk import PowerCut, SimDisk
 
@@ -27,6 +29,8 @@ steps = st.lists(
                 "append",
                 "append",
                 "append",
+                "configure",
+                "learn",
                 "truncate",
                 "hard_state",
                 "cut",
@@ -61,6 +65,7 @@ def what_it_says(journal: Journal) -> Said:
         journal.last_index,
         journal.last_term,
         journal.last_position,
+        journal.configuration,
         {entry.index: entry for entry in entries},
     )
 
@@ -75,6 +80,23 @@ def agrees(recovered: Said, said: Said) -> bool:
     return all(mine[index] == theirs[index] for index in mine.keys() & theirs.keys())
 
 
+def configuration_of(index: int, number: int) -> Configuration:
+    return Configuration((NodeId("node-1"), NodeId(f"node-{number + 2}")), (), index)
+
+
+def change_members(journal: Journal, step: str, number: int) -> None:
+    if step == "configure":
+        term = max(journal.last_term, journal.hard_state[0], 1)
+        made = configuration_of(journal.last_index + 1, number)
+        journal.append(term, encode_configuration(made), 0)
+    elif number % 4 == 0:
+        held = journal.configuration
+        index = journal.last_index + number % 3
+        if index and (held is None or held.index <= index):
+            known = configuration_of(index, number) if number % 8 else None
+            journal.learn_configuration(known, index=index)
+
+
 def carry_out(
     journal: Journal, runner: HeldRunner, step: str, number: int, history: History
 ) -> None:
@@ -83,6 +105,8 @@ def carry_out(
             term = max(journal.last_term, journal.hard_state[0], 1)
             payload = payload_of(journal.last_index + 1, 20 + number * 17)
             journal.append(term, payload, number % 3)
+        case "configure" | "learn":
+            change_members(journal, step, number)
         case "truncate" if journal.last_index > journal.base_index:
             newest = journal.last_index - journal.base_index
             journal.truncate_from(journal.last_index - number % min(newest, 8))
@@ -92,9 +116,9 @@ def carry_out(
         case "cut":
             journal.cut_before(max(1, journal.last_index + 1 - number))
         case "reset" if number % 8 == 0:
-            journal.reset_to(
-                journal.last_index + 5, journal.last_term + 1, journal.last_position + 7
-            )
+            index = journal.last_index + 5
+            known = configuration_of(index - 2, number) if number % 16 else None
+            journal.reset_to(index, journal.last_term + 1, journal.last_position + 7, known)
         case "durable":
             at = len(history.said) - 1
             journal.when_durable(lambda: setattr(history, "durable", max(history.durable, at)))

@@ -381,7 +381,7 @@ def test_a_truncation_right_behind_the_last_entry_changes_nothing() -> None:
 
 def test_a_journal_of_a_later_version_is_refused() -> None:
     disk = given_journal()
-    disk.damage(DIRECTORY / segment_name(1), 8, b"\x02")
+    disk.damage(DIRECTORY / segment_name(1), 8, b"\x03")
 
     check_nothing_is_touched(disk, RefusesToStart, "start the version that wrote it")
 

@@ -15,7 +15,7 @@ import pytest
 
 import nextgen.replication.storage as storage_module
 from nextgen.kernel.errors import JournalCorrupted
-from nextgen.replication.journal import JournalEntry
+from nextgen.replication.journal import JournalBroken, JournalEntry
 from nextgen.replication.journal_format import HEADER_BYTES, RECORD_HEADER_BYTES
 from nextgen.replication.journal_recovery import PREPARING_NAME, Outcome, segment_name
 from tests.support.journals import (
@@ -117,6 +117,37 @@ def damage_is_remembered_while_it_is_repaired(disk: SimDisk) -> bool:
     return open_journal(disk).doubt_index == 10
 
 
+def what_a_killed_process_wrote_is_durable_before_it_is_relied_upon(disk: SimDisk) -> bool:
+    """1. A batch is written, and its sync fails. 2. The process is killed. 3. The next one
+    reads the batch, from the system's memory. 4. Power fails: the bytes are there all the same,
+    although the system took them for written since the sync failed."""
+    journal = open_journal(disk)
+    disk.fail_sync("journal.batch", errno.EIO)
+    append_many(journal, 1)
+    with pytest.raises(JournalBroken):
+        journal.sync()
+    disk.close_all()
+    assert open_journal(disk).last_index == 1
+    disk.crash()
+    return open_journal(disk).last_index == 1
+
+
+def a_segment_that_a_killed_process_began_keeps_its_name(disk: SimDisk) -> bool:
+    """The process is killed between the name and its sync; the next one goes on in there."""
+    journal = open_journal(disk)
+    disk.fail_sync("journal.segment_name", errno.EIO)
+    append_many(journal, 100)
+    with pytest.raises(JournalBroken):
+        journal.sync()
+    disk.close_all()
+    journal = open_journal(disk)
+    append_many(journal, 1)
+    journal.sync()
+    last_index = journal.last_index
+    disk.crash()
+    return open_journal(disk).last_index == last_index
+
+
 SCENARIOS = [
     ("journal.make_directory", an_acknowledged_entry_is_there),
     ("journal.segment_name", an_acknowledged_entry_is_there),
@@ -126,6 +157,8 @@ SCENARIOS = [
     ("journal.drop_segment", a_cut_leaves_no_hole),
     ("journal.repair", damage_that_was_cleared_does_not_come_back),
     ("journal.repair", what_was_cut_does_not_come_back),
+    ("journal.recovered", what_a_killed_process_wrote_is_durable_before_it_is_relied_upon),
+    ("journal.recovered_name", a_segment_that_a_killed_process_began_keeps_its_name),
     ("journal.mark", damage_after_a_clean_stop_is_noticed),
     ("journal.mark", damage_is_remembered_while_it_is_repaired),
 ]

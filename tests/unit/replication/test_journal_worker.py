@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from functools import partial
 
 import pytest
 
@@ -192,3 +193,18 @@ def test_files_that_wrote_nothing_have_nothing_to_sync() -> None:
     unused.close()
 
     assert disk.syncs.total() == before
+
+
+async def test_a_thread_carries_out_work_in_order_and_none_after_its_end() -> None:
+    runner, done = ThreadRunner(), []
+    last = asyncio.Event()
+    for number in range(100):
+        runner.submit(partial(done.append, number))
+    runner.submit(lambda: runner.post(last.set))
+    await last.wait()
+    runner.close()
+
+    runner.submit(partial(done.append, 100))
+    runner.close()
+
+    assert done == list(range(100))

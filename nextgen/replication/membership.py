@@ -1,0 +1,161 @@
+"""Configurations of a group: how they are written down, and what a change makes of one. Pure.
+
+An entry that holds a configuration is a msgpack map, where one that holds records is a list:
+nothing else begins with ``CONFIGURATION_MARK``. It counts no events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgpack
+
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.limits import GROUP_MEMBERS_MAX
+from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId
+
+_KEY = "configuration"
+
+CONFIGURATION_MARK: bytes = b"\x81" + msgpack.packb(_KEY)
+"""What the payload of an entry that holds a configuration begins with."""
+
+
+def is_configuration(payload: bytes) -> bool:
+    """Return whether an entry with this payload changes the group's configuration."""
+    return payload.startswith(CONFIGURATION_MARK)
+
+
+def encode_configuration(configuration: Configuration) -> bytes:
+    """Return the payload of the entry at ``configuration.index``."""
+    fields = (configuration.index, configuration.voters, configuration.learners)
+    payload: bytes = CONFIGURATION_MARK + msgpack.packb(fields)
+    return payload
+
+
+def decode_configuration(payload: bytes) -> Configuration:
+    """Return the inverse of ``encode_configuration``.
+
+    Raises:
+        ValueError: It is not a configuration that any leader makes.
+    """
+    if not is_configuration(payload):
+        raise ValueError("not a configuration")
+    try:
+        fields = msgpack.unpackb(payload[len(CONFIGURATION_MARK) :])
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ValueError(f"not a configuration: {error}") from error
+    if not isinstance(fields, list) or len(fields) != 3 or type(fields[0]) is not int:
+        raise ValueError("a configuration is an index, voters and learners")
+    index, voters, learners = fields[0], _nodes(fields[1]), _nodes(fields[2])
+    if index <= 0 or not voters or set(voters) & set(learners):
+        raise ValueError("a configuration has an index and voters that are not learners too")
+    if len(voters) + len(learners) > GROUP_MEMBERS_MAX:
+        raise ValueError(f"a configuration has at most {GROUP_MEMBERS_MAX} members")
+    return Configuration(voters, learners, index)
+
+
+def encode_if_known(configuration: Configuration | None) -> bytes:
+    """Return the bytes of a configuration, none for None."""
+    return b"" if configuration is None else encode_configuration(configuration)
+
+
+def decode_if_known(data: bytes) -> Configuration | None:
+    """Return the inverse of ``encode_if_known``; ``ValueError`` as ``decode_configuration``."""
+    return decode_configuration(data) if data else None
+
+
+def _nodes(value: object) -> tuple[NodeId, ...]:
+    if not isinstance(value, list) or not all(isinstance(node, str) for node in value):
+        raise ValueError("members are a list of node ids")
+    if value != sorted(set(value)):
+        raise ValueError("members are sorted, each once")
+    return tuple(NodeId(node) for node in value)
+
+
+def members_of(configuration: Configuration) -> tuple[NodeId, ...]:
+    """Return voters and learners, sorted."""
+    return tuple(sorted((*configuration.voters, *configuration.learners)))
+
+
+def after_change(present: Configuration, change: MemberChange, *, index: int) -> Configuration:
+    """Return the configuration that ``change`` makes, ``present`` itself if it is made already.
+
+    At most one voter differs, so that majorities of both overlap (Raft thesis, 4.1).
+
+    Raises:
+        Refused: No such member, too many, or the last voter would go.
+    """
+    voters, learners, node_id = set(present.voters), set(present.learners), change.node_id
+    match change.kind:
+        case ChangeKind.ADD_LEARNER:
+            if node_id in voters | learners:
+                return present
+            if len(voters) + len(learners) >= GROUP_MEMBERS_MAX:
+                raise Refused(
+                    RejectionCode.LIMIT_EXCEEDED, f"a group has at most {GROUP_MEMBERS_MAX} members"
+                )
+            learners.add(node_id)
+        case ChangeKind.PROMOTE:
+            if node_id in voters:
+                return present
+            if node_id not in learners:
+                raise Refused(RejectionCode.NOT_FOUND, f"{node_id} is no learner of the group")
+            learners.remove(node_id)
+            voters.add(node_id)
+        case ChangeKind.REMOVE:
+            if node_id not in voters | learners:
+                return present
+            if voters == {node_id}:
+                raise Refused(RejectionCode.NOT_ALLOWED, f"{node_id} is the last voter")
+            voters.discard(node_id)
+            learners.discard(node_id)
+    return Configuration(tuple(sorted(voters)), tuple(sorted(learners)), index)
+
+
+class ConfigurationHistory:
+    """The configurations that a log holds, by the index of their entries.
+
+    The newest one holds; the ones before are what it falls back to. ``items`` is replaced,
+    never changed: any thread may read it.
+    """
+
+    def __init__(self, items: Sequence[Configuration] = ()) -> None:
+        self.items = tuple(items)
+
+    @property
+    def newest(self) -> Configuration | None:
+        """The one that holds, None while the log has said nothing."""
+        return self.items[-1] if self.items else None
+
+    def at(self, index: int) -> Configuration | None:
+        """Return the one that held right behind entry ``index``."""
+        return next((item for item in reversed(self.items) if item.index <= index), None)
+
+    def append(self, configuration: Configuration) -> None:
+        """Note that the entry at ``configuration.index`` was appended."""
+        self.learn(configuration, index=configuration.index)
+
+    def truncate_from(self, index: int) -> None:
+        """Fall back to what held before entry ``index`` (H12)."""
+        self.items = tuple(item for item in self.items if item.index < index)
+
+    def learn(self, configuration: Configuration | None, *, index: int) -> None:
+        """Note what held behind entry ``index``, None for what the group began with, from
+        somebody whose log is known to agree."""
+        behind = tuple(item for item in self.items if item.index > index)
+        if configuration is None:
+            self.items = behind
+            return
+        before = tuple(item for item in self.items if item.index < configuration.index)
+        self.items = (*before, configuration, *behind)
+
+    def cut_before(self, index: int) -> None:
+        """Forget what held before entry ``index`` only."""
+        kept = self.at(index)
+        if kept is not None:
+            self.items = tuple(item for item in self.items if item.index >= kept.index)
+
+    def reset(self, configuration: Configuration | None) -> None:
+        """Forget everything but ``configuration``."""
+        self.items = () if configuration is None else (configuration,)

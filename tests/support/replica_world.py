@@ -1,0 +1,107 @@
+"""What tests of membership ask of a cluster: changes carried out, and everything level."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.replica_change import ReplicaChanger
+from nextgen.cli.replica_list import gather_replicas
+from nextgen.kernel.errors import MetadataError
+
+CHANGE_MS_MAX = 60_000
+"""For one change; it takes a fraction of a second unless the machine is busy with other things."""
+
+LEVEL_S_MAX = 60
+LAG_POSITIONS_MAX = 64
+"""While load goes on somebody is always a little behind."""
+
+LOOK_S = 0.2
+
+
+async def change(
+    cluster: LocalCluster, what: str, shard_id: int, node_id: str, *, wait: bool = True
+) -> dict[str, Any]:
+    """Add, remove or cancel a replica; return what the command line would print."""
+    endpoints = cluster.plan.discovery_endpoints
+    async with ReplicaChanger(endpoints, timeout_ms=CHANGE_MS_MAX) as changer:
+        return await changer.change(what, shard_id, node_id, wait=wait)
+
+
+async def wait_members(cluster: LocalCluster, shard_id: int, voters: Iterable[str]) -> None:
+    """Return when the map names exactly these nodes, as replicas, and the shard's leader agrees."""
+    wanted = set(voters)
+    found: object = "nobody answered"
+    try:
+        async with asyncio.timeout(CHANGE_MS_MAX / 1_000):
+            while True:
+                try:
+                    shard = (await shards_of(cluster))[shard_id]
+                except (MetadataError, KeyError) as error:
+                    found = error
+                else:
+                    stages = {each["node_id"]: each["stage"] for each in shard["replicas"]}
+                    found = stages, shard["voters"]
+                    if (
+                        stages == dict.fromkeys(wanted, "replica")
+                        and set(shard["voters"]) == wanted
+                    ):
+                        return
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise AssertionError(f"shard {shard_id} is not at {sorted(wanted)}: {found}") from None
+
+
+async def change_everywhere(cluster: LocalCluster, what: str, node_id: str) -> None:
+    """Add or remove a node's replicas in every shard, one after the other."""
+    endpoints = cluster.plan.discovery_endpoints
+    async with ReplicaChanger(endpoints, timeout_ms=CHANGE_MS_MAX) as changer:
+        for shard_id in await changer.shard_ids(what, None, node_id):
+            await changer.change(what, shard_id, node_id, wait=True)
+
+
+async def add_shard_node(cluster: LocalCluster) -> str:
+    """Start one more shard node and return its id when it is ready."""
+    grown = cluster.plan.with_node("shard-node")
+    await cluster.adopt(grown)
+    node_id = grown.nodes[-1].node_id
+    await cluster.wait_ready([node_id])
+    return node_id
+
+
+async def shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
+    """Return what ``shards replicas list`` shows, by shard."""
+    gathered = await gather_replicas(cluster.plan.discovery_endpoints)
+    return {shard["shard_id"]: shard for shard in gathered["shards"]}
+
+
+async def wait_level(cluster: LocalCluster, node_ids: Iterable[str] | None = None) -> None:
+    """Return when every shard has a leader, and its replicas here (default: anywhere) follow."""
+    wanted = None if node_ids is None else set(node_ids)
+    reasons: list[str] = []
+    try:
+        async with asyncio.timeout(LEVEL_S_MAX):
+            while reasons := await _not_level(cluster, wanted):
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise AssertionError(f"not level after {LEVEL_S_MAX} s: {'; '.join(reasons)}") from None
+
+
+async def _not_level(cluster: LocalCluster, wanted: set[str] | None) -> list[str]:
+    try:
+        shards = await shards_of(cluster)
+    except MetadataError as error:
+        return [str(error)]
+    reasons = []
+    for shard_id, shard in shards.items():
+        if all(replica["role"] != "leader" for replica in shard["replicas"]):
+            reasons.append(f"shard {shard_id} has no leader that answers")
+        for replica in shard["replicas"]:
+            if wanted is not None and replica["node_id"] not in wanted:
+                continue
+            follows = replica["role"] in ("leader", "follower")
+            if not follows or replica["lag_positions"] > LAG_POSITIONS_MAX:
+                reasons.append(f"shard {shard_id}: {replica}")
+    return reasons
