@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from nextgen.client.log_wire import filled_events
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX, EVENTS_PER_BATCH_MAX
+from nextgen.replication.ports import LogPin
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import EventBatch, ReadEventsRequest
 from shards.replica import Replica
@@ -21,11 +22,29 @@ async def stream_events(replica: Replica, request: ReadEventsRequest) -> AsyncIt
     be empty: ``next_position`` says how far the log was read.
 
     Raises:
-        PositionCompacted: The position is no longer in the log.
+        PositionCompacted: The position is no longer in the log, or was cut off while the
+            reader was slower than ``PINNED_LOG_BYTES_MAX`` allows.
+        Overloaded: Too many read already.
         InvalidRequest: A type does not exist.
     """
     types = _checked_types(request.types)
     position = max(1, request.from_position)
+    # A reader that is slow must not have the log cut off before it.
+    pin = replica.log.pin("events", position)
+    try:
+        async for batch in _stream(replica, request, types, position, pin):
+            yield batch
+    finally:
+        pin.release()
+
+
+async def _stream(
+    replica: Replica,
+    request: ReadEventsRequest,
+    types: frozenset[str],
+    position: int,
+    pin: LogPin,
+) -> AsyncIterator[EventBatch]:
     left = request.events_max or None
     while left is None or left > 0:
         entries = replica.log.read(
@@ -43,6 +62,7 @@ async def stream_events(replica: Replica, request: ReadEventsRequest) -> AsyncIt
             if event.position >= position and (not types or event.WhichOneof("payload") in types)
         ]
         position = entries[-1].next_position
+        pin.advance(position)
         if left is not None:
             del events[left:]
             left -= len(events)

@@ -70,15 +70,17 @@ class EventLogServicer:
         def on_commit(_entries: Sequence[Entry]) -> None:
             committed.set()
 
+        position, left = max(1, request.from_position), request.events_max or None
+        pin = self._log.pin("events", position)
         unsubscribe = self._log.on_commit(on_commit)
         try:
-            position, left = max(1, request.from_position), request.events_max or None
             while left is None or left > 0:
                 committed.clear()
                 entries = self._log.read(
                     position, events_max=BATCH_EVENTS_MAX, bytes_max=BATCH_BYTES_MAX
                 )
                 events, position = _selected(entries, position, request.types, left)
+                pin.advance(position)
                 if left is not None:
                     left -= len(events)
                 if events or entries:
@@ -90,6 +92,7 @@ class EventLogServicer:
                     return
         finally:
             unsubscribe()
+            pin.release()
 
 
 def _check(request: shard_pb.ReadEventsRequest) -> None:

@@ -23,5 +23,7 @@ class ReplicaStatistics:
     """Uncommitted entries that a leader cut off."""
     snapshots: int = 0
     """Snapshots written."""
+    last_snapshot_ms: float = 0.0
+    """What the newest of them took, until the view was durable too."""
     snapshots_installed: int = 0
     """Snapshots that came from a leader."""

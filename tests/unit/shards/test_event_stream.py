@@ -151,3 +151,38 @@ def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
             await read(shard, types=["nonsense"])
 
     in_shard(tmp_path, scenario)
+
+
+def test_a_slow_reader_is_not_cut_off_by_a_snapshot_and_lets_go_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "EVENTS_BATCH_BYTES_MAX", 500)
+
+    async def scenario(shard: Harness) -> None:
+        for number in range(20):
+            await shard.create_topics(f"t-{number}")
+        last = shard.log.status.commit_position
+        slow = stream_events(shard.replica, pb.ReadEventsRequest())
+        batches = [await anext(slow)]
+        assert shard.log.status.log_pins == 1
+
+        await shard.log.take_snapshot()
+        batches += [batch async for batch in slow]
+
+        assert positions(batches) == list(range(1, last + 1))
+        assert shard.log.status.log_pins == 0
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_reader_that_goes_away_lets_go(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("a")
+        stream = stream_events(shard.replica, pb.ReadEventsRequest(follow=True))
+        await anext(stream)
+
+        await stream.aclose()
+
+        assert shard.log.status.log_pins == 0
+
+    in_shard(tmp_path, scenario)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cluster_manager import wire
+from cluster_manager.adapters import event_log
 from cluster_manager.adapters.event_log import EventLogServicer
 from cluster_manager.adapters.stored_view import open_view_store
 from cluster_manager.domain.capacity_ledger import CapacityGranted
@@ -94,3 +95,19 @@ async def test_following_goes_on_with_what_is_committed_later(log: MemoryLog) ->
     batch = await waiting
     assert [event.position for event in batch.events] == [4]
     await answers.aclose()
+
+
+async def test_a_slow_reader_is_not_cut_off_by_a_snapshot(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "BATCH_EVENTS_MAX", 1)
+    request = ReadEventsRequest(from_position=1)
+    answers = EventLogServicer(log).ReadEvents(request, None)  # type: ignore[arg-type]
+    batches = [await anext(answers)]
+    assert [event.position for event in _events(batches)] == [1, 2]
+
+    await log.take_snapshot()
+    batches += [batch async for batch in answers]
+
+    assert [event.position for event in _events(batches)] == [1, 2, 3]
+    assert log.status.log_pins == 0
