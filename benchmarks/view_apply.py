@@ -21,6 +21,7 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table
 
 from nextgen.replication.ports import Entry, Record
+from nextgen.replication.view_digest import rows_digest
 from nextgen.replication.view_store import ViewStore
 
 BATCHES = (1, 100, 1_000)
@@ -37,11 +38,12 @@ _topics = Table(
 )
 
 
-def fold(connection: Connection, entries: Sequence[Entry]) -> None:
+def fold(connection: Connection, entries: Sequence[Entry]) -> int:
     rows = [
         (record.payload.decode(), entry.index, 4) for entry in entries for record in entry.records
     ]
-    connection.exec_driver_sql("INSERT OR REPLACE INTO topics VALUES (?, ?, ?)", rows)
+    connection.exec_driver_sql("INSERT INTO topics VALUES (?, ?, ?)", rows)
+    return rows_digest("topics", rows)
 
 
 def entries_of(names: list[str], batch: int, view: ViewStore) -> list[Entry]:

@@ -18,37 +18,41 @@ from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
 from cluster_manager.projections import tables
 from nextgen.replication.ports import Entry
+from nextgen.replication.view_digest import rows_digest
 
 
-def fold_entries(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Fold committed entries, in order, within the caller's transaction."""
-    for entry in entries:
-        for event in wire.events_of_entry(entry):
-            fold_event(connection, event)
+def fold_entries(connection: Connection, entries: Sequence[Entry]) -> int:
+    """Fold committed entries, in order, within the caller's transaction.
+
+    Returns by how much the digest of the rows grew.
+    """
+    return sum(
+        fold_event(connection, event) for entry in entries for event in wire.events_of_entry(entry)
+    )
 
 
-def fold_event(connection: Connection, event: ClusterEvent) -> None:
-    """Fold one event."""
+def fold_event(connection: Connection, event: ClusterEvent) -> int:
+    """Fold one event; return by how much the digest grew."""
     match event:
         case NodeRegistered(node):
-            _put(connection, tables.NODES, tables.node_row(node))
+            return _put(connection, tables.NODES, tables.node_row(node))
         case ShardMapChanged(shard_map):
-            _replace_shard_map(connection, shard_map)
+            return _replace_shard_map(connection, shard_map)
         case BrokerRecorded(broker):
-            _put(connection, tables.BROKERS, tables.broker_row(broker))
-            _fold_account(connection, broker.broker_id, event)
+            change = _put(connection, tables.BROKERS, tables.broker_row(broker))
+            return change + _fold_account(connection, broker.broker_id, event)
         case _:
-            _fold_account(connection, event.broker_id, event)
+            return _fold_account(connection, event.broker_id, event)
 
 
-def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) -> None:
+def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) -> int:
     """Evolve one broker's account by the ledger's own rule, so that there is only one."""
     before = tables.load_ledger(connection, broker_id)
     account = capacity_ledger.evolve(before, event).accounts.get(broker_id)
     if account is None or account == before.accounts.get(broker_id):
-        return
-    _put(connection, tables.ACCOUNTS, tables.account_row(broker_id, account))
-    _replace_rows(
+        return 0
+    change = _put(connection, tables.ACCOUNTS, tables.account_row(broker_id, account))
+    return change + _replace_rows(
         connection,
         tables.LEASES,
         tables.LEASES.c.broker_id == broker_id,
@@ -56,10 +60,13 @@ def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) ->
     )
 
 
-def _replace_shard_map(connection: Connection, shard_map: ShardMap) -> None:
+def _replace_shard_map(connection: Connection, shard_map: ShardMap) -> int:
     row = {"version": shard_map.version, "slot_owners": shard_map.table.to_bytes()}
-    _replace_rows(connection, tables.SHARD_MAP, sql.true(), [row])
-    _replace_rows(connection, tables.REPLICAS, sql.true(), tables.replica_rows(shard_map))
+    change = _replace_rows(connection, tables.SHARD_MAP, sql.true(), [row])
+    placements = tables.placement_rows(shard_map)
+    change += _replace_rows(connection, tables.PLACEMENTS, sql.true(), placements)
+    replicas = tables.replica_rows(shard_map)
+    return change + _replace_rows(connection, tables.REPLICAS, sql.true(), replicas)
 
 
 def _replace_rows(
@@ -67,15 +74,28 @@ def _replace_rows(
     table: sql.Table,
     which: sql.ColumnElement[bool],
     rows: list[dict[str, Any]],
-) -> None:
+) -> int:
+    before = _digest(connection, table, which)
     connection.execute(sql.delete(table).where(which))
     if rows:
         connection.execute(sql.insert(table), rows)
+    return _digest(connection, table, which) - before
 
 
-def _put(connection: Connection, table: sql.Table, row: dict[str, Any]) -> None:
+def _put(connection: Connection, table: sql.Table, row: dict[str, Any]) -> int:
     """Insert ``row``, or replace the one with the same key."""
     keys = [column.name for column in table.primary_key.columns]
     values = {name: value for name, value in row.items() if name not in keys}
     statement = insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=values)
+    which = sql.and_(*(table.c[name] == row[name] for name in keys))
+    before = _digest(connection, table, which)
     connection.execute(statement)
+    return _digest(connection, table, which) - before
+
+
+def _digest(connection: Connection, table: sql.Table, which: sql.ColumnElement[bool]) -> int:
+    """Return the digest of some rows, read back: as they are stored, not as they were given."""
+    # Columns without their types: a boolean is stored as a number, and hashed as one.
+    columns = [sql.type_coerce(column, sql.types.NullType()) for column in table.columns]
+    rows = connection.execute(sql.select(*columns).where(which))
+    return rows_digest(table.name, map(tuple, rows))

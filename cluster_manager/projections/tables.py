@@ -40,10 +40,20 @@ REPLICAS = sql.Table(
     "replicas",
     METADATA,
     sql.Column("shard_id", sql.Integer, primary_key=True),
+    sql.Column("part", sql.Text, primary_key=True),
     sql.Column("preference", sql.Integer, primary_key=True),
     sql.Column("node_id", sql.Text, nullable=False),
 )
-"""Where each shard's replicas are; preference 0 should lead."""
+"""Where each shard's replicas are; preference 0 of part ``replicas`` should lead. The other parts
+are ``joining`` and ``leaving``."""
+
+PLACEMENTS = sql.Table(
+    "placements",
+    METADATA,
+    sql.Column("shard_id", sql.Integer, primary_key=True),
+    sql.Column("configuration_index", sql.Integer, nullable=False),
+)
+"""One row for each shard of the map."""
 
 BROKERS = sql.Table(
     "brokers",
@@ -77,6 +87,8 @@ LEASES = sql.Table(
     sql.Column("units", sql.Integer, nullable=False),
     sql.Column("expires_at_ms", sql.Integer, nullable=False),
 )
+
+_PARTS = ("replicas", "joining", "leaving")
 
 Row = Mapping[str, Any]
 
@@ -128,11 +140,27 @@ def lease_rows(broker_id: str, account: Account) -> list[dict[str, Any]]:
     ]
 
 
+def placement_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
+    return [
+        {
+            "shard_id": placement.shard_id,
+            "configuration_index": placement.configuration_index,
+        }
+        for placement in shard_map.placements
+    ]
+
+
 def replica_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
     return [
-        {"shard_id": placement.shard_id, "preference": preference, "node_id": node_id}
+        {
+            "shard_id": placement.shard_id,
+            "part": part,
+            "preference": preference,
+            "node_id": node_id,
+        }
         for placement in shard_map.placements
-        for preference, node_id in enumerate(placement.replicas)
+        for part in _PARTS
+        for preference, node_id in enumerate(getattr(placement, part))
     ]
 
 
@@ -172,13 +200,21 @@ def _load_shard_map(connection: Connection) -> ShardMap | None:
     stored = connection.execute(sql.select(SHARD_MAP)).mappings().one_or_none()
     if stored is None:
         return None
-    ordered = sql.select(REPLICAS).order_by(REPLICAS.c.shard_id, REPLICAS.c.preference)
-    replicas: dict[int, list[str]] = {}
+    ordered = sql.select(REPLICAS).order_by(REPLICAS.c.preference)
+    held: dict[tuple[int, str], list[str]] = {}
     for row in connection.execute(ordered).mappings():
-        replicas.setdefault(row["shard_id"], []).append(row["node_id"])
+        held.setdefault((row["shard_id"], row["part"]), []).append(row["node_id"])
+    placements = connection.execute(sql.select(PLACEMENTS).order_by(PLACEMENTS.c.shard_id))
     return ShardMap(
         SlotTable.from_bytes(stored["version"], stored["slot_owners"]),
-        tuple(Placement(shard_id, tuple(held)) for shard_id, held in replicas.items()),
+        tuple(
+            Placement(
+                row["shard_id"],
+                configuration_index=row["configuration_index"],
+                **{part: tuple(held.get((row["shard_id"], part), ())) for part in _PARTS},
+            )
+            for row in placements.mappings()
+        ),
     )
 
 

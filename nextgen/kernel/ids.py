@@ -31,13 +31,18 @@ def mint_id(slot: int, entropy: bytes) -> str:
     return f"{slot:04x}{entropy.hex()}"
 
 
+def is_id(text: str) -> bool:
+    """Return whether ``text`` has the form of an internal id."""
+    return _ID.fullmatch(text) is not None
+
+
 def birth_slot(internal_id: str) -> int:
     """Return the slot ``internal_id`` was born in.
 
     Raises:
         ValueError: It is not an id.
     """
-    if not _ID.fullmatch(internal_id):
+    if not is_id(internal_id):
         raise ValueError(f"{internal_id!r} is not an id of {ID_DIGITS} lower-case hex digits")
     slot = int(internal_id[:4], 16)
     if slot >= SLOT_COUNT:

@@ -1,4 +1,8 @@
-"""Folds committed entries into the view, on a worker thread, in batches, in order."""
+"""Folds committed entries into the view, on a worker thread, in batches, in order.
+
+A commit is not folded at once unless somebody waits for it: answers go out first, and what is
+committed meanwhile shares the transaction.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from nextgen.kernel.limits import APPLY_BATCH_BYTES_MAX, ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.entry_codec import decode_records
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, StateMachine
+from nextgen.replication.view_digest import next_digest_position
 
 COMMIT_TIMES_MAX = 1_024
 """Commits whose time is remembered for the view's age; beyond it neighbours share one."""
@@ -24,10 +29,14 @@ class AppliedLog(Protocol):
     """What the applier reads."""
 
     def entries(self, from_index: int, to_index: int, bytes_max: int) -> Sequence[JournalEntry]: ...
+    def index_of_position(self, position: int) -> int: ...
 
 
 class Applier:
     """One view, and how far it has got. ``kick`` tells it how far it may go.
+
+    An entry is folded when it was committed ``delay_ms`` ago, or as soon as it may be while
+    ``is_awaited`` says so; ``kick`` it when that begins to be true.
 
     ``on_applied`` is called on the loop after each batch. ``on_broken`` is called once, when
     the view cannot follow: an error that is not a full disk.
@@ -40,18 +49,23 @@ class Applier:
         *,
         applied: AppliedPoint,
         executor: Executor,
+        delay_ms: int = 0,
         retry_ms: int,
+        is_awaited: Callable[[], bool] = lambda: True,
         on_applied: Callable[[AppliedPoint], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
         self._log = log
         self._state_machine = state_machine
         self._executor = executor
+        self._delay_s = delay_ms / 1000
         self._retry_s = retry_ms / 1000
+        self._is_awaited = is_awaited
         self._on_applied = on_applied
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
+        self._due: asyncio.TimerHandle | None = None
         self._limit = applied.index
         self._commit_times: deque[tuple[int, float]] = deque()
         self._paused = False
@@ -69,21 +83,23 @@ class Applier:
     @property
     def lag_ms(self) -> float:
         """Age of the oldest committed entry that the view has not folded, 0 for none."""
-        while self._commit_times and self._commit_times[0][0] <= self.applied.index:
-            self._commit_times.popleft()
-        if not self._commit_times:
-            return 0.0
-        return (self._loop.time() - self._commit_times[0][1]) * 1000
+        committed_at = self._oldest_commit()
+        return 0.0 if committed_at is None else (self._loop.time() - committed_at) * 1000
 
     def kick(self, limit_index: int) -> None:
         """Fold up to ``limit_index``: committed, and on this replica's disk."""
         self._limit = max(self._limit, limit_index)
-        if self._task is None and not self._paused and self.applied.index < self._limit:
-            self._task = self._loop.create_task(self._run())
+        if self._task is None and self._has_work:
+            due_s = self._due_s()
+            if due_s <= 0:
+                self._begin()
+            elif self._due is None:
+                self._due = self._loop.call_later(due_s, self._begin)
 
     async def pause(self) -> None:
         """Return when nothing is being folded; nothing will be until ``resume_from``."""
         self._paused = True
+        self._forget_due()
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -102,12 +118,46 @@ class Applier:
     def abandon(self) -> None:
         """Start nothing more and wait for nothing."""
         self._paused = True
+        self._forget_due()
         if self._task is not None:
             self._task.cancel()
 
+    @property
+    def is_folding(self) -> bool:
+        """True while a batch is being folded, or is about to be."""
+        return self._task is not None
+
+    @property
+    def _has_work(self) -> bool:
+        return not self._paused and self.applied.index < self._limit
+
+    def _oldest_commit(self) -> float | None:
+        """Return when the oldest entry that is not folded was committed, if that is known."""
+        while self._commit_times and self._commit_times[0][0] <= self.applied.index:
+            self._commit_times.popleft()
+        return self._commit_times[0][1] if self._commit_times else None
+
+    def _due_s(self) -> float:
+        """Return in how many seconds the next batch is due, 0 or less for at once."""
+        committed_at = self._oldest_commit()
+        if committed_at is None or self._is_awaited():
+            return 0.0
+        return committed_at + self._delay_s - self._loop.time()
+
+    def _forget_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _begin(self) -> None:
+        self._forget_due()
+        if self._task is None and self._has_work:
+            self._task = self._loop.create_task(self._run())
+
     async def _run(self) -> None:
         try:
-            while not self._paused and self.applied.index < self._limit:
+            await self._apply_next()
+            while self._has_work and self._due_s() <= 0:
                 await self._apply_next()
         except Exception as error:
             _logger.critical("a view cannot follow its log", exc_info=True)
@@ -115,10 +165,13 @@ class Applier:
             self._on_broken(error)
         finally:
             self._task = None
+        self.kick(self._limit)
 
     async def _apply_next(self) -> None:
         first = self.applied.index + 1
-        up_to = min(self._limit, first + ENTRIES_PER_MESSAGE_MAX - 1)
+        # Every replica takes its digest behind the same entry: a batch ends there.
+        reaches = self._log.index_of_position(next_digest_position(self.applied.position))
+        up_to = min(self._limit, first + ENTRIES_PER_MESSAGE_MAX - 1, reaches)
         batch = self._log.entries(first, up_to, APPLY_BATCH_BYTES_MAX)
         assert batch, f"entry {first} is not in the log"
         try:

@@ -61,11 +61,22 @@ class ProgressWaiters:
 
     async def wait(self, value: int) -> None:
         """Return once the number is at least ``value``; raises what ``fail`` was given."""
+        reached = self.begin(value)
+        if reached is not None:
+            await reached
+
+    def begin(self, value: int) -> asyncio.Future[None] | None:
+        """Return the future that ``wait`` waits for, None if there is nothing to wait for."""
         if value <= self._reached:
-            return
+            return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (value, next(self._sequence), future))
-        await future
+        return future
+
+    @property
+    def waiting(self) -> int:
+        """How many wait, those included that have stopped waiting meanwhile."""
+        return len(self._waiting)
 
     def advance(self, value: int) -> None:
         """Note that the number is at least ``value``."""

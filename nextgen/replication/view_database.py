@@ -7,9 +7,10 @@ ever making it wait (write-ahead mode). Whoever meets an error of SQLite's meets
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -35,12 +36,16 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from nextgen.kernel.errors import Definite
 from nextgen.kernel.limits import (
+    DIGESTS_KEPT,
     VIEW_BUSY_TIMEOUT_MS,
     VIEW_CACHE_KIB,
     VIEW_CHECKPOINT_PAGES,
     VIEW_READERS_MAX,
 )
-from nextgen.replication.ports import AppliedPoint
+from nextgen.replication.ports import AppliedPoint, ViewDigest
+from nextgen.replication.view_digest import DIGEST_VERSION, digest_of, plus, scan, stored_of
+
+_logger = logging.getLogger(__name__)
 
 _PRIMARY_CODE_MASK = 0xFF
 _FULL_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
@@ -57,6 +62,36 @@ _applied = Table(
     Column("position", Integer, nullable=False),
 )
 _STORE_APPLIED = "UPDATE applied SET log_index = ?, term = ?, position = ?"
+
+# Beside the fingerprint: a program that knows nothing of digests reads and writes such a file
+# all the same, and leaves a digest of an earlier entry behind, by which it is recognised.
+_digest_metadata = MetaData()
+_digest = Table(
+    "view_digest",
+    _digest_metadata,
+    Column("id", Integer, primary_key=True),  # Always 1: there is one row.
+    Column("log_index", Integer, nullable=False),
+    Column("scheme", Integer, nullable=False),
+    Column("digest", Integer, nullable=False),  # view_digest.stored_of
+)
+_points = Table(
+    "digest_points",
+    _digest_metadata,
+    Column("position", Integer, primary_key=True),
+    Column("log_index", Integer, nullable=False),
+    Column("digest", Integer, nullable=False),
+)
+_STORE_DIGEST = "INSERT OR REPLACE INTO view_digest VALUES (1, ?, ?, ?)"
+_STORE_POINT = "INSERT OR REPLACE INTO digest_points VALUES (?, ?, ?)"
+_FORGET_POINTS = (
+    "DELETE FROM digest_points WHERE position <= "
+    f"(SELECT position FROM digest_points ORDER BY position DESC LIMIT 1 OFFSET {DIGESTS_KEPT})"
+)
+
+
+Upgrade = Callable[[sqlite3.Connection], None]
+"""Gives the tables of an earlier version, and their rows, the form that a fold of the same log
+would give them. Runs inside a transaction; never commits."""
 
 
 class ViewUnusable(Definite):
@@ -110,6 +145,16 @@ def read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def move_write_ahead(path: Path) -> None:
+    """Move what the write-ahead file has into the database, as far as readers allow. Whoever
+    writes goes on meanwhile."""
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+    finally:
+        connection.close()
+
+
 def read_fingerprint(connection: sqlite3.Connection) -> int:
     """Return the fingerprint that a file carries, 0 for a file that holds nothing."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
@@ -121,16 +166,62 @@ def read_applied(connection: sqlite3.Connection) -> AppliedPoint:
     return AppliedPoint(*row)
 
 
+def read_digest(connection: sqlite3.Connection) -> int:
+    """Return what the view says of its rows in the transaction that is open."""
+    (stored,) = connection.execute("SELECT digest FROM view_digest").fetchone()
+    return digest_of(stored)
+
+
+def driver_of(connection: Connection) -> sqlite3.Connection:
+    """Return what is beneath ``connection``, in the same transaction.
+
+    A statement costs a fraction there. Errors are those of ``sqlite_errors``.
+    """
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection), "a view is kept by the driver of SQLite"
+    return driver
+
+
+def recreate_table(connection: sqlite3.Connection, table: Table, values: Mapping[str, str]) -> None:
+    """Give a table of an earlier version the columns and indexes of ``table``, for an ``Upgrade``.
+
+    ``values`` says what a column gets, as an expression in the earlier columns; the others keep
+    what they have.
+    """
+    dialect = sqlite_dialect.dialect()
+    names = [column.name for column in table.columns]
+    selected = ", ".join(values.get(name, name) for name in names)
+    for statement in (
+        f"ALTER TABLE {table.name} RENAME TO earlier_{table.name}",
+        str(CreateTable(table).compile(dialect=dialect)),
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT {selected} "
+        f"FROM earlier_{table.name} ORDER BY 1",
+        f"DROP TABLE earlier_{table.name}",
+        *(str(CreateIndex(index).compile(dialect=dialect)) for index in table.indexes),
+    ):
+        connection.execute(statement).close()
+
+
 class ViewDatabase:
     """An open file. Made complete, with an applied point of 0, if there was none.
+
+    ``upgrades`` has, by the fingerprint of an earlier version's tables, what makes them these.
 
     Raises:
         ViewUnusable: The file is damaged or has other tables. It was not changed.
         OSError: The disk is full.
     """
 
-    def __init__(self, path: Path, metadata: MetaData, version: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        metadata: MetaData,
+        version: int,
+        upgrades: Mapping[int, Upgrade],
+    ) -> None:
         self.path = path
+        self._upgrades = upgrades
+        self._metadata = metadata
         self._fingerprint = fingerprint(metadata, version)
         self._writing = _engine(self._open_writer, begin="BEGIN IMMEDIATE", pooled=False)
         self._reading = _engine(lambda: read_only(path), begin=None, pooled=False)
@@ -138,21 +229,40 @@ class ViewDatabase:
         with sqlite_errors():
             self.writer = self._writing.connect()
             try:
-                self.applied = self._prepare(metadata)
+                with self.writer.begin():
+                    self.applied = self._prepare()
+                    self.digest, self.point = self._prepare_digest()
             except BaseException:
                 self.close()
                 raise
 
-    def store_applied(self, point: AppliedPoint) -> None:
-        """Note ``point`` within the writer's transaction."""
-        values = (point.index, point.term, point.position)
-        self.writer.exec_driver_sql(_STORE_APPLIED, values)
+    @property
+    def scheme(self) -> int:
+        """What is hashed, and how: only digests of one scheme can be compared."""
+        return self._fingerprint << 8 | DIGEST_VERSION
 
-    def checkpoint(self) -> None:
-        """Move what the write-ahead file has into the database, as far as readers allow."""
-        connection = self.writer.connection.driver_connection  # Outside of any transaction.
-        assert connection is not None, "the writer is open"
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+    def digest_after(self, change: int | None) -> int:
+        """Return the digest within the writer's transaction, whose fold changed it by
+        ``change``; by None: count it anew."""
+        if change is None:
+            return scan(driver_of(self.writer), self._metadata)[0]
+        return plus(self.digest, change)
+
+    def store(self, applied: AppliedPoint, digest: int, point: ViewDigest | None) -> None:
+        """Note how far the rows are, and ``point`` if one was reached, within the writer's
+        transaction."""
+        execute = driver_of(self.writer).execute
+        execute(_STORE_APPLIED, (applied.index, applied.term, applied.position)).close()
+        execute(_STORE_DIGEST, (applied.index, self.scheme, stored_of(digest))).close()
+        if point is not None:
+            values = (point.position, point.index, stored_of(point.digest))
+            execute(_STORE_POINT, values).close()
+            execute(_FORGET_POINTS).close()
+
+    def stored(self, applied: AppliedPoint, digest: int, point: ViewDigest | None) -> None:
+        """Take over what ``store`` noted, once its transaction is committed."""
+        self.applied, self.digest = applied, digest
+        self.point = point or self.point
 
     def open_reader(self) -> Connection:
         """Return a connection on which each statement sees the newest committed state."""
@@ -189,21 +299,43 @@ class ViewDatabase:
             connection.execute(f"PRAGMA {pragma}").close()
         return connection
 
-    def _prepare(self, metadata: MetaData) -> AppliedPoint:
-        with self.writer.begin():
-            found = self.writer.exec_driver_sql("PRAGMA user_version").scalar_one()
-            if found == 0:
-                metadata.create_all(self.writer)
-                _own_metadata.create_all(self.writer)
-                row = {"id": 1, "log_index": 0, "term": 0, "position": 0}
-                self.writer.execute(insert(_applied).values(row))
-                self.writer.exec_driver_sql(f"PRAGMA user_version={self._fingerprint}")
-            elif found != self._fingerprint:
-                raise ViewUnusable(
-                    f"the view has tables {found:08x}, this program {self._fingerprint:08x}"
-                )
-            columns = (_applied.c.log_index, _applied.c.term, _applied.c.position)
-            return AppliedPoint(*self.writer.execute(select(*columns)).one())
+    def _prepare(self) -> AppliedPoint:
+        found = self.writer.exec_driver_sql("PRAGMA user_version").scalar_one()
+        if found == 0:
+            self._metadata.create_all(self.writer)
+            _own_metadata.create_all(self.writer)
+            row = {"id": 1, "log_index": 0, "term": 0, "position": 0}
+            self.writer.execute(insert(_applied).values(row))
+            self.writer.exec_driver_sql(f"PRAGMA user_version={self._fingerprint}")
+        elif found in self._upgrades:
+            _logger.warning("%s gets the tables of this version", self.path)
+            self._upgrades[found](driver_of(self.writer))
+            self.writer.exec_driver_sql(f"PRAGMA user_version={self._fingerprint}")
+        elif found != self._fingerprint:
+            raise ViewUnusable(
+                f"the view has tables {found:08x}, this program {self._fingerprint:08x}"
+            )
+        return read_applied(driver_of(self.writer))
+
+    def _prepare_digest(self) -> tuple[int, ViewDigest | None]:
+        """Return what is stored; a view that a program without digests wrote is scanned."""
+        _digest_metadata.create_all(self.writer)
+        connection = driver_of(self.writer)
+        stored = connection.execute("SELECT log_index, scheme FROM view_digest").fetchone()
+        if stored == (self.applied.index, self.scheme):
+            return read_digest(connection), _newest_point(connection, self.scheme)
+        digest, _ = scan(connection, self._metadata)
+        connection.execute("DELETE FROM digest_points").close()
+        values = (self.applied.index, self.scheme, stored_of(digest))
+        connection.execute(_STORE_DIGEST, values).close()
+        return digest, None
+
+
+def _newest_point(connection: sqlite3.Connection, scheme: int) -> ViewDigest | None:
+    row = connection.execute(
+        "SELECT log_index, position, digest FROM digest_points ORDER BY position DESC LIMIT 1"
+    ).fetchone()
+    return None if row is None else ViewDigest(row[0], row[1], digest_of(row[2]), scheme)
 
 
 def _engine(

@@ -17,26 +17,34 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, MetaData
 
-from nextgen.replication.ports import AppliedPoint, Entry
+from nextgen.kernel.snapshot_limits import VIEW_PACE_BYTES
+from nextgen.replication.ports import AppliedPoint, Entry, ViewDigest
 from nextgen.replication.storage import DiskStorage, Storage, make_directory_durably
 from nextgen.replication.view_database import (
+    Upgrade,
     ViewDatabase,
     ViewUnusable,
+    driver_of,
     fingerprint,
+    move_write_ahead,
     read_applied,
+    read_digest,
     read_fingerprint,
     read_only,
     sqlite_errors,
 )
+from nextgen.replication.view_digest import next_digest_position, scan
 
-Fold = Callable[[Connection, Sequence[Entry]], None]
-"""Writes what the entries mean. Runs inside the transaction; never commits; never refuses."""
+Fold = Callable[[Connection, Sequence[Entry]], int | None]
+"""Writes what the entries mean, and returns by how much ``view_digest``'s sum over the rows grew,
+None if it cannot tell. Runs inside the transaction; never commits; never refuses."""
 
 _PREFIX, _SUFFIX = "view.", ".sqlite"
 _SUSPECT = "suspect"
@@ -44,8 +52,29 @@ _INSTALLING = "installing"
 _QUARANTINED = "quarantined.sqlite"
 _SIDE_FILES = ("-wal", "-shm")
 _COPY_BYTES = 1024 * 1024
+_PACE = "pace"  # These syncs keep nothing: they let what is small to the disk in between.
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedState:
+    """One state of a view: where it is in the log, and what it says of its own rows."""
+
+    applied: AppliedPoint
+    stored_digest: int
+    connection: sqlite3.Connection
+    metadata: MetaData
+
+    def scan(self, *, pause_s: float = 0.0) -> int:
+        """Return the digest of the rows as they are on disk; see ``view_digest.scan``.
+
+        Raises:
+            ViewUnusable: The file is damaged.
+        """
+        with sqlite_errors():
+            digest, _ = scan(self.connection, self.metadata, pause_s=pause_s)
+        return digest
 
 
 class ViewStore:
@@ -54,6 +83,8 @@ class ViewStore:
     ``apply``, ``make_durable``, ``write_snapshot`` and ``install_snapshot`` block and run
     on worker threads; ``reader`` belongs to one thread, that of the event loop.
     ``version`` changes when ``fold`` begins to mean something else by the same tables.
+    ``upgrades`` has what makes the tables of earlier versions these, by their ``fingerprint``:
+    where the log's beginning was cut off, a view that cannot be upgraded is lost with it.
     """
 
     def __init__(
@@ -63,12 +94,14 @@ class ViewStore:
         fold: Fold,
         *,
         version: int = 1,
+        upgrades: Mapping[int, Upgrade] | None = None,
         storage: Storage | None = None,
     ) -> None:
         self._directory = directory
         self._metadata = metadata
         self._fold = fold
         self._version = version
+        self._upgrades = upgrades or {}
         self._storage = storage or DiskStorage()
         self._writing = threading.Lock()  # Around everything that uses the one writer.
         make_directory_durably(self._storage, directory, label="view.make_directory")
@@ -99,14 +132,27 @@ class ViewStore:
                 return
             last = fresh[-1]
             point = AppliedPoint(last.index, last.term, last.next_position - 1)
+            database = self._database
+            reached = next_digest_position(self._applied.position)
+            assert last.first_position <= reached, "a digest point ends its batch"
             try:
-                with sqlite_errors(), self._database.writer.begin():
-                    self._fold(self._database.writer, fresh)
-                    self._database.store_applied(point)
+                with sqlite_errors(), database.writer.begin():
+                    digest = database.digest_after(self._fold(database.writer, fresh))
+                    taken = (
+                        ViewDigest(point.index, point.position, digest, database.scheme)
+                        if point.position >= reached
+                        else None
+                    )
+                    database.store(point, digest, taken)
             except ViewUnusable:
                 self._storage.close(self._storage.open(self._directory / _SUSPECT, create=True))
                 raise
+            database.stored(point, digest, taken)
             self._applied = point
+
+    def digest(self) -> ViewDigest | None:
+        """Return the digest taken at the newest digest point, None if none is known."""
+        return self._database.point
 
     def reader(self) -> Connection:
         """Return a read-only connection for the calling thread; each statement sees the
@@ -127,17 +173,41 @@ class ViewStore:
         with self._database.read_transaction() as connection:
             yield connection
 
+    def bytes_on_disk(self) -> int:
+        """Return what the view takes on the disk, its write-ahead file included."""
+        names = self._storage.list_names(self._directory)
+        present = self._path().name
+        return sum(
+            (self._directory / name).stat().st_size for name in names if name.startswith(present)
+        )
+
+    @property
+    def running_digest(self) -> int:
+        """The digest of what is applied, as the fold keeps it."""
+        return self._database.digest
+
+    @contextmanager
+    def pinned_state(self) -> Iterator[PinnedState]:
+        """Give one state of the view, to be read row by row while ``apply`` goes on.
+
+        Any thread. While it is held the write-ahead file cannot shrink.
+        """
+        with self._database.read_transaction() as connection:
+            driver = driver_of(connection)
+            yield PinnedState(read_applied(driver), read_digest(driver), driver, self._metadata)
+
     def make_durable(self) -> AppliedPoint:
-        """Force what is applied to disk and return that point. ``apply`` waits meanwhile."""
+        """Force what is applied to disk and return that point. ``apply`` goes on."""
         with self._writing:
-            with sqlite_errors():
-                self._database.checkpoint()
-            # What readers kept from being moved is still in the write-ahead file.
-            path = self._path()
-            self._sync(path.with_name(path.name + "-wal"), "view.write_ahead")
-            self._sync(path, "view.database")
-            self._storage.sync_directory(self._directory, label="view.database_name")
-            return self._applied
+            point, path = self._applied, self._path()
+        with sqlite_errors():
+            move_write_ahead(path)
+        # The point's pages are in either file: SQLite begins the write-ahead file anew only when
+        # the database has them and is synced.
+        self._sync(path.with_name(path.name + "-wal"), "view.write_ahead")
+        self._sync(path, "view.database")
+        self._storage.sync_directory(self._directory, label="view.database_name")
+        return point
 
     def write_snapshot(self, path: Path) -> AppliedPoint:
         """Write a consistent copy to ``path``, complete and synced; ``apply`` goes on.
@@ -149,7 +219,7 @@ class ViewStore:
         self._storage.unlink(partial)
         try:
             with sqlite_errors():
-                point = _copy_database(self._path(), partial)
+                point = _copy_database(self._path(), partial, lambda: self._sync(partial, _PACE))
             self._sync(partial, "view.snapshot")
         except BaseException:
             self._storage.unlink(partial)
@@ -186,7 +256,7 @@ class ViewStore:
         with self._writing:
             self._database.close()
             self._put_aside()
-            self._database = ViewDatabase(self._path(), self._metadata, self._version)
+            self._database = self._open_database()
             self._applied = self._database.applied
 
     def close(self) -> None:
@@ -218,15 +288,18 @@ class ViewStore:
         views = [name for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
         return [int(name[len(_PREFIX) : -len(_SUFFIX)]) for name in views]
 
+    def _open_database(self) -> ViewDatabase:
+        return ViewDatabase(self._path(), self._metadata, self._version, self._upgrades)
+
     def _open_or_begin_again(self) -> ViewDatabase:
         try:
             if _SUSPECT in self._storage.list_names(self._directory):
                 raise ViewUnusable("the view was found damaged before the last stop")
-            return ViewDatabase(self._path(), self._metadata, self._version)
+            return self._open_database()
         except ViewUnusable as error:
             _logger.warning("%s is put aside and built again: %s", self._path(), error)
             self._put_aside()
-            return ViewDatabase(self._path(), self._metadata, self._version)
+            return self._open_database()
 
     def _put_aside(self) -> None:
         """Rename the present file and go on with a number it never had."""
@@ -252,7 +325,7 @@ class ViewStore:
         try:
             self._storage.rename(installing, self._path())
             self._storage.sync_directory(self._directory, label="view.install_name")
-            return ViewDatabase(self._path(), self._metadata, self._version)
+            return self._open_database()
         except BaseException:
             self._storage.unlink(self._path())
             self._generation -= 1
@@ -273,6 +346,8 @@ class ViewStore:
             while chunk := self._storage.pread(reading, _COPY_BYTES, offset):
                 self._storage.pwrite(writing, chunk, offset)
                 offset += len(chunk)
+                if offset % VIEW_PACE_BYTES == 0:
+                    self._storage.sync(writing, label=_PACE)
         finally:
             self._storage.close(reading)
             self._storage.close(writing)
@@ -283,15 +358,15 @@ class ViewStore:
             if verdict != "ok":
                 raise ViewUnusable(f"the snapshot is damaged: {verdict}")
             found = read_fingerprint(connection)
-        if found != fingerprint(self._metadata, self._version):
+        if found != fingerprint(self._metadata, self._version) and found not in self._upgrades:
             raise ViewUnusable(f"the snapshot has other tables ({found:08x})")
 
 
-def _copy_database(source_path: Path, target_path: Path) -> AppliedPoint:
+def _copy_database(source_path: Path, target_path: Path, pace: Callable[[], None]) -> AppliedPoint:
     """Copy one state of a database that is being written to; return its applied point.
 
-    SQLite's backup starts over whenever another connection writes, unless it reads inside
-    a transaction that was open before.
+    ``pace`` is called after every ``VIEW_PACE_BYTES``. SQLite's backup starts over whenever
+    another connection writes, unless it reads inside a transaction that was open before.
     """
     with closing(read_only(source_path)) as source:
         source.execute("BEGIN")
@@ -300,7 +375,13 @@ def _copy_database(source_path: Path, target_path: Path) -> AppliedPoint:
             # The copy is synced as a whole, by us, before it gets its name.
             target.execute("PRAGMA journal_mode=OFF")
             target.execute("PRAGMA synchronous=OFF")
-            source.backup(target)
+            (page_bytes,) = source.execute("PRAGMA page_size").fetchone()
+            source.backup(
+                target,
+                pages=VIEW_PACE_BYTES // page_bytes,
+                progress=lambda _status, left, _all: pace() if left else None,
+                sleep=0,
+            )
             target.execute("PRAGMA journal_mode=DELETE").close()
         source.execute("COMMIT")
     return point

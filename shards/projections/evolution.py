@@ -50,14 +50,14 @@ LoadStates = Callable[[StateKind, Iterable[str]], Mapping[str, State | None]]
 class Route:
     """Where an event of one type goes.
 
-    ``starts_over``: the state after it does not depend on the state before it.
+    ``is_birth``: there is no state before it, so none is read.
     ``total``: what it adds to the number of objects of its kind.
     """
 
     kind: StateKind
     key: Callable[[Any], str]
     evolve: Callable[[Any, Any], Any]
-    starts_over: bool = False
+    is_birth: bool = False
     total: int = 0
 
 
@@ -81,16 +81,16 @@ def _shard(_: shard.ShardEvent) -> str:
     return shard.SHARD_KEY
 
 
-def _tenant_route(*, starts_over: bool = False, total: int = 0) -> Route:
-    return Route(StateKind.TENANT, _name, tenant.evolve, starts_over, total)
+def _tenant_route(*, is_birth: bool = False, total: int = 0) -> Route:
+    return Route(StateKind.TENANT, _name, tenant.evolve, is_birth, total)
 
 
-def _namespace_route(*, starts_over: bool = False, total: int = 0) -> Route:
-    return Route(StateKind.NAMESPACE, _name, namespace.evolve, starts_over, total)
+def _namespace_route(*, is_birth: bool = False, total: int = 0) -> Route:
+    return Route(StateKind.NAMESPACE, _name, namespace.evolve, is_birth, total)
 
 
-def _topic_route(*, starts_over: bool = False, total: int = 0) -> Route:
-    return Route(StateKind.TOPIC, _name, topic.evolve, starts_over, total)
+def _topic_route(*, is_birth: bool = False, total: int = 0) -> Route:
+    return Route(StateKind.TOPIC, _name, topic.evolve, is_birth, total)
 
 
 _SESSION = Route(StateKind.BROKER_SESSION, _broker, broker_session.evolve)
@@ -98,27 +98,25 @@ _GATE = Route(StateKind.PARENT_GATE, _gate, parent_gate.evolve)
 _ASSIGNMENT = Route(StateKind.ASSIGNMENT, _unit, assignment.evolve)
 
 ROUTES: dict[type, Route] = {
-    tenant.TenantCreated: _tenant_route(starts_over=True, total=1),
+    tenant.TenantCreated: _tenant_route(is_birth=True, total=1),
     tenant.TenantPropertiesSet: _tenant_route(),
     tenant.TenantDeletionStarted: _tenant_route(),
     tenant.TenantDeletionAborted: _tenant_route(),
-    tenant.TenantDeleted: _tenant_route(starts_over=True, total=-1),
-    namespace.NamespaceCreated: _namespace_route(starts_over=True, total=1),
+    tenant.TenantDeleted: _tenant_route(total=-1),
+    namespace.NamespaceCreated: _namespace_route(is_birth=True, total=1),
     namespace.NamespacePropertiesSet: _namespace_route(),
     namespace.NamespaceDeletionStarted: _namespace_route(),
     namespace.NamespaceDeletionAborted: _namespace_route(),
-    namespace.NamespaceDeleted: _namespace_route(starts_over=True, total=-1),
-    topic.TopicCreated: _topic_route(starts_over=True, total=1),
+    namespace.NamespaceDeleted: _namespace_route(total=-1),
+    topic.TopicCreated: _topic_route(is_birth=True, total=1),
     topic.TopicPropertiesSet: _topic_route(),
-    topic.TopicDeleted: _topic_route(starts_over=True, total=-1),
+    topic.TopicDeleted: _topic_route(total=-1),
     assignment.TopicAssigned: _ASSIGNMENT,
     assignment.TopicUnassigned: _ASSIGNMENT,
-    broker_session.BrokerSessionEstablished: Route(
-        StateKind.BROKER_SESSION, _broker, broker_session.evolve, starts_over=True
-    ),
+    broker_session.BrokerSessionEstablished: _SESSION,
     broker_session.BrokerSessionEnded: _SESSION,
     broker_session.CapacityGranted: _SESSION,
-    shard.SlotsAdopted: Route(StateKind.SHARD, _shard, shard.evolve, starts_over=True),
+    shard.SlotsAdopted: Route(StateKind.SHARD, _shard, shard.evolve),
     parent_gate.ParentGateOpened: _GATE,
     parent_gate.ParentGateClosed: _GATE,
 }
@@ -139,7 +137,7 @@ def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
         known = states[route.kind]
         if key not in known:
             known[key] = None
-            if not (route.starts_over or _is_first_assignment(event)):
+            if not (route.is_birth or _is_first_assignment(event)):
                 wanted[route.kind].add(key)
     for kind, keys in wanted.items():
         states[kind].update(load(kind, keys))

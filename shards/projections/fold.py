@@ -5,25 +5,44 @@ Deterministic: the tables depend on the log alone, not on how its entries are cu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
 from nextgen.kernel.limits import OUTCOME_WINDOW_POSITIONS, OUTCOMES_MAX
 from nextgen.replication.ports import Entry
+from nextgen.replication.view_digest import rows_digest, select_of
 from shards.domain.topic import TopicDeleted
 from shards.projections.evolution import State, StateKind, evolve_all
 from shards.projections.reading import prefix_range
-from shards.projections.rows import query_of, read_states, write_states
-from shards.projections.tables import ASSIGNMENTS
+from shards.projections.rows import (
+    MAPPINGS,
+    Row,
+    insert_new,
+    query_many,
+    query_of,
+    read_rows,
+    write_states,
+)
+from shards.projections.tables import ASSIGNMENTS, OUTCOME_COUNT, OUTCOMES
 from shards.wire_event import DomainEvent, decode_decided
 
 Outcome = tuple[bytes, int, bytes]
 """Command id, the shard's last event position after the command, outcome."""
 
+_REMOVE_EPOCHS = f"DELETE FROM {ASSIGNMENTS.name} WHERE key >= ? AND key < ? RETURNING *"
+_INSERT_OUTCOMES = f"INSERT OR IGNORE INTO {OUTCOMES.name} VALUES (?, ?, ?, ?)"
+_REPLACE_OUTCOMES = f"INSERT OR REPLACE INTO {OUTCOMES.name} VALUES (?, ?, ?, ?)"
+_FORGET_OUTCOMES = f"DELETE FROM {OUTCOMES.name} WHERE sequence < ? RETURNING *"
+_SELECT_COUNT = f"{select_of(OUTCOME_COUNT)} WHERE id = 1"
 
-def fold(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Fold ``entries`` into the tables. The caller owns the transaction.
+
+def fold(connection: Connection, entries: Sequence[Entry]) -> int | None:
+    """Fold ``entries`` into the tables and return by how much their digest grew.
+
+    None if that is not known: a name was created that was there already, which no leader decides.
+    The caller owns the transaction.
 
     Raises:
         UnknownEvent: The log holds an event that this program does not know.
@@ -43,53 +62,79 @@ def fold(connection: Connection, entries: Sequence[Entry]) -> None:
             last_position += record.events
             if decided.command_id:
                 outcomes.append((decided.command_id, last_position, decided.outcome))
+    changes = _write_events(connection, events)
+    changes.append(_remove_epochs(connection, events))
+    if events or outcomes:
+        recorded, change = _record_outcomes(connection, outcomes)
+        changes += [change, _forget_outcomes(connection, recorded, last_position)]
+    return None if None in changes else sum(filter(None, changes))
+
+
+def _write_events(connection: Connection, events: Sequence[DomainEvent]) -> list[int | None]:
     query = query_of(lambda: connection)
+    before: dict[StateKind, dict[str, Row | None]] = defaultdict(dict)
 
     def load(kind: StateKind, keys: Iterable[str]) -> dict[str, State | None]:
-        return read_states(query, kind, keys)
+        rows = read_rows(query, kind, keys)
+        before[kind].update(rows)
+        from_row = MAPPINGS[kind].from_row
+        return {key: None if row is None else from_row(row) for key, row in rows.items()}
 
-    for kind, states in evolve_all(events, load).items():
-        write_states(connection, kind, states)
-    _remove_epochs(connection, events)
-    if events or outcomes:
-        recorded = _record_outcomes(connection, outcomes)
-        _forget_outcomes(connection, recorded, last_position)
+    return [
+        write_states(connection, kind, states, before[kind])
+        for kind, states in evolve_all(events, load).items()
+    ]
 
 
-def _remove_epochs(connection: Connection, events: Sequence[DomainEvent]) -> None:
+def _remove_epochs(connection: Connection, events: Sequence[DomainEvent]) -> int:
     """Remove what is kept of the units of deleted topics: their ids never return."""
-    ranges = [
-        prefix_range(f"{each.topic_id}/") for each in events if isinstance(each, TopicDeleted)
-    ]
-    if ranges:
-        connection.exec_driver_sql(
-            f"DELETE FROM {ASSIGNMENTS.name} WHERE key >= ? AND key < ?", ranges
-        )
+    change = 0
+    for each in events:
+        if isinstance(each, TopicDeleted):
+            within = prefix_range(f"{each.topic_id}/")
+            gone = connection.exec_driver_sql(_REMOVE_EPOCHS, within).fetchall()
+            change -= rows_digest(ASSIGNMENTS.name, map(tuple, gone))
+    return change
 
 
-def _record_outcomes(connection: Connection, outcomes: Sequence[Outcome]) -> int:
-    """Store ``outcomes`` and return how many were ever stored."""
-    row = connection.exec_driver_sql("SELECT recorded FROM outcome_count WHERE id = 1").first()
-    recorded = 0 if row is None else int(row[0])
+def _record_outcomes(connection: Connection, outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    """Store ``outcomes``; return how many were ever stored, and the digest's change."""
+    counts = connection.exec_driver_sql(_SELECT_COUNT).fetchall()
+    recorded = int(counts[0][1]) if counts else 0
     if not outcomes:
-        return recorded
-    rows = [
-        (command_id, position, sequence, outcome)
+        return recorded, 0
+    # An id that comes twice is kept as it came last.
+    rows: dict[bytes, Row] = {
+        command_id: (command_id, position, sequence, outcome)
         for sequence, (command_id, position, outcome) in enumerate(outcomes, start=recorded + 1)
-    ]
+    }
+    change = _store_outcomes(connection, rows, recorded)
     recorded += len(outcomes)
-    connection.exec_driver_sql("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", rows)
     connection.exec_driver_sql("INSERT OR REPLACE INTO outcome_count VALUES (1, ?)", (recorded,))
-    return recorded
+    change += rows_digest(OUTCOME_COUNT.name, [(1, recorded)])
+    return recorded, change - rows_digest(OUTCOME_COUNT.name, map(tuple, counts))
 
 
-def _forget_outcomes(connection: Connection, recorded: int, last_position: int) -> None:
+def _store_outcomes(connection: Connection, rows: Mapping[bytes, Row], recorded: int) -> int:
+    change = rows_digest(OUTCOMES.name, rows.values())
+    if not insert_new(connection, _INSERT_OUTCOMES, [*rows.values()]):
+        query = query_of(lambda: connection)
+        found = query_many(query, select_of(OUTCOMES), "command_id", [*rows])
+        earlier = [row for each in found if (row := tuple(each))[2] <= recorded]
+        change -= rows_digest(OUTCOMES.name, earlier)
+        connection.exec_driver_sql(_REPLACE_OUTCOMES, [rows[row[0]] for row in earlier])
+    return change
+
+
+def _forget_outcomes(connection: Connection, recorded: int, last_position: int) -> int:
+    """Forget by position and number alone, so that what stays does not depend on the batches."""
     if not recorded:
-        return
+        return 0
     row = connection.exec_driver_sql(
         "SELECT sequence FROM outcomes WHERE position > ? ORDER BY sequence LIMIT 1",
         (last_position - OUTCOME_WINDOW_POSITIONS,),
     ).first()
     oldest_kept = recorded + 1 if row is None else int(row[0])
     bound = max(oldest_kept, recorded - OUTCOMES_MAX + 1)
-    connection.exec_driver_sql("DELETE FROM outcomes WHERE sequence < ?", (bound,))
+    gone = connection.exec_driver_sql(_FORGET_OUTCOMES, (bound,)).fetchall()
+    return -rows_digest(OUTCOMES.name, map(tuple, gone))

@@ -15,6 +15,11 @@ def _text(name: str) -> Column[str]:
     return Column(name, Text, nullable=False)
 
 
+def _id(name: str) -> Column[bytes]:
+    """An internal id, packed: see ``rows``. Text that is no id stays text."""
+    return Column(name, LargeBinary, nullable=False)
+
+
 def _number(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False)
 
@@ -46,10 +51,10 @@ TOPICS = Table(
     "topics",
     METADATA,
     _key("name"),
-    _text("topic_id"),
+    _id("topic_id"),
     _number("partitions"),
     _number("version"),
-    _text("namespace_id"),
+    _id("namespace_id"),
     _number("created_time_ms"),
     Column("properties", Text),
     sqlite_with_rowid=False,
@@ -73,7 +78,7 @@ ASSIGNMENTS = Table(
     _text("name"),
     _number("epoch"),
     _text("broker_id"),  # "" while nobody has the unit.
-    _text("session_id"),
+    _id("session_id"),  # "" while nobody has the unit.
     sqlite_with_rowid=False,
 )
 

@@ -9,6 +9,7 @@ from sqlalchemy import Column, Connection, Integer, MetaData, String, Table
 
 from nextgen.replication.ports import Entry, Record
 from nextgen.replication.storage import Storage
+from nextgen.replication.view_digest import rows_digest
 from nextgen.replication.view_store import ViewStore
 
 METADATA = MetaData()
@@ -22,11 +23,20 @@ NAMES = Table(
 _COUNT = "INSERT INTO names VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET seen = seen + 1"
 
 
-def fold_names(connection: Connection, entries: Sequence[Entry]) -> None:
+def fold_names(connection: Connection, entries: Sequence[Entry]) -> int:
     """Count each record's payload: folding anything twice is seen."""
     rows = [(record.payload.decode(),) for entry in entries for record in entry.records]
+    names = sorted({name for (name,) in rows})
+    before = _stored(connection, names)
     if rows:
         connection.exec_driver_sql(_COUNT, rows)
+    return rows_digest("names", _stored(connection, names)) - rows_digest("names", before)
+
+
+def _stored(connection: Connection, names: Sequence[str]) -> list[tuple[object, ...]]:
+    one = "SELECT name, seen FROM names WHERE name = ?"
+    found = [connection.exec_driver_sql(one, (name,)).first() for name in names]
+    return [tuple(row) for row in found if row is not None]
 
 
 def open_view(directory: Path, storage: Storage | None = None, *, version: int = 1) -> ViewStore:

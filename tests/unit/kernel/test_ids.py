@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.ids import ID_DIGITS, ID_ENTROPY_BYTES, birth_slot, mint_id
+from nextgen.kernel.ids import ID_DIGITS, ID_ENTROPY_BYTES, birth_slot, is_id, mint_id
 from nextgen.kernel.limits import SLOT_COUNT
 
 slots = st.integers(0, SLOT_COUNT - 1)
@@ -68,3 +68,15 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 def test_what_only_python_reads_as_hex_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="id"):
         birth_slot(text)
+
+
+@given(slots, entropies)
+def test_what_is_minted_is_recognised_as_an_id(slot: int, entropy: bytes) -> None:
+    assert is_id(mint_id(slot, entropy))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 23, "0" * 25, "0" * 23 + "A", "0" * 23 + "g", "0" * 24 + "\n"]
+)
+def test_anything_else_is_no_id(text: str) -> None:
+    assert not is_id(text)

@@ -40,7 +40,9 @@ def test_states_are_loaded_once_per_kind_and_only_where_something_builds_on_them
     evolve_all(HISTORY, load)
 
     assert sorted(kind for kind, _ in loads) == [
+        StateKind.BROKER_SESSION,
         StateKind.PARENT_GATE,
+        StateKind.SHARD,
         StateKind.TOTAL,
         StateKind.USAGE,
     ]

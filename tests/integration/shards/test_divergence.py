@@ -1,0 +1,121 @@
+"""A row of one replica is changed on its disk: verify names it, the comparison stops it, a restart
+heals it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
+from nextgen.cli.load.create_jobs import create_topics
+from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.plan import ClusterSize
+from nextgen.cli.readiness import readiness
+from nextgen.cli.shard_verify import verify_shards
+from nextgen.cli.status import gather_status
+from nextgen.kernel.limits import DIGEST_POSITIONS
+from protos.nextgen.v1.discovery_service_pb2 import (
+    CreateNamespaceRequest,
+    CreateTenantRequest,
+    DeleteRequest,
+)
+from tests.support.local_cluster import running_cluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+ONE_SHARD = ClusterSize(cluster_managers=1, discovery=1, brokers=1, shards=1)
+WAIT_DEADLINE_S = 30
+
+
+async def create(client: DiscoveryClient, first: int, count: int) -> None:
+    for start in range(first, first + count, 500):
+        names = [f"acme/orders/t-{n:06}" for n in range(start, min(start + 500, first + count))]
+        refused = await create_topics(client, [f"persistent://{name}" for name in names])
+        assert not refused
+
+
+async def eventually(what: str, condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(WAIT_DEADLINE_S):
+        while not await asyncio.to_thread(condition):
+            await asyncio.sleep(0.2)
+
+
+def metrics(cluster: LocalCluster, node_id: str) -> str:
+    url = f"http://{cluster.plan.node(node_id).http}/metrics"
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def alarm(cluster: LocalCluster, node_id: str) -> bool:
+    return 'nextgen_replication_diverged{group="1"} 1.0' in metrics(cluster, node_id)
+
+
+def spoil(cluster: LocalCluster, node_id: str, topic: str) -> None:
+    """Change what one replica has on its disk of a topic, as a faulty disk or a person might."""
+    (path,) = (cluster.data_dir / node_id / "group-1" / "view").glob("view.*.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=5)) as stranger:
+        changed = stranger.execute("UPDATE topics SET version = 77 WHERE name = ?", (topic,))
+        assert changed.rowcount == 1
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
+async def test_a_changed_row_is_found_stops_its_replica_and_is_healed(
+    tmp_path: Path, leads: bool
+) -> None:
+    async with running_cluster(tmp_path, ONE_SHARD) as cluster:
+        endpoints = cluster.plan.discovery_endpoints
+        async with DiscoveryClient(endpoints, timeout_ms=30_000) as client:
+            for method, request in (
+                ("CreateTenant", CreateTenantRequest(command_id=new_command_id(), name="acme")),
+                (
+                    "CreateNamespace",
+                    CreateNamespaceRequest(command_id=new_command_id(), name="acme/orders"),
+                ),
+            ):
+                await client.call(method, request)
+            await create(client, 0, 1_000)
+            assert not (await verify_shards(endpoints)).differences
+            (shard,) = (await gather_status(endpoints))["shards"]
+            odd = next(
+                replica["node_id"]
+                for replica in shard["replicas"]
+                if (replica["node_id"] == shard["leader"]) is leads
+            )
+            topic = "persistent://acme/orders/t-000007"
+
+            spoil(cluster, odd, topic)
+
+            report = await verify_shards(endpoints)
+            assert len(report.differences) == 1
+            assert odd in report.differences[0]
+            assert "rows of its view" in report.differences[0]
+
+            await client.call("DeleteTopic", DeleteRequest(command_id=new_command_id(), name=topic))
+            await create(client, 1_000, DIGEST_POSITIONS)
+            await eventually(f"{odd} raises the alarm", lambda: alarm(cluster, odd))
+            await create(client, 10_000, 10)
+            ready, why = await readiness(cluster.plan.node(odd).http)
+            assert not ready
+            assert "restart this node" in why
+            report = await verify_shards(endpoints)
+            assert [odd in sentence for sentence in report.differences] == [True]
+            assert "was not verified" in report.differences[0]
+
+            await cluster.restart(odd)
+            await cluster.wait_ready([odd])
+            report = await verify_shards(endpoints)
+            assert report.differences == []
+            assert len(report.results) == 3
+            await create(client, 20_000, DIGEST_POSITIONS)
+            nodes = [result.node_id for result in report.results]
+            await eventually(
+                "the alarm is over", lambda: not any(alarm(cluster, each) for each in nodes)
+            )

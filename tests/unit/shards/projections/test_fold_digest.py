@@ -1,0 +1,246 @@
+"""What the fold says of the digest is what a scan of its tables gives, in any batches."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import MetaData, Text
+from sqlalchemy.schema import CreateTable
+
+from nextgen.replication.view_database import driver_of, fingerprint
+from nextgen.replication.view_digest import plus, scan
+from shards.domain import broker_session, shard
+from shards.domain.assignment import TopicAssigned
+from shards.domain.topic import TopicCreated, TopicDeleted
+from shards.projections import fold as fold_module
+from shards.projections.fold import fold
+from shards.projections.stored_view import IDS_AS_TEXT, open_view_store
+from shards.projections.tables import METADATA
+from tests.support.shard_events import ENDPOINTS, HISTORY, TIME_MS, TOPIC, entries_of, record_of
+from tests.support.shard_world import MemoryView
+
+
+class Followed(MemoryView):
+    """A view in memory whose digest is kept beside it. ``unknown`` counts folds that gave none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.digest_sum = 0
+        self.unknown = 0
+
+    def apply(self, entries):
+        change = fold(self.reader(), entries)
+        self.reader().commit()
+        if change is None:
+            self.unknown += 1
+            self.digest_sum = self.scanned()
+        else:
+            self.digest_sum = plus(self.digest_sum, change)
+
+    def scanned(self) -> int:
+        return scan(driver_of(self.reader()), METADATA)[0]
+
+
+def id_of(number):
+    return number.to_bytes(16, "big")
+
+
+def in_batches(entries, sizes):
+    view = Followed()
+    sizes = list(sizes)
+    while entries:
+        size = sizes.pop() if sizes else len(entries)
+        view.apply(entries[:size])
+        entries = entries[size:]
+        assert view.digest_sum == view.scanned()
+    return view
+
+
+batch_sizes = st.lists(st.integers(1, 4), max_size=40)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    records=st.lists(st.integers(0, 6), min_size=1, max_size=len(HISTORY)),
+    one=batch_sizes,
+    other=batch_sizes,
+)
+def test_a_history_with_every_event_keeps_the_digest_that_a_scan_gives(records, one, other):
+    groups, rest = [], list(HISTORY)
+    for number, size in enumerate([*records, len(HISTORY)]):
+        groups.append([record_of(rest[:size], id_of(number), b"outcome")])
+        rest = rest[size:]
+    entries = entries_of(groups)
+
+    first, second = in_batches(entries, one), in_batches(entries, other)
+
+    assert first.digest_sum == second.digest_sum
+    assert first.unknown == second.unknown == 0
+    first.reader().close()
+    second.reader().close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    commands=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), min_size=1, max_size=30),
+    one=batch_sizes,
+    other=batch_sizes,
+)
+def test_outcomes_are_forgotten_alike_however_the_log_is_cut(commands, one, other):
+    """Ids that come again, rejections that move no position, windows that everything leaves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold_module, "OUTCOMES_MAX", 4)
+        patch.setattr(fold_module, "OUTCOME_WINDOW_POSITIONS", 5)
+        groups, topic = [], 0
+        for number, (command, events) in enumerate(commands):
+            created = []
+            for _ in range(events):
+                topic += 1
+                created.append(
+                    TopicCreated(f"t-{topic}", f"persistent://a/b/t-{topic}", 0, "ns", TIME_MS)
+                )
+            groups.append([record_of(created, id_of(command), b"outcome %d" % number)])
+        entries = entries_of(groups)
+
+        first, second = in_batches(entries, one), in_batches(entries, other)
+
+    assert first.dump() == second.dump()
+    assert first.digest_sum == second.digest_sum
+    first.reader().close()
+    second.reader().close()
+
+
+def created(topic_id, name=TOPIC):
+    return TopicCreated(topic_id, name, 0, "ns-1", TIME_MS)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([created("topic-1")], [TopicDeleted(TOPIC, "topic-1"), created("topic-2")]),
+        ([created("topic-1")], [TopicDeleted(TOPIC, "topic-1")]),
+        ([], [created("topic-1"), TopicDeleted(TOPIC, "topic-1")]),
+        (
+            [shard.SlotsAdopted(((0, 9),), 1)],
+            [shard.SlotsAdopted(((0, 7),), 2)],
+        ),
+        (
+            [broker_session.BrokerSessionEstablished("b", "s-1", 1, ENDPOINTS, 9, "")],
+            [broker_session.BrokerSessionEstablished("b", "s-2", 2, ENDPOINTS, 9, "")],
+        ),
+        (
+            [TopicAssigned("topic-1", "", TOPIC, 1, "b", "s", "x")],
+            [TopicAssigned("topic-1", "", TOPIC, 2, "b", "s", "x")],
+        ),
+    ],
+    ids=["made again", "deleted", "come and gone", "slots again", "session again", "moved"],
+)
+def test_what_replaces_something_that_is_stored_takes_it_from_the_digest(first, second):
+    entries = entries_of([[record_of(first)], [record_of(second)]])
+
+    view = in_batches(entries, [1, 1])
+
+    assert view.digest_sum == view.scanned()
+    assert view.unknown == 0
+    view.reader().close()
+
+
+def test_a_topic_that_is_created_over_another_has_the_view_scanned():
+    """No leader decides that; if a log says it all the same, the digest stays right."""
+    entries = entries_of([[record_of([created("topic-1")])], [record_of([created("topic-2")])]])
+
+    view = in_batches(entries, [1, 1])
+
+    assert view.unknown == 1
+    assert view.digest_sum == view.scanned()
+    view.reader().close()
+
+
+# Views of earlier versions ----------------------------------------------------------------------
+
+EARLIER = MetaData()
+for _table in METADATA.sorted_tables:
+    _copy = _table.to_metadata(EARLIER)
+    for _name in ("topic_id", "namespace_id", "session_id"):
+        if _table.name in ("topics", "assignments") and _name in _copy.columns:
+            _copy.columns[_name].type = Text()
+
+
+def _as_text(connection: sqlite3.Connection) -> None:
+    """Make what was just folded what the earlier version would have made of it."""
+    for table, columns in (
+        ("topics", ("topic_id", "namespace_id")),
+        ("assignments", ("session_id",)),
+    ):
+        rows = connection.execute(f"SELECT * FROM {table}").fetchall()
+        names = [column.name for column in EARLIER.tables[table].columns]
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(str(CreateTable(EARLIER.tables[table])))
+        for row in rows:
+            values = [
+                value.hex() if name in columns and isinstance(value, bytes) else value
+                for name, value in zip(names, row, strict=True)
+            ]
+            connection.execute(
+                f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
+            )
+    connection.execute("DROP TABLE view_digest")
+    connection.execute("DROP TABLE digest_points")
+    connection.execute(f"PRAGMA user_version={IDS_AS_TEXT}")
+
+
+def test_the_earlier_tables_are_those_of_the_earlier_version():
+    assert fingerprint(EARLIER, 1) == IDS_AS_TEXT
+
+
+def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
+    """Its log may have been cut: nothing else could bring the rows back."""
+    ids = [f"00aa{number:020x}" for number in range(3)]
+    events = [
+        created(ids[0], "persistent://a/b/one"),
+        TopicCreated(ids[1], "persistent://a/b/two", 0, ids[2], TIME_MS, (("k", "v"),)),
+        TopicAssigned(ids[0], "", "persistent://a/b/one", 1, "b", ids[2], "x"),
+        TopicAssigned(ids[1], "", "persistent://a/b/two", 1, "b", "no id", "x"),
+    ]
+    view = open_view_store(tmp_path / "view")
+    view.apply(entries_of([[record_of(events, id_of(1), b"outcome")]]))
+    expected, applied = view.running_digest, view.applied()
+    view.close()
+    path = tmp_path / "view" / "view.000000000001.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        _as_text(connection)
+        text = connection.execute("SELECT topic_id FROM topics").fetchone()
+    assert text == (ids[0],)
+
+    again = open_view_store(tmp_path / "view")
+
+    assert again.applied() == applied
+    assert again.running_digest == expected, "as if this version had folded the log"
+    with again.pinned_state() as state:
+        assert state.scan() == expected
+    again.apply(
+        entries_of(
+            [[record_of([created(ids[2], "persistent://a/b/c")])]], from_index=2, from_position=5
+        )
+    )
+    again.close()
+
+
+def test_a_snapshot_of_the_earlier_version_is_upgraded_when_it_is_installed(tmp_path):
+    view = open_view_store(tmp_path / "view")
+    view.apply(entries_of([[record_of([created(f"00aa{1:020x}")])]]))
+    view.write_snapshot(tmp_path / "snapshot")
+    expected = view.running_digest
+    view.close()
+    with closing(sqlite3.connect(tmp_path / "snapshot", isolation_level=None)) as connection:
+        _as_text(connection)
+    other = open_view_store(tmp_path / "other")
+
+    other.install_snapshot(tmp_path / "snapshot")
+
+    assert other.running_digest == expected
+    other.close()
