@@ -52,8 +52,15 @@ class ReplicaStopped(Exception):
     """Group 0's replica stopped by itself: its disk or its view cannot be trusted."""
 
 
-async def serve(config: ManagerConfig, shutdown: Shutdown) -> None:
+async def serve(
+    config: ManagerConfig,
+    shutdown: Shutdown,
+    *,
+    make_host: Callable[..., PySyncObjHost] = PySyncObjHost,
+) -> None:
     """Run one replica of the cluster manager until it is asked to stop.
+
+    ``make_host`` takes what ``PySyncObjHost`` is made of; the simulation adds surroundings.
 
     Raises:
         RefusesToStart: See the sentence.
@@ -69,7 +76,7 @@ async def serve(config: ManagerConfig, shutdown: Shutdown) -> None:
             )
         )
         assert_port_free(config.raft_listen.host, config.raft_listen.port, "the Raft mesh")
-        host = PySyncObjHost(
+        host = make_host(
             node_id=NodeId(config.node_id),
             cluster_id=config.cluster_id,
             listen_host=config.raft_listen.host,

@@ -21,16 +21,26 @@ from cluster_manager.domain.cluster import (
     ClusterState,
     FirstMapPlan,
     decide_broker_report,
+    decide_change_replicas,
+    decide_members_report,
     decide_register,
     fold_events,
 )
 from cluster_manager.domain.leader_spread import Transfer
 from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
+from cluster_manager.domain.shard_map import ShardMap
 from cluster_manager.ports import Clock
 from cluster_manager.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.spreader import LeaderSpreader, Situation
 from nextgen.kernel.decider import Rejected
-from nextgen.kernel.errors import InvalidRequest, MetadataError, NotLeader, Overloaded, Refused
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    NotLeader,
+    Overloaded,
+    Refused,
+    Unavailable,
+)
 from nextgen.kernel.limits import (
     ADDRESS_BYTES_MAX,
     JOIN_SILENCE_MS,
@@ -72,6 +82,7 @@ class LeaderTerm:
         self._endpoints = LeaderEndpoints()
         self._connections: dict[str, NodeConnection] = {}
         self._silence_timers: dict[NodeConnection, Callable[[], None]] = {}
+        self._proposed: asyncio.Future[Commit] | None = None
         self._is_over = False
         self._spreader = LeaderSpreader(clock, self._situation, self._send_transfer)
         self._on_update(self.full_update())
@@ -104,6 +115,7 @@ class LeaderTerm:
         self.pending = fold_events(self.pending, events)
         # Whoever does not wait for it must not be told that nobody looked at its failure.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._proposed = future
         return future
 
     def committed_entries(self, entries: Sequence[Entry]) -> None:
@@ -115,12 +127,12 @@ class LeaderTerm:
                 self._committed_index = entry.index
         if not events:
             return
-        had_map = self.committed.shard_map is not None
+        map_before = self.committed.shard_map
         self.committed = fold_events(self.committed, events)
         update = wire.delta_update(events)
         if update is not None:
             self._push_to_all(update)
-        if not had_map and self.committed.shard_map is not None:
+        if self.committed.shard_map is not map_before:
             self._spreader.look()
 
     def full_update(self) -> cluster_pb.ClusterUpdate:
@@ -203,6 +215,56 @@ class LeaderTerm:
         elif decision.events:
             self.propose(decision.events)
 
+    async def change_replicas(
+        self, request: cluster_pb.ChangeReplicasRequest
+    ) -> cluster_pb.ChangeReplicasResponse:
+        """Take an operator's wish into the shard map; return once it is committed.
+
+        Raises:
+            Refused: It cannot be; the message says why.
+            InvalidRequest: The kind of change is not known here.
+            Unavailable: Not every shard of the first map has been led.
+            NotLeader, Overloaded, ProposalLost: See ``propose``.
+        """
+        command = wire.change_from_proto(request, self._connected_shard_nodes())
+        decision = decide_change_replicas(self.pending, command)
+        if isinstance(decision, Rejected):
+            raise Refused(decision.code, decision.message)
+        if decision.events:
+            self._check_every_shard_was_led()
+            _logger.info(
+                "replicas change",
+                shard=command.shard_id,
+                node=command.node_id,
+                change=command.change.value,
+            )
+            self.propose(decision.events)
+        shard_map = self.pending.shard_map
+        assert shard_map is not None, "a change was accepted without a map"
+        # Also when it changes nothing: what it rests on may not be committed yet.
+        if self._proposed is not None:
+            await asyncio.shield(self._proposed)
+        await self._log.read_index()
+        return _replicas_response(shard_map, command.shard_id)
+
+    def take_members(self, report: cluster_pb.MembersReport) -> None:
+        """Take a shard leader's report of its members into the map if it is news.
+
+        Raises:
+            NotLeader, Overloaded: Nothing was taken; the report has to come again.
+        """
+        decision = decide_members_report(self.pending, wire.members_from_proto(report))
+        if isinstance(decision, Rejected):
+            _logger.info("members report refused", shard=report.shard_id, why=decision.message)
+        elif decision.events:
+            _logger.info(
+                "shard members",
+                shard=report.shard_id,
+                voters=list(report.voters),
+                configuration=report.configuration_index,
+            )
+            self.propose(decision.events)
+
     def stop(self, error: MetadataError) -> None:
         """End the term, and every stream with ``error``."""
         self._is_over = True
@@ -246,13 +308,28 @@ class LeaderTerm:
 
     def _situation(self) -> Situation:
         shard_map = self.committed.shard_map
-        connected = {
+        placements = shard_map.placements if shard_map is not None else ()
+        return placements, self._endpoints.leaderships(), self._connected_shard_nodes()
+
+    def _connected_shard_nodes(self) -> set[str]:
+        return {
             node_id
             for node_id, connection in self._connections.items()
             if connection.kind == SHARD_KIND
         }
-        placements = shard_map.placements if shard_map is not None else ()
-        return placements, self._endpoints.leaderships(), connected
+
+    def _check_every_shard_was_led(self) -> None:
+        """Keep the first map until each of its shards has had a leader.
+
+        So a node with an empty disk knows by the version of the map whether it may have voted in
+        one of its groups before.
+        """
+        shard_map = self.pending.shard_map
+        if shard_map is None or shard_map.version > 1:
+            return
+        unled = [each for each in shard_map.shard_ids if self._endpoints.get(each) is None]
+        if unled:
+            raise Unavailable(f"shard {unled[0]} has not been led yet: try again when it is")
 
     def _send_transfer(self, transfer: Transfer) -> None:
         connection = self._connections.get(transfer.leader)
@@ -266,6 +343,14 @@ class LeaderTerm:
         )
         wish = cluster_pb.LeadershipTransfer(shard_id=transfer.shard_id, target=transfer.target)
         connection.push(cluster_pb.ClusterUpdate(transfers=[wish]))
+
+
+def _replicas_response(shard_map: ShardMap, shard_id: int) -> cluster_pb.ChangeReplicasResponse:
+    placement = shard_map.placement(shard_id)
+    assert placement is not None, f"shard {shard_id} was changed and is not in the map"
+    return cluster_pb.ChangeReplicasResponse(
+        placement=wire.placement_to_proto(placement), shard_map_version=shard_map.version
+    )
 
 
 def _leader_report(endpoint: LeaderEndpoint) -> cluster_pb.LeaderReport:

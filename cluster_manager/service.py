@@ -192,6 +192,9 @@ class ClusterManager:
             case "broker":
                 _check_may_report(connection)
                 leader_term.record_broker(wire.broker_from_proto(message.broker.broker))
+            case "members":
+                _check_may_report(connection)
+                leader_term.take_members(message.members)
             case "hello":
                 raise InvalidRequest("a second hello on one stream")
             case _:
@@ -211,6 +214,17 @@ class ClusterManager:
             raise self.not_leader()
         try:
             return await self._desk.lease(request)
+        except NotLeader:
+            raise self.not_leader() from None
+
+    async def change_replicas(
+        self, request: cluster_pb.ChangeReplicasRequest
+    ) -> cluster_pb.ChangeReplicasResponse:
+        """Take an operator's wish into the shard map: see ``LeaderTerm.change_replicas``."""
+        if self._leader_term is None:
+            raise self.not_leader()
+        try:
+            return await self._leader_term.change_replicas(request)
         except NotLeader:
             raise self.not_leader() from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
@@ -13,7 +14,9 @@ from cluster_manager.domain.capacity_ledger import (
 )
 from cluster_manager.domain.cluster import ClusterEvent, ClusterState
 from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import Entry, Record
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
@@ -48,10 +51,40 @@ def shard_map_to_proto(shard_map: ShardMap) -> events_pb.ShardMapChanged:
     return events_pb.ShardMapChanged(
         version=shard_map.version,
         slot_owners=shard_map.table.to_bytes(),
-        shards=[
-            events_pb.ShardPlacement(shard_id=placement.shard_id, replicas=placement.replicas)
-            for placement in shard_map.placements
-        ],
+        shards=[placement_to_proto(placement) for placement in shard_map.placements],
+    )
+
+
+def placement_to_proto(placement: Placement) -> events_pb.ShardPlacement:
+    return events_pb.ShardPlacement(
+        shard_id=placement.shard_id,
+        replicas=placement.replicas,
+        joining=placement.joining,
+        leaving=placement.leaving,
+        configuration_index=placement.configuration_index,
+    )
+
+
+def change_from_proto(
+    request: cluster_pb.ChangeReplicasRequest, connected: AbstractSet[str]
+) -> ChangeReplicas:
+    """Return the wish.
+
+    Raises:
+        InvalidRequest: It is none that is known here.
+    """
+    change = _CHANGES.get(request.change)
+    if change is None:
+        raise InvalidRequest(f"a change of replicas of kind {request.change} is not known here")
+    return ChangeReplicas(request.shard_id, request.node_id, change, connected)
+
+
+def members_from_proto(report: cluster_pb.MembersReport) -> TakeMembers:
+    return TakeMembers(
+        report.shard_id,
+        report.configuration_index,
+        tuple(report.voters),
+        tuple(report.learners),
     )
 
 
@@ -180,7 +213,14 @@ def _event(**payload: Any) -> events_pb.Event:
 def _shard_map_changed(stored: events_pb.ShardMapChanged) -> ShardMapChanged:
     table = SlotTable.from_bytes(stored.version, stored.slot_owners)
     placements = tuple(
-        Placement(placement.shard_id, tuple(placement.replicas)) for placement in stored.shards
+        Placement(
+            placement.shard_id,
+            tuple(placement.replicas),
+            tuple(placement.joining),
+            tuple(placement.leaving),
+            placement.configuration_index,
+        )
+        for placement in stored.shards
     )
     return ShardMapChanged(ShardMap(table, placements))
 
@@ -197,6 +237,12 @@ def _node_registered(stored: events_pb.NodeRegistered) -> NodeRegistered:
         )
     )
 
+
+_CHANGES = {
+    cluster_pb.ChangeReplicasRequest.CHANGE_ADD: Change.ADD,
+    cluster_pb.ChangeReplicasRequest.CHANGE_REMOVE: Change.REMOVE,
+    cluster_pb.ChangeReplicasRequest.CHANGE_CANCEL: Change.CANCEL,
+}
 
 _FROM_PROTO: dict[str | None, Callable[[Any], ClusterEvent]] = {
     "node_registered": _node_registered,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import structlog
@@ -16,6 +17,7 @@ from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
+from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import NodeId
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.runtime.data_directory import DataDirectory
@@ -49,8 +51,15 @@ HAND_OVER_MS_MAX = 3_000
 _logger = structlog.get_logger(__name__)
 
 
-async def serve(config: ShardNodeConfig, shutdown: Shutdown) -> None:
+async def serve(
+    config: ShardNodeConfig,
+    shutdown: Shutdown,
+    *,
+    make_host: Callable[..., PySyncObjHost] = PySyncObjHost,
+) -> None:
     """Run the shard node until it is asked to stop.
+
+    ``make_host`` takes what ``PySyncObjHost`` is made of; the simulation adds surroundings.
 
     Raises:
         RefusesToStart: A port is taken, the data directory is somebody else's, a journal is
@@ -66,12 +75,13 @@ async def serve(config: ShardNodeConfig, shutdown: Shutdown) -> None:
             )
         )
         assert_port_free(config.raft_listen.host, config.raft_listen.port, "the Raft mesh")
-        host = PySyncObjHost(
+        host = make_host(
             node_id=NodeId(config.node_id),
             cluster_id=config.cluster_id,
             listen_host=config.raft_listen.host,
             listen_port=config.raft_listen.port,
             data_directory=config.data_directory,
+            config=RaftConfig(snapshot_journal_bytes=config.snapshot_journal_bytes),
         )
         groups = RaftGroups(host, config.data_directory)
         link = ClusterLink(
@@ -88,7 +98,7 @@ async def serve(config: ShardNodeConfig, shutdown: Shutdown) -> None:
         node = ShardNode(
             config.node_id, str(config.advertise), link, groups, around, metrics, replicas
         )
-        server = await _start_server(config, desk, link.view, node, metrics)
+        server = await _start_server(config, desk, link.view, node, metrics, groups)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         REGISTRY.register(NodeCollector(replicas))
         probes = Probes(node.readiness)
@@ -121,10 +131,11 @@ async def _start_server(
     view: ClusterView,
     node: ShardNode,
     metrics: NodeMetrics,
+    groups: RaftGroups,
 ) -> GrpcServer:
     names = [shard_servicer.SERVICE_NAME, broker_session_servicer.SERVICE_NAME]
     server = new_server(names, interceptors=[MalformedRequests()])
-    ShardServicer(desk, node.status, metrics).add_to(server.server)
+    ShardServicer(desk, node.status, metrics, groups.verify).add_to(server.server)
     BrokerSessionServicer(config.cluster_id, desk, view).add_to(server.server)
     await server.start(config.listen.host, config.listen.port, "the shard service")
     return server

@@ -6,12 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, STORED_INTEGER_MAX
+from nextgen.kernel.snapshot_limits import SNAPSHOT_JOURNAL_BYTES
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NODE_FLAGS,
     RAFT_FLAGS,
     Address,
+    Flag,
     read_settings,
+)
+
+_SNAPSHOT_FLAG = Flag(
+    "--snapshot-journal-bytes",
+    "journal of one shard between two snapshots of its view",
+    str(SNAPSHOT_JOURNAL_BYTES),
 )
 
 
@@ -28,6 +37,8 @@ class ShardNodeConfig:
     http_listen: Address
     cluster_managers: tuple[Address, ...]
     data_directory: Path
+    snapshot_journal_bytes: int = SNAPSHOT_JOURNAL_BYTES
+    """Journal of one shard that is written between two snapshots of its view."""
 
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ShardNodeConfig:
@@ -40,7 +51,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
     given = read_settings(
         "python -m shards",
         "A shard node: replicas of several shards.",
-        (*NODE_FLAGS, *RAFT_FLAGS, MANAGERS_FLAG),
+        (*NODE_FLAGS, *RAFT_FLAGS, MANAGERS_FLAG, _SNAPSHOT_FLAG),
         arguments,
         environment,
     )
@@ -54,6 +65,9 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         http_listen=given.address("--http-listen"),
         cluster_managers=given.addresses("--cluster-managers"),
         data_directory=given.path("--data-dir"),
+        snapshot_journal_bytes=given.number(
+            _SNAPSHOT_FLAG.name, least=JOURNAL_SEGMENT_BYTES, most=STORED_INTEGER_MAX
+        ),
     )
     given.check()
     return config

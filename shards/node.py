@@ -1,13 +1,15 @@
 """One shard node: which replicas it has, who leads them, and what the cluster is told of it.
 
 At a start it opens the groups that its data directory knows, without asking anybody; the cluster
-manager's map adds to them when it comes. What it learned is stored for the next start.
+manager's map adds to them when it comes, and takes from them what no placement names here any more.
+What it learned is stored for the next start.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,9 +23,13 @@ from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     LeaderReport,
     LeadershipTransfer,
+    MembersReport,
     NodeMessage,
 )
+from protos.nextgen.v1.events_pb2 import ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import NodeStatus
+from shards.domain.membership_plan import Wish
+from shards.membership_keeper import MembershipKeeper
 from shards.metrics import NodeMetrics, ShardMetrics
 from shards.projections.rows import Query
 from shards.replica import Replica
@@ -50,12 +56,20 @@ class Groups(Protocol):
     """What the node needs of Raft and the disk; see ``adapters.raft_groups``."""
 
     async def open(
-        self, shard_id: int, members: Sequence[NodeId], *, is_led_elsewhere: bool
+        self, shard_id: int, members: Sequence[NodeId], *, is_joining: bool, may_be_lost: bool
     ) -> OpenedGroup:
         """Open this node's replica of a shard, from disk if it has been here before.
 
-        ``is_led_elsewhere``: somebody leads the shard already, so a replica that finds nothing
-        on its disk may have lost it.
+        ``members`` are the shard's voters as the map has them. ``is_joining``: this node is not
+        among them, and waits until the shard's leader takes it in. ``may_be_lost``: the shard has
+        been led before, so a replica that finds nothing on its disk may have lost it.
+        """
+        ...
+
+    async def put_aside(self, shard_ids: AbstractSet[int]) -> Sequence[int]:
+        """Move away what the disk has of these shards, if they are not open; return which.
+
+        A later ``open`` begins with nothing, and knows that it was here before.
         """
         ...
 
@@ -71,7 +85,7 @@ class Groups(Protocol):
 
 
 class ShardNode:
-    """Owned by one event loop. ``replicas`` grows as groups are opened."""
+    """Owned by one event loop. ``replicas`` is what is open here, and changes with the map."""
 
     def __init__(
         self,
@@ -90,12 +104,13 @@ class ShardNode:
         self._around = around
         self._metrics = metrics
         self._replicas = replicas
+        self._keepers: dict[int, MembershipKeeper] = {}
         self._changed = asyncio.Event()
         self._stored = b""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         link.on_change(self._on_change)
-        link.on_connected(self._report_leaders)
+        link.on_connected(self._report_again)
         link.on_transfer(self._on_transfer)
 
     def __repr__(self) -> str:
@@ -136,6 +151,8 @@ class ShardNode:
             replica = self._replicas.get(shard_id)
             if replica is None:
                 reasons.append(f"shard {shard_id} is not open yet")
+            elif replica.has_diverged:
+                reasons.append(replica.log.status.divergence)
             elif replica.leader_id is None:
                 reasons.append(f"shard {shard_id} has no known leader")
             elif replica.leader_id == self._node_id and replica.leader is None:
@@ -157,6 +174,9 @@ class ShardNode:
     async def stop(self) -> None:
         """Hand over what is led here and close every replica."""
         self._is_stopping = True
+        for keeper in self._keepers.values():
+            if (ending := keeper.close()) is not None:
+                self._tasks.add(ending)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -179,16 +199,26 @@ class ShardNode:
             asyncio.get_running_loop().call_later(_STORE_RETRY_S, self._changed.set)
             return
         for shard_id, placement in sorted(view.placements.items()):
-            is_here = self._node_id in placement.replicas
-            if is_here and shard_id not in self._replicas and not self._is_stopping:
-                await self._open(shard_id, [NodeId(each) for each in placement.replicas])
+            is_wanted = self._node_id in (*placement.replicas, *placement.joining)
+            if is_wanted and shard_id not in self._replicas and not self._is_stopping:
+                await self._open(placement)
+        await self._close_unnamed(view)
+        for keeper in self._keepers.values():
+            keeper.look()
 
-    async def _open(self, shard_id: int, members: Sequence[NodeId]) -> None:
-        view = self._link.view
+    async def _open(self, placement: ShardPlacement) -> None:
+        view, shard_id = self._link.view, placement.shard_id
         assert view.slot_table is not None, "a placement came without slots"
         leader = view.leaders.get(shard_id)
         is_led_elsewhere = leader is not None and leader.node_id != self._node_id
-        opened = await self._groups.open(shard_id, members, is_led_elsewhere=is_led_elsewhere)
+        members = [NodeId(each) for each in placement.replicas]
+        opened = await self._groups.open(
+            shard_id,
+            members,
+            is_joining=self._node_id not in members,
+            # The map leaves its first version only when every shard has been led.
+            may_be_lost=is_led_elsewhere or view.shard_map_version > 1,
+        )
         self._replicas[shard_id] = Replica(
             shard_id,
             opened.log,
@@ -199,7 +229,28 @@ class ShardNode:
             hint=self._hint,
             on_leading=self._on_leading,
         )
-        _logger.info("replica open", shard=shard_id, members=list(members))
+        _logger.info("replica open", shard=shard_id, members=members)
+
+    async def _close_unnamed(self, view: ClusterView) -> None:
+        """Close what the map does not name here any more, and put its data aside.
+
+        A replica that leads stays: it is a member of its shard, so the map will name it again, or
+        its own keeper hands over.
+        """
+        unnamed = {
+            shard_id
+            for shard_id, placement in view.placements.items()
+            if self._node_id not in (*placement.replicas, *placement.joining, *placement.leaving)
+        }
+        for shard_id in sorted(unnamed & set(self._replicas)):
+            replica = self._replicas[shard_id]
+            if replica.leader is not None or self._is_stopping:
+                continue
+            del self._replicas[shard_id]
+            await replica.stop()
+            _logger.info("replica closed", shard=shard_id, why="no placement names this node")
+        for shard_id in await self._groups.put_aside(unnamed):
+            _logger.info("a removed replica's data is put aside", shard=shard_id)
 
     async def _store(self, view: ClusterView) -> None:
         """Remember map and addresses; leaders and brokers are true for a moment only."""
@@ -226,18 +277,53 @@ class ShardNode:
         return node.grpc if node is not None else view.leader_endpoint(shard_id)
 
     def _on_leading(self, replica: Replica) -> None:
+        self._keep_members(replica)
         if replica.leader is None:
+            # It may have been kept open only because it led.
+            self._changed.set()
             return
         report = self._report(replica.shard_id, replica.leader.term)
         # What this node knows best it does not wait to be told.
         self._link.view.apply(ClusterUpdate(leaders=[report]))
         self._link.send(NodeMessage(leader=report))
 
-    def _report_leaders(self) -> None:
+    def _report_again(self) -> None:
         for shard_id, replica in self._replicas.items():
             if replica.leader is not None:
                 report = self._report(shard_id, replica.leader.term)
                 self._link.send(NodeMessage(leader=report))
+        for keeper in self._keepers.values():
+            keeper.report_again()
+
+    def _keep_members(self, replica: Replica) -> None:
+        """Let the members of a shard be kept exactly while it is led here."""
+        before = self._keepers.pop(replica.shard_id, None)
+        ending = before.close() if before is not None else None
+        if ending is not None:
+            self._tasks.add(ending)
+            ending.add_done_callback(self._tasks.discard)
+        if replica.leader is None or self._is_stopping:
+            return
+        keeper = MembershipKeeper(
+            replica.shard_id,
+            replica.leader.term,
+            self._node_id,
+            replica.log,
+            wish=lambda: self._wish(replica.shard_id),
+            send=self._send_members,
+            clock=self._around.clock,
+        )
+        self._keepers[replica.shard_id] = keeper
+        keeper.start()
+
+    def _wish(self, shard_id: int) -> Wish | None:
+        placement = self._link.view.placements.get(shard_id)
+        if placement is None:
+            return None
+        return Wish(tuple(placement.replicas), tuple(placement.joining), tuple(placement.leaving))
+
+    def _send_members(self, report: MembersReport) -> None:
+        self._link.send(NodeMessage(members=report))
 
     def _report(self, shard_id: int, term: int) -> LeaderReport:
         return LeaderReport(

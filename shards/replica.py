@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -50,6 +51,7 @@ class Replica:
         self._hint = hint
         self._on_leading = on_leading
         self._committed = asyncio.Event()
+        self._role_changed = asyncio.Event()
         self._unsubscribes = [
             log.on_commit(self._on_commit),
             log.on_role_change(self._on_role_change),
@@ -63,6 +65,12 @@ class Replica:
     def leader_id(self) -> NodeId | None:
         return self.log.status.leader_id
 
+    @property
+    def has_diverged(self) -> bool:
+        """True once this view was found to differ from the others': it is not served."""
+        status = self.log.status
+        return status.role is Role.STOPPED and bool(status.divergence)
+
     def leading(self) -> ShardLeader:
         """Return this shard's leader.
 
@@ -72,6 +80,20 @@ class Replica:
         if self.leader is None or self.leader.state.is_lost:
             raise self.not_leader()
         return self.leader
+
+    async def wait_elected(self, timeout_ms: int) -> None:
+        """Return once somebody is known to lead, at the latest after ``timeout_ms``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.is_between_leaders:
+                    await self._role_changed.wait()
+
+    @property
+    def is_between_leaders(self) -> bool:
+        """True while nobody is known to lead, or this replica is elected and not yet ready."""
+        if self.leader is not None or self.log.status.role is Role.STOPPED:
+            return False
+        return self.leader_id is None or self.leader_id == self._around.node_id
 
     def not_leader(self) -> NotLeader:
         return NotLeader(self.shard_id, self._hint(self.shard_id, self.leader_id))
@@ -104,6 +126,8 @@ class Replica:
             self.close_leader()
         if change.role is Role.LEADER and self.leader is None:
             self._lead(change.term)
+        changed, self._role_changed = self._role_changed, asyncio.Event()
+        changed.set()
 
     def _lead(self, term: int) -> None:
         leader = ShardLeader(

@@ -21,6 +21,9 @@ from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 LEASE_MS_MAX = 5_000
 """One ``LeaseCapacity`` call: grants at broker managers, then a commit."""
 
+CHANGE_REPLICAS_MS_MAX = 3_000
+"""One ``ChangeReplicas`` call: a commit, and a round trip that confirms leadership."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _logger = structlog.get_logger(__name__)
@@ -55,6 +58,18 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
             await abort(context, error)
         except TimeoutError:
             await abort(context, DeadlineExceeded(f"no commit within {LEASE_MS_MAX} ms"))
+
+    async def ChangeReplicas(
+        self, request: cluster_pb.ChangeReplicasRequest, context: Context
+    ) -> cluster_pb.ChangeReplicasResponse:
+        try:
+            async with asyncio.timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.change_replicas(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
 
     async def GetClusterState(
         self, request: cluster_pb.GetClusterStateRequest, context: Context

@@ -9,7 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from cluster_manager.domain import broker_directory, capacity_ledger, membership, shard_map
+from cluster_manager.domain import (
+    broker_directory,
+    capacity_ledger,
+    membership,
+    replica_changes,
+    shard_map,
+)
 from cluster_manager.domain.broker_directory import (
     Broker,
     BrokerDirectory,
@@ -24,8 +30,9 @@ from cluster_manager.domain.membership import (
     NodeRegistered,
     RegisterNode,
 )
+from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import CreateShardMap, ShardMap, ShardMapChanged
-from nextgen.kernel.decider import Accepted, Rejected
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 
 ClusterEvent = NodeRegistered | ShardMapChanged | BrokerRecorded | LedgerEvent
 
@@ -86,6 +93,39 @@ def decide_broker_report(state: ClusterState, broker: Broker) -> Accepted[Cluste
         released = release.events if isinstance(release, Accepted) else ()
     # The leases go first: the record that ends the session closes its account.
     return Accepted((*released, *recorded.events))
+
+
+def decide_change_replicas(
+    state: ClusterState, command: ChangeReplicas
+) -> Accepted[ClusterEvent] | Rejected:
+    """Take an operator's wish into the shard map. What is added must be a known shard node."""
+    node = state.membership.nodes.get(command.node_id)
+    if command.change is Change.ADD and (node is None or node.kind != SHARD_KIND):
+        if node is None:
+            return Rejected(
+                RejectionCode.NOT_FOUND, f"no node {command.node_id} has ever joined the cluster"
+            )
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"{command.node_id} is of kind {node.kind}: only shard nodes have replicas",
+        )
+    decision = replica_changes.decide_change(state.shard_map, command)
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
+
+
+def decide_members_report(
+    state: ClusterState, command: TakeMembers
+) -> Accepted[ClusterEvent] | Rejected:
+    """Make the shard map say what a shard's leader reports of its log."""
+    shard_nodes = state.membership.of_kind(SHARD_KIND)
+    strangers = {*command.voters, *command.learners} - set(shard_nodes)
+    if strangers:
+        return Rejected(
+            RejectionCode.NOT_FOUND,
+            f"shard {command.shard_id} reports {min(strangers)!r}, which is no shard node",
+        )
+    decision = replica_changes.decide_members(state.shard_map, command)
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
 
 
 def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:

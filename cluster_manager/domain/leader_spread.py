@@ -1,7 +1,8 @@
 """Spreading leaders: which leadership, if any, should move next.
 
 Each shard's first replica should lead it; first replicas are spread evenly, so leaders are too.
-The shards of a first replica that is away are spread over the nodes that are left.
+The shards of a first replica that is away are spread over the nodes that are left. A replica that
+is to be removed should lead nothing; one that is joining is no replica yet.
 One transfer at a time, and only of a leadership that was stable for a while: whatever made
 leaders move must not be made worse by moving more of them.
 """
@@ -117,9 +118,10 @@ def _wanted_leaders(
     led: Counter[str] = Counter()
     homeless = []
     for placement in placements:
-        if placement.replicas[0] in connected:
-            wanted[placement.shard_id] = placement.replicas[0]
-            led[placement.replicas[0]] += 1
+        staying = placement.staying
+        if staying and staying[0] in connected:
+            wanted[placement.shard_id] = staying[0]
+            led[staying[0]] += 1
         else:
             homeless.append(placement)
     # While a first replica is away, the one with the least to lead takes its shard; among equals
@@ -127,7 +129,7 @@ def _wanted_leaders(
     for placement in homeless:
         leadership = leaders.get(placement.shard_id)
         present = leadership.node_id if leadership is not None else None
-        candidates = [replica for replica in placement.replicas if replica in connected]
+        candidates = [replica for replica in placement.staying if replica in connected]
         if candidates:
             chosen = min(candidates, key=lambda replica: (led[replica], replica != present))
             wanted[placement.shard_id] = chosen

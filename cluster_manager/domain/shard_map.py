@@ -1,8 +1,8 @@
 """The shard map: which shard has which slot, and which nodes hold each shard's replicas.
 
-The first replica in a placement should lead the shard. Placements follow the ring's preference
-order as far as evenness allows: first replicas per node differ by at most one, replicas per
-node by at most two.
+The first replica in a placement should lead the shard. First placements follow the ring's
+preference order as far as evenness allows: first replicas per node differ by at most one, replicas
+per node by at most two. How placements change later is in ``replica_changes``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,29 @@ REPLICATION_FACTOR_MAX = 7
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The replicas of one shard as node ids in preference order: the first should lead."""
+    """The replicas of one shard as node ids in preference order: the first should lead.
+
+    ``replicas`` are the voters that the shard last reported. ``joining`` and ``leaving`` are what
+    is wanted beyond that: ``joining`` shares no node with ``replicas``, ``leaving`` has some of
+    them, or a node that was joining until it was cancelled and may be in the shard's log already.
+    """
 
     shard_id: int
     replicas: tuple[str, ...]
+    joining: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    configuration_index: int = 0
+    """Entry of the shard's log that made the configuration last reported, 0 before any change."""
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        """The replicas that are not about to go."""
+        return tuple(node for node in self.replicas if node not in self.leaving)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every node that has, or may have, a replica of the shard."""
+        return tuple(dict.fromkeys((*self.replicas, *self.joining, *self.leaving)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +60,18 @@ class ShardMap:
     @property
     def shard_ids(self) -> tuple[int, ...]:
         return tuple(placement.shard_id for placement in self.placements)
+
+    def placement(self, shard_id: int) -> Placement | None:
+        """Return the placement of a shard, None if there is no such shard."""
+        found = (each for each in self.placements if each.shard_id == shard_id)
+        return next(found, None)
+
+    def with_placement(self, changed: Placement) -> ShardMap:
+        """Return the next version: every slot where it was, one shard's replicas anew."""
+        placements = tuple(
+            changed if each.shard_id == changed.shard_id else each for each in self.placements
+        )
+        return ShardMap(SlotTable(self.version + 1, self.table.owners), placements)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class LocalCluster:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=child_environment(lifeline=True),
+                env=self.environment_of(node),
                 cwd=self.data_dir,
                 # A Ctrl-C at the terminal is for the supervisor, which stops them in order.
                 start_new_session=True,
@@ -121,6 +121,10 @@ class LocalCluster:
         self._processes[node_id] = process
         self._watchers[node_id] = asyncio.create_task(self._watch(node_id, process))
         self._write_state()
+
+    def environment_of(self, node: NodePlan) -> dict[str, str]:
+        """Return the environment of a node's process: here what this process imports."""
+        return child_environment(lifeline=True)
 
     async def kill(self, node_id: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a running process and return when it is gone."""
@@ -139,6 +143,22 @@ class LocalCluster:
         if self.is_running(node_id):
             await self.kill(node_id)
         await self.start_node(node_id)
+
+    async def adopt(self, plan: ClusterPlan) -> None:
+        """Run ``plan`` from here on: stop what it no longer has, start what it has besides.
+
+        What is in both goes on undisturbed. The plan is stored.
+        """
+        wanted = {node.node_id for node in plan.nodes}
+        gone = [node for node in self.plan.nodes if node.node_id not in wanted]
+        self._expected.update(node.node_id for node in gone)
+        await self._stop_nodes(gone)
+        started = [node for node in plan.nodes if node not in self.plan.nodes]
+        self.plan = plan
+        plan.save(self.data_dir)
+        for node in started:
+            await self.start_node(node.node_id)
+        self._write_state()
 
     async def wait_ready(
         self, node_ids: Iterable[str] | None = None, *, timeout_ms: int = READY_TIMEOUT_MS

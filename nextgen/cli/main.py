@@ -14,7 +14,9 @@ from nextgen.cli import (
     inventory_commands,
     lookup_commands,
     message_commands,
+    node_commands,
     perf_commands,
+    shard_commands,
 )
 
 app = typer.Typer(
@@ -30,6 +32,8 @@ lookup_commands.register(app)
 inventory_commands.register(app)
 message_commands.register(app)
 event_commands.register(app)
+node_commands.register(app)
+shard_commands.register(app)
 perf_commands.register(app)
 demo_command.register(app)
 

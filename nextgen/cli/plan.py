@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nextgen.kernel.errors import RefusesToStart
@@ -29,6 +30,7 @@ PORTS_PER_NODE = 4
 FREE_BLOCK_ATTEMPTS = 200
 _FREE_PORT_FIRST = 18_000
 _FREE_PORT_LAST = 31_000
+_PORT_LAST = 65_535
 
 MODULES = {
     "cluster-manager": "cluster_manager",
@@ -164,6 +166,31 @@ class ClusterPlan:
             flags |= {"--ledger-dir": str(data_dir / LEDGERS_FOLDER)}
         return [part for flag in flags.items() for part in flag]
 
+    def with_node(self, kind: str, taken_names: Iterable[str] = ()) -> ClusterPlan:
+        """Return the plan with one more process of a kind, on free ports behind the others.
+
+        Its node id is one that neither the plan nor ``taken_names`` has: an id is for ever.
+
+        Raises:
+            RefusesToStart: There is no free block of ports left.
+        """
+        names = {*taken_names, *(node.node_id for node in self.nodes)}
+        number = 1 + max((_number_of(name, kind) for name in names), default=0)
+        first = max(node.grpc_port for node in self.nodes) + PORTS_PER_NODE
+        for port in range(first, _PORT_LAST - PORTS_PER_NODE + 2, PORTS_PER_NODE):
+            node = NodePlan(f"{kind}-{number}", kind, port, port + 1, port + 2, port + 3)
+            grown = replace(self, nodes=(node,))
+            try:
+                grown.check_ports()
+            except RefusesToStart:
+                continue
+            return replace(self, nodes=(*self.nodes, node))
+        raise RefusesToStart(f"there is no free block of {PORTS_PER_NODE} ports from {first} on")
+
+    def without_node(self, node_id: str) -> ClusterPlan:
+        """Return the plan without one of its processes."""
+        return replace(self, nodes=tuple(node for node in self.nodes if node.node_id != node_id))
+
     def check_ports(self) -> None:
         """Return if every port of the plan is free.
 
@@ -178,6 +205,12 @@ class ClusterPlan:
         """Store the plan in the data directory, which is made if need be."""
         data_dir.mkdir(parents=True, exist_ok=True)
         write_json(data_dir / PLAN_FILE, {"format": PLAN_FORMAT, **asdict(self)})
+
+
+def _number_of(name: str, kind: str) -> int:
+    """Return n of ``<kind>-<n>``, 0 for any other name."""
+    number = name.removeprefix(f"{kind}-")
+    return int(number) if number != name and number.isdecimal() else 0
 
 
 def write_json(path: Path, content: object) -> None:

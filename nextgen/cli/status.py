@@ -17,6 +17,7 @@ from protos.nextgen.v1 import (
     broker_service_pb2,
     cluster_service_pb2,
     discovery_service_pb2,
+    events_pb2,
     shard_service_pb2,
 )
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
@@ -115,7 +116,8 @@ def _shards(
     for placement in cluster.shard_map.shards:
         shard_id = placement.shard_id
         leader = leaders.get(shard_id)
-        known = [replicas.get((shard_id, node_id)) for node_id in placement.replicas]
+        named = dict.fromkeys((*placement.replicas, *placement.joining, *placement.leaving))
+        known = [replicas.get((shard_id, node_id)) for node_id in named]
         committed = max((r.commit_position for r in known if r), default=0)
         shards.append(
             {
@@ -124,8 +126,8 @@ def _shards(
                 "term": leader.term if leader else 0,
                 "commit_position": committed,
                 "replicas": [
-                    _replica(node_id, replica, committed)
-                    for node_id, replica in zip(placement.replicas, known, strict=True)
+                    _replica(node_id, replica, committed) | {"stage": _stage(placement, node_id)}
+                    for node_id, replica in zip(named, known, strict=True)
                 ],
             }
         )
@@ -139,6 +141,13 @@ def _replica(
         return {"node_id": node_id, "role": "unreachable"}
     lag = max(0, committed - replica.applied_position)
     return as_dict(replica) | {"node_id": node_id, "lag_positions": lag}
+
+
+def _stage(placement: events_pb2.ShardPlacement, node_id: str) -> str:
+    """Return where a node stands between coming and going."""
+    if node_id in placement.leaving:
+        return "leaving"
+    return "joining" if node_id in placement.joining else "replica"
 
 
 def print_status(gathered: dict[str, Any]) -> None:
@@ -177,9 +186,10 @@ def print_status(gathered: dict[str, Any]) -> None:
 
 def _lag(replica: dict[str, Any]) -> str:
     role = replica["role"]
+    stage = "" if replica["stage"] == "replica" else f" ({replica['stage']})"
     if role in ("leader", "follower"):
-        return str(replica["lag_positions"])
-    return str(role)
+        return f"{replica['lag_positions']}{stage}"
+    return f"{role}{stage}"
 
 
 def _broker_row(broker: dict[str, Any], sessions: dict[str, dict[str, Any]]) -> tuple[Any, ...]:

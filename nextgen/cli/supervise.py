@@ -24,6 +24,9 @@ RESTART_PAUSE_MS_MAX = 10_000
 RESTART_COUNTS_FOR_MS = 60_000
 """A process that ran this long before it ended is restarted after the shortest pause again."""
 
+RELOAD_SIGNAL = signal.SIGUSR1
+"""Tells a supervisor that its plan has changed. Not SIGHUP: a closed terminal ends the cluster."""
+
 EXIT_REFUSED = 78
 """A process that refuses to start would refuse again."""
 
@@ -74,6 +77,7 @@ class Supervisor:
         self._notice = notice
         self._stopping = asyncio.Event()
         self._restarts: set[asyncio.Task[None]] = set()
+        self._reloading: asyncio.Task[None] | None = None
         self._pauses_ms: dict[str, int] = {}
         self._started_at: dict[str, float] = {}
 
@@ -86,15 +90,17 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(RELOAD_SIGNAL, self._reload)
         try:
             async with self.cluster:
                 if await self._unless_stopping(self.cluster.wait_ready()):
                     on_ready()
                     await self._stopping.wait()
-                for restart in self._restarts:
-                    restart.cancel()
+                for task in (*self._restarts, self._reloading):
+                    if task is not None:
+                        task.cancel()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, RELOAD_SIGNAL):
                 loop.remove_signal_handler(number)
 
     async def _unless_stopping(self, work: Coroutine[None, None, None]) -> bool:
@@ -108,6 +114,22 @@ class Supervisor:
         finally:
             for task in tasks:
                 task.cancel()
+
+    def _reload(self) -> None:
+        before = self._reloading
+        self._reloading = asyncio.get_running_loop().create_task(self._adopt_stored(before))
+
+    async def _adopt_stored(self, before: asyncio.Task[None] | None) -> None:
+        """Run the stored plan, after whatever was asked for before."""
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            plan = load_plan(self.cluster.data_dir)
+        except RefusesToStart as error:
+            self._notice(str(error))
+            return
+        if plan is not None and not self._stopping.is_set():
+            await self.cluster.adopt(plan)
 
     def _ended(self, node_id: str, code: int) -> None:
         if self._stopping.is_set():
@@ -129,6 +151,8 @@ class Supervisor:
 
     async def _restart(self, node_id: str, pause_ms: int) -> None:
         await asyncio.sleep(pause_ms / 1000)
+        if all(node.node_id != node_id for node in self.cluster.plan.nodes):
+            return  # It was taken out of the plan meanwhile.
         self._started_at[node_id] = asyncio.get_running_loop().time()
         await self.cluster.start_node(node_id)
 

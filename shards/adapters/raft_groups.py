@@ -2,28 +2,35 @@
 
 <data directory>/cluster.binpb     what was known of the cluster: map and addresses
 <data directory>/group-<id>/view/  the view of one shard; beside it what Raft keeps
+<data directory>/group-<id>.removed/  the last replica of the shard that was removed from here
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+import structlog
 from google.protobuf.message import DecodeError
 
-from nextgen.kernel.errors import JournalCorrupted, Unavailable
+from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
 from nextgen.replication.ports import GroupId, NodeId
 from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.replication.verification import Verified, ViewVerification
 from nextgen.replication.view_store import ViewStore
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from shards.node import OpenedGroup
-from shards.projections.fold import fold
 from shards.projections.rows import query_of
-from shards.projections.tables import METADATA
+from shards.projections.stored_view import open_view_store
 
 _KNOWN_FILE = "cluster.binpb"
+_ASIDE_SUFFIX = ".removed"
+
+_logger = structlog.get_logger(__name__)
 
 
 class RaftGroups:
@@ -32,23 +39,55 @@ class RaftGroups:
     def __init__(self, host: PySyncObjHost, data_directory: Path) -> None:
         self._host = host
         self._data_directory = data_directory
+        self._verifications: dict[int, ViewVerification] = {}
+        self._verifying = asyncio.Lock()
+
+    async def verify(self, shard_id: int, at_position: int) -> Verified:
+        """Rebuild and compare this node's replica of a shard; see ``ViewVerification``.
+
+        Raises:
+            Overloaded: Another one is being verified: each takes disk and half of a core.
+            Unavailable: The shard has no replica here, or it cannot be verified at the moment.
+        """
+        verification = self._verifications.get(shard_id)
+        if verification is None:
+            raise Unavailable(f"shard {shard_id} has no replica here")
+        if self._verifying.locked():
+            raise Overloaded("this node verifies a replica already")
+        async with self._verifying:
+            return await verification.run(at_position)
 
     async def open(
-        self, shard_id: int, members: Sequence[NodeId], *, is_led_elsewhere: bool
+        self, shard_id: int, members: Sequence[NodeId], *, is_joining: bool, may_be_lost: bool
     ) -> OpenedGroup:
         directory = self._data_directory / f"group-{shard_id}"
-        # Nothing on this disk though the shard is led already: it may have voted and forgotten.
-        rejoining = is_led_elsewhere and not directory.exists()
+        # Nothing on this disk though the shard was led: it may have voted and forgotten.
+        rejoining = may_be_lost and not directory.exists()
         stores: list[ViewStore] = []
 
         def open_view() -> ViewStore:
-            stores.append(ViewStore(directory / "view", METADATA, fold))
+            stores.append(open_view_store(directory / "view"))
             return stores[-1]
 
         log = await self._host.open_group(
-            GroupId(shard_id), members, open_view, rejoining=rejoining
+            GroupId(shard_id), members, open_view, joining=is_joining, rejoining=rejoining
+        )
+        self._verifications[shard_id] = ViewVerification(
+            log,
+            stores[0],
+            directory / "verify",
+            open_view_store,
         )
         return OpenedGroup(log, query_of(stores[0].reader))
+
+    async def put_aside(self, shard_ids: AbstractSet[int]) -> Sequence[int]:
+        closed = shard_ids - {group.engine.group_id for group in self._host.groups}
+        try:
+            return await asyncio.to_thread(self._put_aside, sorted(closed))
+        except OSError as error:
+            # It is no replica any more; the next look at the map tries again.
+            _logger.warning("data of a removed replica stays", why=str(error))
+            return ()
 
     async def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
         await self._host.set_peer_address(node_id, host, port)
@@ -75,6 +114,22 @@ class RaftGroups:
                 f"{path} is damaged: remove it, the cluster manager will send it again"
             ) from error
 
+    def _put_aside(self, shard_ids: Sequence[int]) -> Sequence[int]:
+        """Rename what is there. The note that this node was a member stays: it may have voted."""
+        moved = []
+        for shard_id in shard_ids:
+            directory = self._data_directory / f"group-{shard_id}"
+            aside = directory.with_name(f"{directory.name}{_ASIDE_SUFFIX}")
+            if not directory.exists():
+                continue
+            if aside.exists():
+                shutil.rmtree(aside)
+            directory.replace(aside)
+            moved.append(shard_id)
+        if moved:
+            _sync_names(self._data_directory)
+        return moved
+
     def _store(self, data: bytes) -> None:
         path = self._data_directory / _KNOWN_FILE
         # A restart learns what it knew: not writing it again needs no space on a full disk.
@@ -86,8 +141,13 @@ class RaftGroups:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        descriptor = os.open(self._data_directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_names(self._data_directory)
+
+
+def _sync_names(directory: Path) -> None:
+    """Make the names in ``directory`` survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -41,8 +41,10 @@ runner = CliRunner()
         *[[group, verb] for group in ("tenants", "namespaces", "topics")
           for verb in ("create", "get", "list", "delete")],
         ["topics", "stats"],
+        *[["nodes", what] for what in ("add", "remove")],
+        *[["shards", "replicas", what] for what in ("list", "add", "remove", "cancel")],
         *[["perf", what] for what in (
-            "lookup", "create", "assign", "commit-failover", "pulsar-lookup", "produce", "consume",
+            "lookup", "create", "assign", "failover", "pulsar-lookup", "produce", "consume",
         )],
     ],
 )  # fmt: skip

@@ -151,3 +151,37 @@ def test_a_process_without_data_is_given_no_data_directory(tmp_path: Path):
 
     assert "--data-dir" not in plan.arguments(plan.node("discovery-1"), tmp_path)
     assert "--data-dir" in plan.arguments(plan.node("shard-node-1"), tmp_path)
+
+
+def test_a_plan_grows_by_a_node_with_an_id_and_ports_of_its_own(tmp_path: Path):
+    plan = make_plan_on_free_ports(ClusterSize())
+
+    grown = plan.with_node("shard-node").with_node("broker")
+
+    assert [node.node_id for node in grown.nodes[len(plan.nodes) :]] == ["shard-node-4", "broker-4"]
+    assert grown.nodes[: len(plan.nodes)] == plan.nodes
+    assert grown.size == plan.size, "the size is what the first map is made of"
+    ports = [port for node in grown.nodes for port, _ in node.purposes()]
+    assert len(ports) == len(set(ports))
+    grown.save(tmp_path)
+    assert load_plan(tmp_path) == grown
+
+
+def test_an_id_that_was_used_is_not_used_again():
+    plan = make_plan_on_free_ports(ClusterSize())
+
+    shrunk = plan.without_node("shard-node-3")
+
+    assert [node.node_id for node in shrunk.of_kind("shard-node")] == [
+        "shard-node-1",
+        "shard-node-2",
+    ]
+    again = shrunk.with_node("shard-node", ["shard-node-3", "shard-node-x", "logs"])
+    assert again.nodes[-1].node_id == "shard-node-4"
+
+
+def test_a_node_that_is_added_avoids_ports_that_are_taken():
+    plan = make_plan_on_free_ports(MINIMAL)
+    first = plan.with_node("discovery").nodes[-1].grpc_port
+    with socket.create_server(("127.0.0.1", first)):
+        assert plan.with_node("discovery").nodes[-1].grpc_port > first

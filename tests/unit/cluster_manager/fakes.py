@@ -26,12 +26,17 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
+        self._ahead_ms = 0
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._cancelled: set[int] = set()
         self._keys = itertools.count()
 
     def unix_ms(self) -> int:
-        return self.now_ms
+        return self.now_ms + self._ahead_ms
+
+    def leap(self, by_ms: int) -> None:
+        """Set the wall clock forward or back; no time passes."""
+        self._ahead_ms += by_ms
 
     def monotonic_ms(self) -> int:
         return self.now_ms

@@ -270,3 +270,20 @@ async def test_a_session_found_ended_while_leasing_is_recorded_as_ended(
     assert list(response.leases) == []
     (recorded,) = (await one.manager.cluster_state()).brokers
     assert not recorded.is_live
+
+
+@pytest.mark.parametrize("leap_ms", [3_600_000, -3_600_000])
+async def test_a_wall_clock_that_leaps_by_an_hour_takes_no_lease_away_and_gives_none_twice(
+    one: ManagerUnderTest, leap_ms: int
+) -> None:
+    one.clock.leap(10**12)
+    before = [await one.manager.lease_capacity(_request(shard_id=each)) for each in (1, 2)]
+
+    one.clock.leap(leap_ms)
+    after = [await one.manager.lease_capacity(_request(shard_id=each)) for each in (1, 2)]
+    wanted = await one.manager.lease_capacity(_request(shard_id=1, used=20, wanted=1_000))
+
+    assert [list(each.leases) for each in after] == [list(each.leases) for each in before]
+    leased = wanted.leases[0].units + after[1].leases[0].units
+    assert leased <= 80, "no more than the broker has"
+    assert wanted.leases[0].ttl_ms == CAPACITY_LEASE_TTL_MS

@@ -13,15 +13,23 @@ from cluster_manager.domain.capacity_ledger import (
 )
 from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.domain.replica_changes import Change, ChangeReplicas
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
 from nextgen.client.log_wire import filled_events
+from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.slots import initial_table
 from nextgen.replication.ports import Entry
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
 
 EVENTS: list[ClusterEvent] = [
     NodeRegistered(Node("a", "shard", "a:1", "a", 2, "a:3")),
-    ShardMapChanged(ShardMap(initial_table([1, 2]), (Placement(1, ("a", "b")), Placement(2, ())))),
+    ShardMapChanged(
+        ShardMap(
+            initial_table([1, 2]),
+            (Placement(1, ("a", "b"), ("c",), ("b", "d"), 70), Placement(2, ())),
+        )
+    ),
     BrokerRecorded(Broker("b-1", "s-1", 3, True, "pulsar://b:1", "b:2", "b:3", 7, "zone")),
     CapacityGranted("b-1", "s-1", 7),
     CapacityLeased("b-1", "s-1", 2, 5, 123_456_789_000),
@@ -34,6 +42,42 @@ def test_an_event_survives_storage(event: ClusterEvent) -> None:
     stored = wire.event_to_proto(event).SerializeToString()
 
     assert wire.event_from_proto(events_pb.Event.FromString(stored)) == event
+
+
+def test_a_placement_of_an_earlier_release_has_nothing_under_way() -> None:
+    stored = events_pb.Event(
+        shard_map_changed=events_pb.ShardMapChanged(
+            version=1,
+            slot_owners=initial_table([1]).to_bytes(),
+            shards=[events_pb.ShardPlacement(shard_id=1, replicas=["a", "b"])],
+        )
+    )
+
+    read = wire.event_from_proto(stored)
+
+    assert isinstance(read, ShardMapChanged)
+    assert read.shard_map.placements == (Placement(1, ("a", "b")),)
+    # And what was never changed is stored as that release would store it.
+    assert wire.event_to_proto(read).shard_map_changed == stored.shard_map_changed
+
+
+@pytest.mark.parametrize("change", list(Change))
+def test_every_change_can_be_wished_for(change: Change) -> None:
+    kind = cluster_pb.ChangeReplicasRequest.Change.Value(f"CHANGE_{change.name}")
+    request = cluster_pb.ChangeReplicasRequest(shard_id=3, node_id="n", change=kind)
+
+    wish = wire.change_from_proto(request, {"n"})
+
+    assert wish == ChangeReplicas(3, "n", change, {"n"})
+
+
+@pytest.mark.parametrize("kind", [0, 9])
+def test_a_change_that_is_not_known_is_invalid(kind: int) -> None:
+    request = cluster_pb.ChangeReplicasRequest(shard_id=3, node_id="n")
+    request.change = kind  # type: ignore[assignment]
+
+    with pytest.raises(InvalidRequest):
+        wire.change_from_proto(request, set())
 
 
 def test_an_event_of_another_component_is_a_broken_log() -> None:

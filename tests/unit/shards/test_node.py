@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ from nextgen.client.cluster_link import ClusterLink, TransferListener
 from nextgen.kernel.errors import JournalCorrupted
 from nextgen.kernel.slots import initial_table
 from nextgen.replication.memory_log import MemoryLog
-from nextgen.replication.ports import GroupId, NodeId
+from nextgen.replication.ports import GroupId, LogStatus, NodeId, Role
 from nextgen.replication.view_store import ViewStore
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
@@ -67,25 +69,47 @@ class NodeLink(FakeLink):
             listener(LeadershipTransfer(shard_id=shard_id, target=target))
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A group, and what was said when it was opened."""
+
+    log: MemoryLog
+    members: tuple[str, ...]
+    is_joining: bool
+    may_be_lost: bool
+
+
 class MemoryGroups:
     """Groups without network or journal; remembers what it was asked."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.opened: dict[int, tuple[MemoryLog, bool]] = {}
+        self.opened: dict[int, Opened] = {}
+        self.on_disk: set[int] = set()
         self.peers: dict[str, tuple[str, int]] = {}
         self.stored: list[ClusterUpdate] = []
         self.is_corrupted = False
 
     async def open(
-        self, shard_id: int, members: Sequence[NodeId], *, is_led_elsewhere: bool
+        self, shard_id: int, members: Sequence[NodeId], *, is_joining: bool, may_be_lost: bool
     ) -> OpenedGroup:
         if self.is_corrupted:
             raise JournalCorrupted(f"the journal of shard {shard_id} has a hole")
         view = ViewStore(self._directory / f"group-{shard_id}", METADATA, fold)
         log = MemoryLog(view, group_id=GroupId(shard_id), members=members, leads=False)
-        self.opened[shard_id] = (log, is_led_elsewhere)
+        self.opened[shard_id] = Opened(log, tuple(members), is_joining, may_be_lost)
+        self.on_disk.add(shard_id)
         return OpenedGroup(log, query_of(view.reader))
+
+    async def put_aside(self, shard_ids: AbstractSet[int]) -> Sequence[int]:
+        still_open = {
+            shard_id
+            for shard_id, opened in self.opened.items()
+            if opened.log.status.role is not Role.STOPPED
+        }
+        moved = (shard_ids & self.on_disk) - still_open
+        self.on_disk -= moved
+        return sorted(moved)
 
     async def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
         self.peers[node_id] = (host, port)
@@ -125,10 +149,22 @@ class World:
         )
 
     def log(self, shard_id: int) -> MemoryLog:
-        return self.groups.opened[shard_id][0]
+        return self.groups.opened[shard_id].log
 
     def reports(self) -> list[LeaderReport]:
-        return [message.leader for message in self.link.sent]
+        return [message.leader for message in self.link.sent if message.HasField("leader")]
+
+    def members_reports(self) -> list[tuple[int, int]]:
+        """Return shard and term of what was reported about members."""
+        reports = [message.members for message in self.link.sent if message.HasField("members")]
+        return [(report.shard_id, report.term) for report in reports]
+
+    async def place(self, version: int, **placement: list[str]) -> None:
+        """Push a map in which shard 1 is placed like this."""
+        shards = [ShardPlacement(shard_id=1, **placement), MAP.shards[1]]  # type: ignore[arg-type]
+        changed = ShardMapChanged(version=version, slot_owners=MAP.slot_owners, shards=shards)
+        self.link.push(full=True, shard_map=changed)
+        await asyncio.sleep(0.1)
 
 
 def with_node(directory: Path, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
@@ -209,7 +245,7 @@ def test_a_shard_that_is_led_already_is_opened_as_one_that_may_have_been_lost(
         world.link.push(full=True, shard_map=MAP, leaders=[led])
         await asyncio.sleep(0.1)
 
-        assert world.groups.opened[1][1] is True
+        assert world.groups.opened[1].may_be_lost
 
     with_node(tmp_path, scenario)
 
@@ -303,5 +339,189 @@ def test_its_status_has_a_line_for_each_replica(tmp_path: Path) -> None:
         assert (status.node_id, status.shard_map_version) == ("node-1", 1)
         assert [replica.role for replica in status.replicas] == ["leader"]
         assert status.counters["commits"] == 1
+
+    with_node(tmp_path, scenario)
+
+
+# Members ------------------------------------------------------------------------------------------
+
+
+def test_a_group_of_the_first_map_may_be_a_fresh_one(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(1, replicas=["node-1", "node-2"])
+
+        opened = world.groups.opened[1]
+        assert (opened.is_joining, opened.may_be_lost) == (False, False)
+
+    with_node(tmp_path, scenario)
+
+
+def test_a_replica_without_data_under_a_later_map_may_have_lost_it(tmp_path: Path) -> None:
+    """The first map stays until every shard has been led, so somebody voted already."""
+
+    async def scenario(world: World) -> None:
+        await world.place(2, replicas=["node-1", "node-2"])
+
+        opened = world.groups.opened[1]
+        assert (opened.is_joining, opened.may_be_lost) == (False, True)
+
+    with_node(tmp_path, scenario)
+
+
+def test_a_node_that_joins_opens_the_group_and_waits(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(2, replicas=["node-2", "node-3"], joining=["node-1"])
+
+        opened = world.groups.opened[1]
+        assert opened.is_joining
+        assert opened.members == ("node-2", "node-3")
+        # Nothing is promised to anybody yet, so nothing is lacking.
+        assert world.node.readiness() == (True, [])
+
+    with_node(tmp_path, scenario)
+
+
+def test_a_node_whose_joining_was_cancelled_before_it_looked_opens_nothing(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(2, replicas=["node-2", "node-3"], leaving=["node-1"])
+
+        assert not world.groups.opened
+
+    with_node(tmp_path, scenario)
+
+
+def test_a_replica_that_leaves_stays_open_until_no_placement_names_it(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(1, replicas=["node-1", "node-2"])
+        await world.place(2, replicas=["node-1", "node-2"], leaving=["node-1"])
+        assert sorted(world.replicas) == [1]
+
+        await world.place(3, replicas=["node-2"])
+
+        assert not world.replicas
+        assert world.log(1).status.role is Role.STOPPED
+        assert world.groups.on_disk == set()
+
+    with_node(tmp_path, scenario)
+
+
+def test_a_replica_that_was_closed_and_is_wanted_again_joins_anew(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(1, replicas=["node-1", "node-2"])
+        await world.place(2, replicas=["node-2"])
+        before = world.log(1)
+
+        await world.place(3, replicas=["node-2"], joining=["node-1"])
+
+        assert sorted(world.replicas) == [1]
+        assert world.log(1) is not before
+        assert world.groups.opened[1].is_joining
+
+    with_node(tmp_path, scenario)
+
+
+def test_a_leader_that_no_placement_names_is_closed_when_it_leads_no_more(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(1, replicas=["node-1", "node-2"])
+        # Nobody follows, so there is nobody to hand over to.
+        alone = Alone(world.log(1))
+        world.replicas[1].log = alone  # type: ignore[assignment]
+        world.log(1).become_leader()
+        await world.place(2, replicas=["node-2"])
+        assert sorted(world.replicas) == [1]
+        assert world.groups.on_disk == {1}
+
+        world.log(1).lose_leadership(NodeId("node-2"))
+        await asyncio.sleep(0.1)
+
+        assert not world.replicas
+        assert world.groups.on_disk == set()
+
+    with_node(tmp_path, scenario)
+
+
+def test_at_a_restart_what_was_removed_meanwhile_is_put_aside(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.groups.on_disk = {1, 2, 9}
+        world.link.view.apply(ClusterUpdate(full=True, shard_map=MAP))
+
+        await world.node.open_known()
+
+        # Shard 2 is placed elsewhere; of a shard that no map has, nobody can say that.
+        assert world.groups.on_disk == {1, 9}
+
+    with_node(tmp_path, scenario)
+
+
+def test_without_a_map_nothing_on_disk_is_touched(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.groups.on_disk = {1, 2}
+
+        await world.node.open_known()
+
+        assert world.groups.on_disk == {1, 2}
+
+    with_node(tmp_path, scenario)
+
+
+def test_members_are_reported_by_whoever_leads_and_again_after_a_reconnect(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(2, replicas=["node-1", "node-2"], leaving=["node-9"])
+        world.log(1).become_leader()
+        await asyncio.sleep(0.1)
+        first = len(world.members_reports())
+        assert set(world.members_reports()) == {(1, 1)}
+
+        world.link.connect()
+        await asyncio.sleep(0.1)
+        assert len(world.members_reports()) > first
+        world.log(1).lose_leadership(NodeId("node-2"))
+        world.link.sent.clear()
+        world.link.connect()
+        await asyncio.sleep(1)
+
+        assert world.members_reports() == []
+
+    with_node(tmp_path, scenario)
+
+
+def test_a_leader_that_is_to_leave_hands_over(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(1, replicas=["node-1", "node-2"])
+        world.log(1).become_leader()
+
+        await world.place(2, replicas=["node-1", "node-2"], leaving=["node-1"])
+
+        assert world.log(1).status.leader_id == "node-2"
+
+    with_node(tmp_path, scenario)
+
+
+class Alone:
+    """A log that hears of nobody else."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    @property
+    def status(self) -> LogStatus:
+        return replace(self._log.status, progress=())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+def test_a_leader_takes_a_node_in_and_reports_it(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.place(1, replicas=["node-1", "node-2"])
+        world.log(1).become_leader()
+
+        await world.place(2, replicas=["node-1", "node-2"], joining=["node-3"])
+        await asyncio.sleep(1)
+
+        assert world.log(1).status.members == ("node-1", "node-2", "node-3")
+        reported = [message.members for message in world.link.sent if message.HasField("members")]
+        assert list(reported[-1].voters) == ["node-1", "node-2", "node-3"]
+        assert reported[-1].configuration_index == world.log(1).status.configuration_index
 
     with_node(tmp_path, scenario)

@@ -12,12 +12,16 @@ from cluster_manager.domain.capacity_ledger import (
 )
 from cluster_manager.domain.cluster import (
     INITIAL,
+    ClusterState,
     FirstMapPlan,
     decide_broker_report,
+    decide_change_replicas,
+    decide_members_report,
     decide_register,
     fold_events,
 )
 from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import ShardMapChanged
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 
@@ -114,3 +118,54 @@ def test_a_stale_report_is_refused_and_a_repeated_one_changes_nothing() -> None:
     stale = decide_broker_report(state, replace(LIVE, session_id="s-0"))
     assert isinstance(stale, Rejected)
     assert stale.code is RejectionCode.STALE_EPOCH
+
+
+def _mapped() -> ClusterState:
+    """Return a cluster of two shard nodes with a map, and one node that came later."""
+    state = INITIAL
+    for node in (FIRST, SECOND, Node("c", "shard", "c:1", "c", 2), Node("d", "discovery", "d:1")):
+        decision = decide_register(state, node, PLAN)
+        assert isinstance(decision, Accepted)
+        state = fold_events(state, decision.events)
+    return state
+
+
+def _wish(node_id: str, change: Change = Change.ADD) -> ChangeReplicas:
+    return ChangeReplicas(1, node_id, change, frozenset("abc"))
+
+
+def test_only_a_shard_node_that_has_joined_gets_a_replica() -> None:
+    state = _mapped()
+
+    stranger, discovery = (decide_change_replicas(state, _wish(node)) for node in ("x", "d"))
+
+    assert isinstance(stranger, Rejected)
+    assert stranger.code is RejectionCode.NOT_FOUND
+    assert isinstance(discovery, Rejected)
+    assert discovery.code is RejectionCode.NOT_ALLOWED
+    assert "discovery" in discovery.message
+
+
+def test_a_wish_and_the_report_behind_it_change_the_map() -> None:
+    state = _mapped()
+    for command in (_wish("c"), _wish("a", Change.REMOVE)):
+        decision = decide_change_replicas(state, command)
+        assert isinstance(decision, Accepted)
+        state = fold_events(state, decision.events)
+
+    report = decide_members_report(state, TakeMembers(1, 9, ("b", "c"), ()))
+
+    assert isinstance(report, Accepted)
+    shard_map = fold_events(state, report.events).shard_map
+    assert shard_map is not None
+    assert shard_map.version == 4
+    assert shard_map.placement(1) is not None
+    assert set(shard_map.placement(1).named) == {"b", "c"}
+
+
+def test_a_report_that_names_no_shard_node_is_refused() -> None:
+    for stranger in ("x", "d"):
+        decision = decide_members_report(_mapped(), TakeMembers(1, 9, ("a", "b"), (stranger,)))
+
+        assert isinstance(decision, Rejected)
+        assert stranger in decision.message

@@ -124,3 +124,13 @@ def test_while_a_node_is_away_the_leaders_end_up_spread_over_the_others(shards, 
     most = max(led[node] for node in connected)
     least = min(led[node] for node in connected)
     assert most - least <= max(1, max(preferred.values()) - min(preferred.values()))
+
+
+def test_a_replica_that_leaves_leads_nothing_and_one_that_joins_does_not_lead_yet() -> None:
+    leaving_first = (Placement(1, ("a", "b"), joining=("c",), leaving=("a",)),)
+    leaders = {1: Leadership("a", 0)}
+
+    step = next_step(leaving_first, leaders, frozenset("abc"), {}, NOW)
+
+    assert step.transfer == Transfer(1, "a", "b")
+    assert next_step(leaving_first, leaders, frozenset("ac"), {}, NOW) == Step(None, None)

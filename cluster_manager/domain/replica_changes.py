@@ -1,0 +1,228 @@
+"""Changing a shard's replicas: what an operator wishes, and what the shard's leader reports.
+
+    ADD ──▶ joining ──(reported a voter)──▶ replica ◀──CANCEL── leaving ◀── REMOVE
+               │                                                  │
+               └──CANCEL──▶ leaving ──(reported as gone)──▶ not named
+
+The map says what is wanted, the shard's log what is. A wish only names a node; the shard's leader
+carries it out in its log, and its report makes the wish a fact. Until then the node stays named, so
+that it keeps its replica: a node that no placement names puts its replica aside.
+
+Each change is the next version of the map, with every slot where it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import assert_never
+
+from cluster_manager.domain.shard_map import (
+    REPLICATION_FACTOR_MAX,
+    Placement,
+    ShardMap,
+    ShardMapChanged,
+    State,
+)
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX, STORED_INTEGER_MAX
+
+
+class Change(StrEnum):
+    """What an operator may wish for one replica."""
+
+    ADD = "add"
+    REMOVE = "remove"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReplicas:
+    """An operator's wish. ``connected`` are the shard nodes that are there at the moment."""
+
+    shard_id: int
+    node_id: str
+    change: Change
+    connected: AbstractSet[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeMembers:
+    """A shard's leader says which configuration is committed in its log."""
+
+    shard_id: int
+    configuration_index: int
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+
+
+def decide_change(state: State, command: ChangeReplicas) -> Accepted[ShardMapChanged] | Rejected:
+    """Take a wish into the map. The same wish again, while it is under way, changes nothing."""
+    placement = state.placement(command.shard_id) if state is not None else None
+    if state is None or placement is None:
+        return _no_such_shard(command.shard_id)
+    match command.change:
+        case Change.ADD:
+            changed = _add(placement, command.node_id)
+        case Change.REMOVE:
+            changed = _remove(placement, command.node_id, command.connected)
+        case Change.CANCEL:
+            changed = _cancel(placement, command.node_id)
+        case _:
+            assert_never(command.change)
+    return changed if isinstance(changed, Rejected) else _changed(state, placement, changed)
+
+
+def decide_members(state: State, command: TakeMembers) -> Accepted[ShardMapChanged] | Rejected:
+    """Make the map say what the shard's log says, as far as it does not yet.
+
+    A report of an earlier configuration than one that was taken is refused: it comes late, or from
+    a leader that was deposed. One that changes nothing but the index leaves the map alone.
+    """
+    placement = state.placement(command.shard_id) if state is not None else None
+    if state is None or placement is None:
+        return _no_such_shard(command.shard_id)
+    mistake = _mistake_in(command)
+    if mistake:
+        return Rejected(RejectionCode.NOT_ALLOWED, mistake)
+    if command.configuration_index < placement.configuration_index:
+        return Rejected(
+            RejectionCode.STALE_EPOCH,
+            f"shard {command.shard_id} is at configuration {placement.configuration_index}, "
+            f"the report at {command.configuration_index}",
+        )
+    reported = _as_reported(placement, command)
+    if replace(reported, configuration_index=placement.configuration_index) == placement:
+        return Accepted(())
+    return _changed(state, placement, _evenly_led(state, reported))
+
+
+def _add(placement: Placement, node_id: str) -> Placement | Rejected:
+    shard_id = placement.shard_id
+    if node_id in placement.joining:
+        return placement
+    if node_id in placement.replicas:
+        if node_id in placement.leaving:
+            return Rejected(
+                RejectionCode.NOT_ALLOWED,
+                f"the replica of shard {shard_id} on {node_id} is being removed: cancel that first",
+            )
+        return Rejected(
+            RejectionCode.ALREADY_EXISTS, f"{node_id} has a replica of shard {shard_id} already"
+        )
+    others = [other for other in placement.named if other != node_id]
+    if len(others) >= REPLICATION_FACTOR_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"shard {shard_id} has {len(others)} replicas with those that come and go, "
+            f"at most {REPLICATION_FACTOR_MAX} are allowed",
+        )
+    # A node whose joining was cancelled, and that is not gone yet, may as well come back.
+    leaving = tuple(node for node in placement.leaving if node != node_id)
+    return replace(placement, joining=(*placement.joining, node_id), leaving=leaving)
+
+
+def _remove(
+    placement: Placement, node_id: str, connected: AbstractSet[str]
+) -> Placement | Rejected:
+    shard_id = placement.shard_id
+    if node_id in placement.leaving:
+        return placement
+    if node_id in placement.joining:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"{node_id} is only joining shard {shard_id}: cancel that instead",
+        )
+    if node_id not in placement.replicas:
+        return Rejected(RejectionCode.NOT_FOUND, f"{node_id} has no replica of shard {shard_id}")
+    staying = [node for node in placement.staying if node != node_id]
+    if not staying:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"{node_id} has the last replica of shard {shard_id}: add another one first",
+        )
+    away = [node for node in staying if node not in connected]
+    if 2 * (len(staying) - len(away)) <= len(staying):
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"without {node_id} shard {shard_id} would stand still, for of the {len(staying)} "
+            f"replicas that stay {', '.join(away)} is not there: start it, or add another first",
+        )
+    return replace(placement, leaving=(*placement.leaving, node_id))
+
+
+def _cancel(placement: Placement, node_id: str) -> Placement | Rejected:
+    if node_id in placement.joining:
+        joining = tuple(node for node in placement.joining if node != node_id)
+        return replace(placement, joining=joining, leaving=(*placement.leaving, node_id))
+    if node_id in placement.replicas:
+        leaving = tuple(node for node in placement.leaving if node != node_id)
+        return replace(placement, leaving=leaving)
+    if node_id in placement.leaving:
+        return placement
+    return Rejected(
+        RejectionCode.NOT_FOUND, f"nothing is under way for {node_id} in shard {placement.shard_id}"
+    )
+
+
+def _as_reported(placement: Placement, command: TakeMembers) -> Placement:
+    """Return ``placement`` as the log has it; nodes nobody asked for are to leave again."""
+    voters, members = set(command.voters), {*command.voters, *command.learners}
+    unasked = sorted(members - set(placement.named))
+    order = (*placement.named, *unasked)
+    gone = [node for node in placement.staying if node not in voters]
+    return Placement(
+        placement.shard_id,
+        replicas=tuple(node for node in order if node in voters),
+        # A replica that was removed, and whose removal was cancelled too late, is to come back.
+        joining=tuple(node for node in (*placement.joining, *gone) if node not in voters),
+        leaving=tuple(node for node in (*placement.leaving, *unasked) if node in members),
+        configuration_index=command.configuration_index,
+    )
+
+
+def _evenly_led(shard_map: ShardMap, placement: Placement) -> Placement:
+    """Return ``placement`` led by a staying replica, so that first replicas stay spread evenly.
+
+    The order is kept where another one would not be more even.
+    """
+    staying = placement.staying
+    if not staying:
+        return placement
+    first_replicas = Counter(
+        each.staying[0]
+        for each in shard_map.placements
+        if each.shard_id != placement.shard_id and each.staying
+    )
+    chosen = min(staying, key=lambda node: (first_replicas[node], staying.index(node)))
+    if placement.replicas[0] in staying and (
+        first_replicas[placement.replicas[0]] <= first_replicas[chosen]
+    ):
+        return placement
+    others = [node for node in placement.replicas if node != chosen]
+    return replace(placement, replicas=(chosen, *others))
+
+
+def _changed(state: ShardMap, before: Placement, after: Placement) -> Accepted[ShardMapChanged]:
+    if after == before:
+        return Accepted(())
+    return Accepted((ShardMapChanged(state.with_placement(after)),))
+
+
+def _mistake_in(command: TakeMembers) -> str:
+    members = (*command.voters, *command.learners)
+    if not 0 <= command.configuration_index <= STORED_INTEGER_MAX:
+        return f"{command.configuration_index} is no index of a configuration"
+    if not command.voters or len(set(members)) != len(members):
+        return f"shard {command.shard_id} reports members {members}: that is no configuration"
+    if len(members) > GROUP_MEMBERS_MAX:
+        return f"shard {command.shard_id} reports more than {GROUP_MEMBERS_MAX} members"
+    if any(not 0 < len(node.encode()) <= NODE_ID_BYTES_MAX for node in members):
+        return f"shard {command.shard_id} reports a member without a proper id"
+    return ""
+
+
+def _no_such_shard(shard_id: int) -> Rejected:
+    return Rejected(RejectionCode.NOT_FOUND, f"there is no shard {shard_id} in the shard map")
