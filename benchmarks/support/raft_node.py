@@ -20,7 +20,16 @@ import uvloop
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.garbage_collection import tune_garbage_collector
-from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, Record, Role, RoleChange
+from nextgen.replication.ports import (
+    AppliedPoint,
+    Entry,
+    GroupId,
+    NodeId,
+    Record,
+    Role,
+    RoleChange,
+    ViewDigest,
+)
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_host import PySyncObjHost
 
@@ -44,6 +53,9 @@ class NumberView:
         last = entries[-1]
         self._point = AppliedPoint(last.index, last.term, last.next_position - 1)
 
+    def digest(self) -> ViewDigest | None:
+        return None
+
     def make_durable(self) -> AppliedPoint:
         return AppliedPoint(0, 0, 0)
 
@@ -52,6 +64,9 @@ class NumberView:
 
     def install_snapshot(self, path: Path) -> AppliedPoint:
         raise NotImplementedError("the benchmark ends before a snapshot is due")
+
+    def quarantine(self) -> None:
+        raise NotImplementedError("the benchmark compares no digests")
 
     def close(self) -> None:
         """Nothing to close."""
@@ -90,6 +105,8 @@ class Node:
             "load": self._load,
             "watch": self._watch,
             "missing": self._missing,
+            "burst": self._burst,
+            "holds": self._holds,
         }[command.pop("do")]
         task = asyncio.get_running_loop().create_task(work(**command))
         self._tasks.add(task)
@@ -107,6 +124,7 @@ class Node:
             terms=[group.status.term for group in self._groups],
             cpu_s=times.user + times.system,
             at=time.monotonic(),
+            commits=self._groups[0].statistics.commits,
             syncs=self._groups[0].statistics.syncs,
             entries=self._groups[0].statistics.entries,
             truncations=sum(group.statistics.truncations for group in self._groups),
@@ -133,11 +151,41 @@ class Node:
         numbers = {int(line) for line in Path(acked).read_text().splitlines()}
         say(acked=len(numbers), lost=len(numbers - self._views[0].numbers))
 
+    async def _holds(self, position: int) -> None:
+        """Say what this replica's view has folded once it has got to ``position``."""
+        await self._groups[0].wait_position(position)
+        numbers = self._views[0].numbers
+        say(count=len(numbers), largest=max(numbers, default=0))
+
+    async def _burst(self, records: int, bursts: int) -> None:
+        """Propose ``records`` at once and wait for all of them; do that ``bursts`` times."""
+        group = self._groups[0]
+        seconds: list[float] = []
+        number = 0
+        for _ in range(bursts):
+            payloads = range(number + 1, number + records + 1)
+            number += records
+            began = time.perf_counter()
+            await asyncio.gather(
+                *[group.propose(Record(n.to_bytes(8) + PAYLOAD_PADDING, 1)) for n in payloads]
+            )
+            seconds.append(time.perf_counter() - began)
+        seconds.sort()
+        say(
+            acknowledged=number,
+            position=group.status.commit_position,
+            rate_p50=round(records / seconds[len(seconds) // 2]),
+            rate_min=round(records / seconds[-1]),
+            rate=round(number / sum(seconds)),
+            errors=0,
+        )
+
     async def _load(
         self, callers: int, seconds: float, warm_up_s: float, acked: str | None = None
     ) -> None:
         group = self._groups[0]
         latencies: list[float] = []
+        acknowledged = 0
         errors = 0
         begin = time.perf_counter() + warm_up_s
         end = begin + seconds
@@ -145,7 +193,7 @@ class Node:
         next_number = 0
 
         async def call() -> None:
-            nonlocal next_number, errors
+            nonlocal next_number, acknowledged, errors
             while (started := time.perf_counter()) < end:
                 next_number += 1
                 number = next_number
@@ -154,6 +202,7 @@ class Node:
                 except MetadataError:
                     errors += 1
                     return
+                acknowledged += 1
                 if descriptor is not None:
                     os.write(descriptor, b"%d\n" % number)
                 if begin <= (done := time.perf_counter()) < end:
@@ -163,6 +212,8 @@ class Node:
         latencies.sort()
         count = len(latencies)
         say(
+            acknowledged=acknowledged,
+            position=group.status.commit_position,
             rate=round(count / seconds),
             p50=round(latencies[count // 2] * 1000, 2) if count else None,
             p99=round(latencies[count * 99 // 100] * 1000, 2) if count else None,
