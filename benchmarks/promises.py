@@ -44,6 +44,7 @@ class Measurement:
 
     command: tuple[str, ...]
     promises: tuple[Promise, ...]
+    timeout_s: int = RUN_TIMEOUT_S
 
 
 def _perf(*arguments: str) -> tuple[str, ...]:
@@ -97,8 +98,40 @@ MEASUREMENTS = {
         ),
     ),
     "failover": Measurement(
-        _perf("commit-failover"),
-        (Promise("kill -9 of a leader to next commit p99, ms", lambda r: r["p99"], "max", 1_000),),
+        _perf("failover"),
+        (
+            Promise(
+                "kill -9 of a leader to next commit p50, ms",
+                lambda r: r["failover_kill_p50_ms"],
+                "max",
+                100,
+            ),
+            Promise(
+                "kill -9 of a leader to next commit p99, ms",
+                lambda r: r["failover_kill_p99_ms"],
+                "max",
+                300,
+            ),
+            Promise(
+                "frozen leader to next commit p99, ms",
+                lambda r: r["failover_hang_p99_ms"],
+                "max",
+                2_000,
+            ),
+            Promise(
+                "SIGTERM of a leader, longest gap p99, ms",
+                lambda r: r["failover_term_p99_ms"],
+                "max",
+                100,
+            ),
+            Promise("requests failed by it", lambda r: r["failed_attempts"]["term"], "max", 0),
+            Promise(
+                "stale answers and depositions by leaders that were frozen",
+                lambda r: r["wrong"],
+                "max",
+                0,
+            ),
+        ),
     ),
     "pulsar-lookup": Measurement(
         _perf("pulsar-lookup"),
@@ -178,7 +211,7 @@ def run(measurement: Measurement) -> Result:
         measurement.command,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=RUN_TIMEOUT_S,
+        timeout=measurement.timeout_s,
         check=False,
         env=environment,
         cwd=ROOT,
@@ -201,19 +234,21 @@ def judge(promise: Promise, result: Result) -> Result:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(MEASUREMENTS))
+def keep_promises(title: str, measurements: dict[str, Measurement], description: str) -> None:
+    """Run what the command line asks for, one after the other, and print the report."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--only", default=",".join(measurements))
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     verdicts: list[Result] = []
+    results: dict[str, Result] = {}
     for name in arguments.only.split(","):
-        measurement = MEASUREMENTS[name]
-        result = run(measurement)
-        print(json.dumps(result), flush=True)
-        verdicts += [judge(promise, result) for promise in measurement.promises]
-    report = {
-        "benchmark": "promises",
+        measurement = measurements[name]
+        results[name] = run(measurement)
+        print(json.dumps(results[name]), flush=True)
+        verdicts += [judge(promise, results[name]) for promise in measurement.promises]
+    report: Result = {
+        "benchmark": f"{title}promises".replace("-", "_"),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}",
@@ -221,10 +256,15 @@ def main() -> None:
         "promises": verdicts,
     }
     if arguments.save:
-        path = ROOT / "benchmarks" / "results" / f"{report['date']}-promises.json"
+        path = ROOT / "benchmarks" / "results" / f"{report['date']}-{title}promises.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        saved = {**report, "results": results}
+        path.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(report))
+
+
+def main() -> None:
+    keep_promises("", MEASUREMENTS, __doc__)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@
                           │ too old                                      │
                           └──────────── read from the log       acks ◀───┘
 
-A subscriber may use what it has until ``ASSIGNMENT_TTL_MS`` after an update arrived. They come in
-order, so once a delta has been sent no later update can prolong what it replaced: after one
-time-to-live every subscriber has either taken the delta in or stopped answering. That is what
-``wait_effective`` rests on, and it makes the wait end whatever a subscriber does.
+A subscriber may use what it has until ``ASSIGNMENT_TTL_MS`` after it asked for that: each update
+says up to which of its questions a majority has confirmed, afterwards, that this leader leads. So a
+leader that was replaced, or slept, prolongs nothing, and the next one has waited long enough when
+it has led for one time-to-live (ADR 0029). Updates come in order, so once a delta has been sent no
+later one can prolong what it replaced: after one time-to-live every subscriber has either taken
+the delta in or stopped answering. That is what ``wait_effective`` rests on, and it makes the wait
+end whatever a subscriber does.
 """
 
 from __future__ import annotations
@@ -45,6 +48,10 @@ class Subscription:
         self.cursor = cursor
         """Everything up to it has been sent."""
         self.acked = 0
+        self.asked_at_ms = 0
+        """The subscriber's clock when its last message left."""
+        self.confirmed_at_ms = 0
+        """The same, of a message after which leadership was confirmed."""
         self.error: MetadataError | None = None
         self.changed = asyncio.Event()
         """Set when there is something to send, or when ``error`` was set."""
@@ -62,10 +69,21 @@ class Subscription:
         if self.error is not None:
             raise self.error
         update = self._feed.advance(self)
+        update.confirmed_at_ms = self.confirmed_at_ms
         if self._is_first:
             self._is_first = False
             update.ttl_ms = ASSIGNMENT_TTL_MS
         return update
+
+    async def confirm(self) -> None:
+        """Let the next updates prolong what the subscriber may use, if this replica still leads.
+
+        Raises:
+            NotLeader: It does not.
+        """
+        asked_at_ms = self.asked_at_ms
+        await self._feed.confirm_leadership()
+        self.confirmed_at_ms = max(self.confirmed_at_ms, asked_at_ms)
 
     def acknowledge(self, position: int) -> None:
         """Note that everything up to ``position`` has taken effect at the subscriber."""
@@ -157,6 +175,14 @@ class AssignmentFeed:
             if until > now
         }
         self._departed[subscription.subscriber_id] = (subscription.acked, now + _TTL_SECONDS)
+
+    async def confirm_leadership(self) -> None:
+        """Return once a majority has confirmed that this replica leads; subscribers share that.
+
+        Raises:
+            NotLeader: It does not.
+        """
+        await self._log.read_index()
 
     async def wait_effective(self, position: int) -> None:
         """Return once no subscriber can answer with anything older than ``position``.

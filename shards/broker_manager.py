@@ -29,6 +29,7 @@ from shards.domain import broker_session
 from shards.domain.broker_session import GrantCapacity
 from shards.metadata_reads import MetadataReads
 from shards.ports import Clock, MetadataReader, SessionReports
+from shards.session_soft_state import SessionSoftState
 from shards.shard_state import ShardState
 
 OnSequenced = Callable[[int], None]
@@ -75,7 +76,7 @@ class BrokerManager:
             MetadataError: The metadata could not be read.
         """
         _check_batch(len(request.assignments))
-        session = await self.sessions.attached(request.broker_id, request.session_id)
+        session = await self._attached(request.broker_id, request.session_id)
         names = _metadata_names(request)
         missing = [name for name in names if not session.was_sent(name.name)]
         items = await self._reads.read(missing) if missing else []
@@ -105,7 +106,7 @@ class BrokerManager:
             Overloaded: The broker has too much that it has not synced.
         """
         _check_batch(len(request.releases))
-        session = await self.sessions.attached(request.broker_id, request.session_id)
+        session = await self._attached(request.broker_id, request.session_id)
         session.check_room(len(request.releases))
         sequence = session.sequence
         for release in request.releases:
@@ -140,6 +141,19 @@ class BrokerManager:
             await self._state.confirm()
         assert state is not None, "a grant was accepted for a broker that was never seen"
         return GrantCapacityResponse(units=max(units, state.granted_units))
+
+    async def _attached(self, broker_id: str, session_id: str) -> SessionSoftState:
+        """Return the live session once its broker was connected to this leader.
+
+        Raises:
+            SessionExpired: It is over. Whoever hears it believes it for good, so it is said only
+                once leadership is confirmed.
+        """
+        try:
+            return await self.sessions.attached(broker_id, session_id)
+        except SessionExpired:
+            await self._state.confirm()
+            raise
 
 
 def _check_batch(count: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from nextgen.kernel.errors import InvalidRequest, StaleShardMap
+from nextgen.kernel.errors import InvalidRequest, StaleShardMap, Unavailable
 from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.limits import (
+    FOLLOWER_READ_WAIT_MS,
     NAMES_PER_GET_MAX,
     PAGE_BYTES_MAX,
     PAGE_ITEMS_DEFAULT,
@@ -53,6 +55,7 @@ class InventoryReader:
 
     Raises:
         NotLeader: ``min_position`` is 0 and this replica does not lead.
+        Unavailable: This replica did not reach ``min_position`` in ``FOLLOWER_READ_WAIT_MS``.
         StaleShardMap: A name's slot belongs to another shard.
         InvalidRequest: A name, kind or limit is none.
     """
@@ -105,10 +108,17 @@ class InventoryReader:
         return _page(request.kind, states, limit)
 
     async def _wait(self, min_position: int) -> None:
-        if min_position:
-            await self._log.wait_position(min_position)
-        else:
+        if not min_position:
             await self._log.wait_applied(await self._log.read_index())
+            return
+        try:
+            async with asyncio.timeout(FOLLOWER_READ_WAIT_MS / 1000):
+                await self._log.wait_position(min_position)
+        except TimeoutError:
+            raise Unavailable(
+                f"this replica of shard {self._shard_id} is at position {self.position}, "
+                f"{min_position} was asked for and did not come in {FOLLOWER_READ_WAIT_MS} ms"
+            ) from None
 
     def _check_slots(self, slots: Sequence[int]) -> None:
         owned = self._owned_slots()

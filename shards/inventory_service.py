@@ -10,15 +10,17 @@ waits until what it rests on is certain.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Container, Coroutine, Sequence
 from typing import Any
 
 import structlog
 
 from nextgen.kernel.errors import (
+    Definite,
     Indefinite,
     InvalidRequest,
     MetadataError,
+    OutcomeForgotten,
     ProposalLost,
     StaleShardMap,
 )
@@ -70,10 +72,12 @@ class InventoryService:
         Raises:
             InvalidRequest, StaleShardMap: Nothing of the request was carried out.
             Definite: None of the commands was carried out.
+            OutcomeForgotten: One may have been long ago. None was now, and none may be repeated.
             Indefinite: At least one may have been: repeat with the same command ids.
         """
         commands = self._parse(request)
         known = self._state.outcomes_of([each.command_id for each in commands if each.command_id])
+        self._check_remembered(commands, known, request.issued_position)
         begun = [self._begin(each, known) for each in commands]
         results = await self._finish(begun)
         if trace_id:
@@ -107,6 +111,29 @@ class InventoryService:
                         self._state.shard_map_version,
                     )
         return commands
+
+    def _check_remembered(
+        self,
+        commands: Sequence[ParsedCommand],
+        known: Container[bytes],
+        issued_position: int,
+    ) -> None:
+        """Refuse what may be a repetition of something whose outcome is not kept any more."""
+        unknown = [
+            each.command_id
+            for each in commands
+            if each.command_id
+            and each.command_id not in known
+            and each.command_id not in self._executing
+        ]
+        if not unknown or not issued_position:
+            return
+        forgotten = self._state.forgotten_position()
+        if issued_position <= forgotten:
+            raise OutcomeForgotten(
+                f"the command was first sent at position {issued_position} of shard "
+                f"{self._state.shard_id}, outcomes are kept from {forgotten + 1} on"
+            )
 
     def _begin(
         self, command: ParsedCommand, known: dict[bytes, PendingOutcome | RecordedOutcome]
@@ -165,7 +192,12 @@ class InventoryService:
         """Make certain, once for all, what was decided without proposing anything."""
         unproposed = [each for each in begun if isinstance(each, Answer) and each.is_unproposed]
         if unproposed:
-            await self._state.confirm()
+            try:
+                await self._state.confirm()
+            except Definite as error:
+                if len(unproposed) == len(begun):
+                    raise
+                raise ProposalLost(f"some commands were proposed, then: {error}") from error
             for answer in unproposed:
                 answer.result.position = self._state.position
 

@@ -11,8 +11,11 @@ from prometheus_client import Histogram
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
+    Configuration,
     Entry,
+    LogPin,
     LogStatus,
+    MemberChange,
     NodeId,
     Record,
     ReplicatedLog,
@@ -63,6 +66,12 @@ class MeasuredLog:
 
     async def transfer_leadership(self, target: NodeId) -> None:
         await self._log.transfer_leadership(target)
+
+    async def change_members(self, change: MemberChange) -> Configuration:
+        return await self._log.change_members(change)
+
+    def pin(self, name: str, position: int) -> LogPin:
+        return self._log.pin(name, position)
 
     async def take_snapshot(self) -> AppliedPoint:
         return await self._log.take_snapshot()

@@ -27,6 +27,7 @@ from shards.topic_controller import TopicController
 _ATTEMPTS_MAX = 8
 _PAUSE_SECONDS_MIN = 0.5
 _PAUSE_SECONDS_MAX = 8.0
+_RECOVER_AFTER_SECONDS = 0.25
 """Some 40 s of attempts: by then an old owner that cannot be told has lost its session."""
 
 UNITS_RECOVERED_MAX = 10_000
@@ -119,8 +120,10 @@ class MoveFinisher:
         return waiting
 
     async def _recover(self, log: ReplicatedLog) -> None:
+        # The first commits of the term come first; caches hold what was moved for longer.
+        await asyncio.sleep(_RECOVER_AFTER_SECONDS)
         try:
-            moved = await recent_moves(log, self._state.now_ms())
+            moved = await recent_moves(log)
         except PositionCompacted:
             # A snapshot was cut meanwhile, so what was read is no longer recent.
             return

@@ -20,6 +20,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
 )
 from nextgen.kernel.limits import (
+    ELECTION_WAIT_MS,
     REQUEST_TIMEOUT_MS_DEFAULT,
     REQUEST_TIMEOUT_MS_MAX,
     TRACE_ID_CHARACTERS_MAX,
@@ -110,6 +111,8 @@ class RequestDesk:
             raise InvalidRequest(f"a shard does not know requests of this kind ({body})")
         if len(request.trace_id) > TRACE_ID_CHARACTERS_MAX:
             raise InvalidRequest(f"a trace id has at most {TRACE_ID_CHARACTERS_MAX} characters")
+        if replica.is_between_leaders and _needs_leader(request):
+            await replica.wait_elected(min(timeout_ms, ELECTION_WAIT_MS))
         return await carry_out(replica, request, timeout_ms, on_progress)
 
     async def _answer_locally(
@@ -120,6 +123,15 @@ class RequestDesk:
     def _failed(self, error: MetadataError) -> ShardResponse:
         version = self._view.shard_map_version
         return ShardResponse(error=to_detail(error, shard_map_version=version))
+
+
+def _needs_leader(request: ShardRequest) -> bool:
+    body = request.WhichOneof("body")
+    if body == "get":
+        return not request.get.min_position
+    if body == "list":
+        return not request.list.min_position
+    return True
 
 
 async def _execute(

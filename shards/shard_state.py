@@ -35,6 +35,7 @@ from shards.projections.reading import (
     child_ranges,
     has_key_within,
     read_assignments_of,
+    read_forgotten_position,
     read_outcomes,
     read_sessions,
 )
@@ -219,6 +220,11 @@ class ShardState:
         known.update(read_outcomes(self._query, unknown))
         return known
 
+    def forgotten_position(self) -> int:
+        """Return up to which position outcomes may have been forgotten, 0 if none was."""
+        self._check_leads()
+        return read_forgotten_position(self._query, self.log.status.applied.position)
+
     # Slots ------------------------------------------------------------------------------------
 
     def owned_slots(self) -> bytes:
@@ -323,10 +329,17 @@ class ShardState:
             NotLeader, ProposalLost: Leadership moved.
         """
         last = self._last_commit
-        if last is not None and not last.done():
-            await asyncio.shield(last)
-        else:
+        if last is None or last.done():
             await self.log.read_index()
+            return
+        # The commit alone does not say who leads: a majority may have acknowledged it before
+        # the question came, and a leader that slept in between been replaced.
+        outcomes = await asyncio.gather(
+            asyncio.shield(last), self.log.read_index(), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     # Inside -----------------------------------------------------------------------------------
 

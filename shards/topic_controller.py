@@ -145,12 +145,15 @@ class TopicController:
                 fresh.append(self.flights.make(name, now))
             else:
                 waiting[text] = answer
+        has_joined = bool(waiting)
         settled = self._launch(fresh)
         answers.update(settled)
         waiting.update((flight.text, flight.future) for flight in fresh)
         for text in settled:
             del waiting[text]
-        if settled:
+        # What is on its way was begun before this question: a leader that slept since then may
+        # have been replaced. What starts with it is proven by its own commit.
+        if settled or has_joined:
             await self._state.confirm()
         if waiting:
             answers.update(await self._wait(waiting, deadline))

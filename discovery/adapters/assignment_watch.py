@@ -141,6 +141,7 @@ class AssignmentWatch:
                     shard_id=self.shard_id,
                     subscriber_id=self._subscriber_id,
                     from_position=from_position,
+                    asked_at_ms=_now_ms(),
                 )
             )
             update = await self._read(call, endpoint)
@@ -150,7 +151,9 @@ class AssignmentWatch:
         while True:
             self._take(update, ttl_ms)
             async with asyncio.timeout(ttl_ms / 1_000):
-                await call.write(WatchAssignmentsRequest(acked_position=update.position))
+                await call.write(
+                    WatchAssignmentsRequest(acked_position=update.position, asked_at_ms=_now_ms())
+                )
                 update = await self._read(call, endpoint)
             if (asyncio.get_running_loop().time() - self.heard_at) * 1_000 > ttl_ms:
                 raise ConnectionLost(f"{endpoint} was silent for more than {ttl_ms} ms")
@@ -163,7 +166,10 @@ class AssignmentWatch:
             self._cache.reset(self.shard_id, update.position)
         self._cache.apply(self.shard_id, update.position, map(delta_of, update.deltas))
         usable_ms = max(0, ttl_ms - WATCH_TTL_MARGIN_MS)
-        self._cache.renew(self.shard_id, self.heard_at + usable_ms / 1_000)
+        # Counted from the question, whatever held the answer up. A leader of a release that does
+        # not say which question it answers is believed to have confirmed just now.
+        confirmed_at_ms = update.confirmed_at_ms or _now_ms()
+        self._cache.renew(self.shard_id, (confirmed_at_ms + usable_ms) / 1_000)
 
     async def _read(self, call: Any, endpoint: str) -> AssignmentUpdate:
         update = await call.read()
@@ -174,3 +180,8 @@ class AssignmentWatch:
         if update.HasField("error"):
             raise from_detail(update.error)
         return update
+
+
+def _now_ms() -> int:
+    """Return this process's monotonic clock, which is also the cache's."""
+    return int(asyncio.get_running_loop().time() * 1_000)

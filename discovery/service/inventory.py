@@ -456,6 +456,9 @@ async def _all_of(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
 
 async def _all_written(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
     """As ``_all_of``, for writes: if only some parts failed the whole is indefinite."""
+    wanted = list(parts)
+    if len(wanted) == 1:
+        return [await wanted[0]]
     done = 0
 
     async def counted(part: Coroutine[Any, Any, Answer]) -> Answer:
@@ -465,7 +468,7 @@ async def _all_written(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Ans
         return answer
 
     try:
-        return await _all_of([counted(part) for part in parts])
+        return await _all_of([counted(part) for part in wanted])
     except Definite as error:
         if done and not isinstance(error, InvalidRequest):
             raise DeadlineExceeded(f"{done} shards did their part, another: {error}") from error

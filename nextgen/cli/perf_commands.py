@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     group.command("lookup")(lookup)
     group.command("create")(create)
     group.command("assign")(assign)
-    group.command("commit-failover")(commit_failover)
+    group.command("failover")(failover)
     perf_pulsar_commands.register(group)
     app.add_typer(group, name="perf")
 
@@ -121,16 +121,23 @@ def assign(
     )
 
 
-def commit_failover(
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Kills.")] = 20,
+def failover(
+    kills: Annotated[int, typer.Option("--kills", min=0, help="Leaders killed (SIGKILL).")] = 20,
+    hangs: Annotated[int, typer.Option("--hangs", min=0, help="Leaders frozen (SIGSTOP).")] = 5,
+    terms: Annotated[
+        int, typer.Option("--terms", min=0, help="Leaders asked to stop (SIGTERM).")
+    ] = 5,
+    topics: Annotated[
+        int, typer.Option("--topics", min=0, help="Topics created before, over all shards.")
+    ] = 0,
     shards: Shards = 4,
     json_output: JsonFlag = False,
 ) -> None:
-    """Kill -9 a shard's leader, again and again: how long until the next commit."""
+    """Kill, freeze and stop the leaders of shards: how long until the next commit."""
 
     async def measure(bench: Any) -> dict[str, Any]:
-        from nextgen.cli.perf.failover import measure_failover
+        from nextgen.cli.perf.failover import Counts, measure_failover
 
-        return await measure_failover(bench, rounds=rounds)
+        return await measure_failover(bench, Counts(kills, hangs, terms), topics=topics)
 
     run_measurement(measure, target=None, size=ClusterSize(shards=shards), json_output=json_output)

@@ -12,8 +12,11 @@ import grpc
 import grpc.aio
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, GRPC_MESSAGE_BYTES_MAX
-from nextgen.runtime.grpc_server import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
+from nextgen.kernel.limits import (
+    CHANNEL_KEEPALIVE_MS,
+    CONNECT_TIMEOUT_MS,
+    GRPC_MESSAGE_BYTES_MAX,
+)
 
 _RECONNECT_BACKOFF_MS_MAX = 200
 
@@ -24,8 +27,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),
     ("grpc.max_reconnect_backoff_ms", _RECONNECT_BACKOFF_MS_MAX),
     # A machine that lost power sends no RST.
-    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_time_ms", CHANNEL_KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", CHANNEL_KEEPALIVE_MS),
+    # What the library really goes by: the one above is there for other versions of it.
+    ("grpc.http2.ping_timeout_ms", CHANNEL_KEEPALIVE_MS),
     ("grpc.http2.max_pings_without_data", 0),
     # Otherwise channels to one address share a connection, and its backoff.
     ("grpc.use_local_subchannel_pool", 1),

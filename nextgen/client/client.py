@@ -36,7 +36,7 @@ from nextgen.client.model import (
     topic_of,
     written_of,
 )
-from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import (
     COMMAND_ID_BYTES,
     NAMES_PER_LOOKUP_MAX,
@@ -212,11 +212,15 @@ class Client:
         unsettled = list(range(len(topics)))
         while True:
             try:
-                locations.update(await self._lookup_places(topics, unsettled, deadline))
+                answers = await self._lookup_places(topics, unsettled, deadline)
             except MetadataError:
                 if len(locations) < len(topics):
                     raise
                 break  # All have an answer; asking again for some of them did not help.
+            for place, answer in answers.items():
+                # An attempt that had too little time says so, and hides what is really the matter.
+                if answer.rejection_code != DeadlineExceeded.reason or place not in locations:
+                    locations[place] = answer
             unsettled = [place for place in unsettled if locations[place].retryable]
             if not unsettled or loop.time() + 2 * _RETRY_PAUSE_MS / 1_000 >= deadline:
                 break

@@ -24,6 +24,7 @@ from nextgen.kernel.errors import (
     Indefinite,
     MetadataError,
     NotLeader,
+    OutcomeForgotten,
     Overloaded,
     StaleShardMap,
     Unavailable,
@@ -37,7 +38,7 @@ _RETRIED = (Indefinite, NotLeader, Overloaded, StaleShardMap, Unavailable)
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 400
 _ATTEMPT_MS_MIN = 50
-_ATTEMPT_MS_MIN = 1_000
+_ATTEMPT_SHARE_MS_MIN = 1_000
 
 
 class DiscoveryNodes:
@@ -102,6 +103,8 @@ class DiscoveryNodes:
                     response_type,
                     timeout_ms=self._share_ms(remaining_ms),
                 )
+            except OutcomeForgotten:
+                raise
             except _RETRIED as failure:
                 error: MetadataError = failure
             was_indefinite = was_indefinite or isinstance(error, Indefinite)
@@ -112,6 +115,10 @@ class DiscoveryNodes:
             if loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline:
                 raise _settled(error, was_indefinite=was_indefinite)
             await asyncio.sleep(pause_ms / 1_000)
+            if loop.time() >= deadline:
+                # This process slept. What is sent later than anybody waits may come too late for
+                # its first outcome to be known.
+                raise _settled(error, was_indefinite=was_indefinite)
             backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
 
     async def call_at(
@@ -143,7 +150,7 @@ class DiscoveryNodes:
         """Return how long one attempt may take: a node that hangs must leave time for the next."""
         if len(self._endpoints) == 1:
             return remaining_ms
-        return min(remaining_ms, max(_ATTEMPT_MS_MIN, remaining_ms / 2))
+        return min(remaining_ms, max(_ATTEMPT_SHARE_MS_MIN, remaining_ms / 2))
 
 
 def _settled(error: MetadataError, *, was_indefinite: bool) -> MetadataError:

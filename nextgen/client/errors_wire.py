@@ -22,6 +22,7 @@ from nextgen.kernel.errors import (
     JournalCorrupted,
     MetadataError,
     NotLeader,
+    OutcomeForgotten,
     Overloaded,
     ProposalLost,
     Refused,
@@ -73,6 +74,7 @@ _BY_REASON: dict[str, type[MetadataError]] = {
         WrongCluster,
         JournalCorrupted,
         ProposalLost,
+        OutcomeForgotten,
         DeadlineExceeded,
         ConnectionLost,
     )
@@ -91,6 +93,7 @@ _STATUS_BY_REASON: dict[str, grpc.StatusCode] = {
     WrongCluster.reason: grpc.StatusCode.FAILED_PRECONDITION,
     JournalCorrupted.reason: grpc.StatusCode.DATA_LOSS,
     ProposalLost.reason: grpc.StatusCode.ABORTED,
+    OutcomeForgotten.reason: grpc.StatusCode.FAILED_PRECONDITION,
     DeadlineExceeded.reason: grpc.StatusCode.DEADLINE_EXCEEDED,
     ConnectionLost.reason: grpc.StatusCode.ABORTED,
     POSITION_COMPACTED: grpc.StatusCode.OUT_OF_RANGE,

@@ -32,6 +32,7 @@ from nextgen.kernel.limits import (
     EXCHANGE_IN_FLIGHT_MAX,
     GRPC_MESSAGE_BYTES_MAX,
     RECONNECT_PAUSE_MS,
+    SILENT_CONNECTION_MS,
 )
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
@@ -71,6 +72,7 @@ class _Connection:
         self._wake = asyncio.Event()
         self._request_id = 0
         self._heard_at = self._loop.time()
+        self._asked_at = self._heard_at  # When the oldest of those that wait was asked, or before.
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -118,6 +120,8 @@ class _Connection:
                 f"request has {len(data)} bytes, at most {GRPC_MESSAGE_BYTES_MAX} are allowed"
             )
         future: asyncio.Future[ShardResponse] = self._loop.create_future()
+        if not self._pending:
+            self._asked_at = self._loop.time()
         self._pending[request_id] = _Pending(request.shard_id, future, on_progress)
         self._outbox.append(data)
         self._wake.set()
@@ -141,6 +145,13 @@ class _Connection:
         silence_ms = (self._loop.time() - sent_at) * 1_000
         if self._heard_at < sent_at and silence_ms >= _SILENCE_MS_SUSPECT:
             self.close(f"{self.endpoint} is silent")
+
+    @property
+    def silence_ms(self) -> float:
+        """Since when nothing came back although something was asked for, 0 if nothing was."""
+        if not self._pending:
+            return 0.0
+        return (self._loop.time() - max(self._heard_at, self._asked_at)) * 1_000
 
     def waiting_for(self, shard_id: int) -> list[int]:
         """Return the ids of the requests that wait for an answer of the shard."""
@@ -287,14 +298,16 @@ class ExchangePool:
     def abandon(self, shard_id: int, *, leader: str) -> None:
         """The shard is led at ``leader``: what waits for it elsewhere is given up soon.
 
-        A deposed leader answers within ``ABANDON_MS``; one that froze never does. Requests
-        sent later are not touched, so reads from followers go on.
+        A deposed leader answers within ``ABANDON_MS``; one that froze never does, and if its
+        connection has been silent, that is not waited for. Requests sent later are not touched,
+        so reads from followers go on.
         """
         for endpoint, connection in self._connections.items():
             request_ids = connection.waiting_for(shard_id)
             if endpoint != leader and request_ids:
+                delay_ms = 0 if connection.silence_ms > SILENT_CONNECTION_MS else ABANDON_MS
                 asyncio.get_running_loop().call_later(
-                    ABANDON_MS / 1_000,
+                    delay_ms / 1_000,
                     connection.give_up,
                     request_ids,
                     f"{endpoint} does not lead shard {shard_id} any more and did not answer",

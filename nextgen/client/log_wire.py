@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nextgen.replication.ports import Entry, LogStatus
+from nextgen.replication.ports import Entry, LogStatus, MemberProgress, ViewDigest
+from protos.nextgen.v1.cluster_service_pb2 import MemberProgress as MemberProgressMessage
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
+from protos.nextgen.v1.cluster_service_pb2 import ViewDigest as ViewDigestMessage
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event
 
 SCHEMA_VERSION_FIRST = 1
@@ -32,7 +34,30 @@ def replica_status(status: LogStatus, node_id: str) -> ReplicaStatus:
         view_lag_ms=status.view_lag_ms,
         journal_bytes=status.journal_bytes,
         elections=status.elections,
+        voters=status.members,
+        learners=status.learners,
+        configuration_index=status.configuration_index,
+        progress=[_progress(member) for member in status.progress],
+        disk_trouble=status.disk_trouble,
+        digest=_digest(status.digest),
+        divergence=status.divergence,
     )
+
+
+def _progress(member: MemberProgress) -> MemberProgressMessage:
+    return MemberProgressMessage(
+        node_id=member.node_id,
+        is_connected=member.is_connected,
+        match_index=member.match_index,
+        applied_index=member.applied_index,
+        gets_snapshot=member.gets_snapshot,
+    )
+
+
+def _digest(digest: ViewDigest | None) -> ViewDigestMessage | None:
+    if digest is None:
+        return None
+    return ViewDigestMessage(index=digest.index, position=digest.position, digest=digest.digest)
 
 
 def filled_events(entry: Entry, shard_id: int) -> Iterator[Event]:

@@ -34,6 +34,10 @@ class MalformedRequests(_Interceptor):
     its own way; what it lets pass ends the call. Methods that take bytes look for themselves.
     """
 
+    def __init__(self) -> None:
+        # By method: one that the server does not have gets no further than its name.
+        self._made: dict[str, tuple[_Handler, _Handler]] = {}
+
     async def intercept_service(
         self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> _Handler:
@@ -41,9 +45,11 @@ class MalformedRequests(_Interceptor):
         if handler is None or handler.request_deserializer is None:
             return handler
         method = handler_call_details.method
-        if handler.request_streaming:
-            return _streaming(handler, method)
-        return _single(handler, method)
+        known = self._made.get(method)
+        if known is None or known[0] is not handler:
+            make = _streaming if handler.request_streaming else _single
+            known = self._made[method] = (handler, make(handler, method))
+        return known[1]
 
 
 def _single(handler: _Handler, method: str) -> _Handler:

@@ -4,7 +4,8 @@
     ---------------------------------------------------------------------------------------
     NotLeader with a hint             nothing: ask the hint
     NotLeader, ConnectionLost,        wait for a leader of a higher term to be pushed, at most
-      NotConnected                    50, 250, 500, 1,000 ms; then ask another replica
+      NotConnected                    5, 50, 250, 1,000 ms; then ask another replica, which keeps
+                                      the question until it knows a leader (ELECTION_WAIT_MS)
     StaleShardMap                     wait for a higher map version, as long; then route again
     Unavailable, Overloaded,          20 to 200 ms with jitter
       ProposalLost
@@ -50,7 +51,7 @@ LocalShard = Callable[[ShardRequest, Progress | None], Awaitable[ShardResponse]]
 LocalShards = Callable[[int], LocalShard | None]
 """Returns the shortcut to a shard that this process leads, None for every other."""
 
-_LEADER_WAIT_MS = (50, 250, 500, 1_000, 1_000)
+_LEADER_WAIT_MS = (5, 50, 250, 1_000, 1_000)
 _PAUSE_MS = (20, 40, 80, 160, 200)
 _ATTEMPT_SHARE_MS_MIN = 500
 _ATTEMPT_MS_MIN = 20
@@ -126,6 +127,8 @@ class ShardRouter:
         self._link = link
         self._pool = pool
         self._local = local or (lambda shard_id: None)
+        self._positions: dict[int, int] = {}
+        """By shard: the last position that an answer named."""
         self.statistics = RouterStatistics()
         link.on_change(self._on_change)
 
@@ -207,6 +210,9 @@ class ShardRouter:
                 response = await self._pool.request(endpoint, request, timeout_ms=share_ms)
             except (Unavailable, NotLeader, ConnectionLost, DeadlineExceeded, Overloaded):
                 continue
+            except StaleShardMap:
+                # A replica that begins with nothing does not know its slots yet; the leader does.
+                continue
             self.statistics.requests += 1
             self.statistics.retries[0] += 1
             return response
@@ -226,7 +232,10 @@ class ShardRouter:
         attempts = _Attempts(resolve, request, deadline, idempotent, on_progress)
         self.statistics.requests += 1
         try:
-            return await self._attempt_until_settled(attempts)
+            response = await self._attempt_until_settled(attempts)
+            known = self._positions.get(request.shard_id, 0)
+            self._positions[request.shard_id] = max(known, response.position)
+            return response
         except MetadataError:
             self.statistics.failures += 1
             raise
@@ -265,7 +274,7 @@ class ShardRouter:
 
     async def _attempt(self, attempts: _Attempts) -> ShardResponse:
         shard_id = attempts.resolve()
-        attempts.request.shard_id = shard_id
+        self._stamp(attempts, shard_id)
         term = self._link.view.leader_term(shard_id)
         local = self._local(shard_id)
         if local is not None:
@@ -286,6 +295,13 @@ class ShardRouter:
         except (NotConnected, ConnectionLost):
             attempts.dead.add(endpoint)
             raise
+
+    def _stamp(self, attempts: _Attempts, shard_id: int) -> None:
+        """Say where the request goes, and at its first attempt how far that shard was by then."""
+        request = attempts.request
+        if request.HasField("execute") and (not attempts.retries or request.shard_id != shard_id):
+            request.execute.issued_position = self._positions.get(shard_id, 0)
+        request.shard_id = shard_id
 
     async def _endpoint(self, attempts: _Attempts, shard_id: int) -> str:
         """Return whom to ask, waiting for a leader when none is known."""

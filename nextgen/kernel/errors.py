@@ -16,6 +16,7 @@
     └── Indefinite                it may have happened, or may yet happen
         ├── ProposalLost          leadership changed while committing
         ├── ConnectionLost        the connection broke after the request was sent
+        ├── OutcomeForgotten      a repetition that came too late: look, do not repeat
         └── DeadlineExceeded      no answer in time
 
 Retrying a definite error is always safe. An indefinite one may only be retried with the
@@ -134,6 +135,15 @@ class ConnectionLost(Indefinite):
     """The connection broke before the answer came."""
 
     reason = "CONNECTION_LOST"
+
+
+class OutcomeForgotten(Indefinite):
+    """The command may have been carried out so long ago that its outcome is not kept any more.
+
+    It was not carried out now, and must not be repeated: whoever sent it has to look.
+    """
+
+    reason = "OUTCOME_FORGOTTEN"
 
 
 class DeadlineExceeded(Indefinite):

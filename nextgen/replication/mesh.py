@@ -193,10 +193,10 @@ class Mesh:
             receiver.on_message(sender, message)
 
     def protocol_broken(self, connection: PeerConnection, error: RemoteProtocolError) -> None:
-        peer = connection.hello.node_id if connection.hello else connection.dialed or "a stranger"
-        self._log_rarely(
-            f"{peer}: {error}", "mesh: the connection to %s is closed: %s", peer, error
-        )
+        who = connection.hello.node_id if connection.hello else connection.dialed
+        # Whatever a stranger says of itself, it is one by where it comes from.
+        peer = who or f"a stranger at {connection.remote_host}"
+        self._log_rarely(peer, "mesh: the connection to %s is closed: %s", peer, error)
 
     def connection_closed(self, connection: PeerConnection) -> None:
         self._all_connections.discard(connection)

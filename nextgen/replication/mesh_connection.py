@@ -77,6 +77,12 @@ class PeerConnection(asyncio.Protocol):
         peer = self.hello.node_id if self.hello else self.dialed
         return f"<PeerConnection peer={peer} established={self.hello is not None}>"
 
+    @property
+    def remote_host(self) -> str:
+        """Where the peer's end is, "" once the connection is closed."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return str(name[0]) if name else ""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast: what uvloop hands over does not derive from asyncio's class.
         self._transport = cast(asyncio.Transport, transport)

@@ -29,6 +29,7 @@ HELLO_MAGIC = "pulsar-nextgen-mesh"
 """Tells our peers from anything else that connects to the port."""
 
 _LENGTH = struct.Struct(">I")
+_TEXT = frozenset({str})
 
 
 class RemoteProtocolError(Exception):
@@ -68,7 +69,7 @@ def decode_frame(body: bytes) -> tuple[int, Message]:
     channel, message = frame
     if not isinstance(channel, int) or not isinstance(message, dict):
         raise RemoteProtocolError("a frame is not an array of channel and message")
-    if not all(isinstance(key, str) for key in message):
+    if not _TEXT.issuperset(map(type, message)):
         raise RemoteProtocolError("a message has a key that is no text")
     return channel, message
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nextgen.kernel.limits import (
+    CHANNEL_PING_INTERVAL_MS_MIN,
     GRPC_CONNECTION_STREAMS_MAX,
     GRPC_MESSAGE_BYTES_MAX,
     GRPC_METADATA_BYTES_MAX,
@@ -120,12 +121,13 @@ def _server_options() -> Options:
         ("grpc.max_metadata_size", GRPC_METADATA_BYTES_MAX),
         ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         # Two servers on one port would share its connections in silence.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
-        ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+        ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),
     ]
 
 

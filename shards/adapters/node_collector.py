@@ -25,6 +25,14 @@ class NodeCollector(Collector):
             for name, value in _values(replica).items():
                 families[name].add_metric([str(shard_id)], value)
         yield from families.values()
+        diverged = GaugeMetricFamily(
+            "nextgen_replication_diverged",
+            "1 while a view is known to differ from the others'.",
+            labels=["group"],
+        )
+        for shard_id, replica in sorted(self._replicas.items()):
+            diverged.add_metric([str(shard_id)], float(bool(replica.log.status.divergence)))
+        yield diverged
 
 
 _GAUGES = {
@@ -34,6 +42,11 @@ _GAUGES = {
     "applied_position": "Last event in the view.",
     "view_lag_ms": "Age of the oldest committed entry that the view has not applied.",
     "journal_bytes": "Size of the journal.",
+    "log_pins": "Readers that keep a part of the journal.",
+    "pinned_bytes": "Journal that is kept for them alone.",
+    "snapshots": "Snapshots written since the start.",
+    "snapshots_installed": "Snapshots that came from a leader since the start.",
+    "snapshot_ms": "What writing the newest snapshot took.",
     "elections": "Elections won since the start.",
     "disk_full": "1 while this replica's disk is full, or nearly so, and takes no writes.",
     "broker_sessions": "Live broker sessions of this leader.",
@@ -52,6 +65,11 @@ def _values(replica: Replica) -> dict[str, float]:
         "applied_position": status.applied.position,
         "view_lag_ms": status.view_lag_ms,
         "journal_bytes": status.journal_bytes,
+        "log_pins": status.log_pins,
+        "pinned_bytes": status.pinned_bytes,
+        "snapshots": status.snapshots,
+        "snapshots_installed": status.snapshots_installed,
+        "snapshot_ms": status.snapshot_ms,
         "elections": status.elections,
         "disk_full": float(bool(status.disk_trouble)),
         "broker_sessions": leader.brokers.sessions.count if leader else 0,

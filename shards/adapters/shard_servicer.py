@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ from nextgen.client.errors_wire import abort, to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.replication.ports import NodeId
+from nextgen.replication.verification import Verified
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignmentUpdate,
     EventBatch,
@@ -22,6 +23,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ReadEventsRequest,
     TransferLeadershipRequest,
     TransferLeadershipResponse,
+    VerifyReplicaRequest,
+    VerifyReplicaResponse,
     WatchAssignmentsRequest,
 )
 from shards.adapters.exchange_stream import ExchangeStream
@@ -32,6 +35,9 @@ from shards.request_desk import RequestDesk
 
 SERVICE_NAME = "nextgen.v1.ShardService"
 
+Verify = Callable[[int, int], Awaitable[Verified]]
+"""Verifies this node's replica of a shard, and takes its digest at a position."""
+
 _Context = grpc.aio.ServicerContext
 
 
@@ -39,9 +45,14 @@ class ShardServicer:
     """Serves the replicas behind ``desk``; ``status`` describes the node."""
 
     def __init__(
-        self, desk: RequestDesk, status: Callable[[], NodeStatus], metrics: NodeMetrics
+        self,
+        desk: RequestDesk,
+        status: Callable[[], NodeStatus],
+        metrics: NodeMetrics,
+        verify: Verify,
     ) -> None:
         self._desk = desk
+        self._verify = verify
         self._status = status
         self._metrics = metrics
 
@@ -70,6 +81,11 @@ class ShardServicer:
                 request_deserializer=TransferLeadershipRequest.FromString,
                 response_serializer=TransferLeadershipResponse.SerializeToString,
             ),
+            "VerifyReplica": grpc.unary_unary_rpc_method_handler(
+                self._verify_replica,
+                request_deserializer=VerifyReplicaRequest.FromString,
+                response_serializer=VerifyReplicaResponse.SerializeToString,
+            ),
         }
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),)
@@ -81,6 +97,7 @@ class ShardServicer:
     async def _watch_assignments(
         self, requests: AsyncIterator[WatchAssignmentsRequest], context: Any
     ) -> None:
+        loop = asyncio.get_running_loop()
         subscription: Subscription | None = None
         reader: asyncio.Task[None] | None = None
         try:
@@ -89,7 +106,11 @@ class ShardServicer:
                 return
             subscription = self._subscribe(first)
             reader = asyncio.create_task(_take_acks(requests, subscription))
+            confirm_at = loop.time()
             while not reader.done():
+                if loop.time() >= confirm_at:
+                    await subscription.confirm()
+                    confirm_at = loop.time() + ASSIGNMENT_UPDATE_MS / 1000
                 await context.write(subscription.take_update())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ASSIGNMENT_UPDATE_MS / 1000):
@@ -109,7 +130,9 @@ class ShardServicer:
         if not first.subscriber_id:
             raise InvalidRequest("a subscriber must say who it is")
         leader = self._desk.replica(first.shard_id).leading()
-        return leader.feed.subscribe(first.subscriber_id, first.from_position)
+        subscription = leader.feed.subscribe(first.subscriber_id, first.from_position)
+        subscription.asked_at_ms = first.asked_at_ms
+        return subscription
 
     async def _read_events(
         self, request: ReadEventsRequest, _context: Any
@@ -134,6 +157,26 @@ class ShardServicer:
             await abort(context, error)
         return TransferLeadershipResponse()
 
+    async def _verify_replica(
+        self, request: VerifyReplicaRequest, _context: Any
+    ) -> VerifyReplicaResponse:
+        answer = VerifyReplicaResponse(shard_id=request.shard_id, node_id=self._status().node_id)
+        try:
+            found = await self._verify(request.shard_id, request.at_position)
+        except MetadataError as error:
+            answer.error.CopyFrom(to_detail(error))
+            return answer
+        answer.from_position = found.from_position
+        answer.position = found.position
+        answer.events_replayed = found.events_replayed
+        answer.rebuilt_digest = found.rebuilt_digest
+        answer.stored_digest = found.stored_digest
+        answer.scanned_digest = found.scanned_digest
+        if found.digest_at_position is not None:
+            answer.covers_at_position = True
+            answer.digest_at_position = found.digest_at_position
+        return answer
+
 
 async def _first(
     requests: AsyncIterator[WatchAssignmentsRequest],
@@ -150,6 +193,7 @@ async def _take_acks(
 ) -> None:
     try:
         async for request in requests:
+            subscription.asked_at_ms = request.asked_at_ms
             subscription.acknowledge(request.acked_position)
     finally:
         # The writer is not to wait for the next update to see that the subscriber is gone.

@@ -34,7 +34,7 @@ SENDS_BEFORE_THE_KILL = 500
 SENDS_AFTER_THE_KILL = 500
 SENDING_S_MAX = 60
 IN_FLIGHT_MAX = 500
-LOOKUP_MS_MAX = 15_000
+LOOKUP_MS_MAX = 8_000
 """A container that dies takes its address along, as a machine does: some of those that talked to it
 find out by silence only, which takes seconds, and what they do then is waited for."""
 RECEIVE_MS = 15_000

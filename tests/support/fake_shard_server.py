@@ -37,6 +37,9 @@ class FakeShard:
         self.deltas: list[pb.AssignmentDelta] = []
         self.watchers: dict[str, asyncio.Queue[pb.AssignmentUpdate | None]] = {}
         self.acked: dict[str, int] = {}
+        self.asked_at_ms: dict[str, int] = {}
+        self.confirms_nothing = False
+        """Set: its leader has been replaced without knowing, and goes on sending updates."""
         self.log_start = 0
         """Watchers that resume before it are reset."""
 
@@ -154,7 +157,10 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         shard.watchers[first.subscriber_id] = queue
         reading = asyncio.create_task(self._read_acks(shard, first.subscriber_id, request_iterator))
         try:
-            await context.write(self._first_update(shard, first.from_position))
+            shard.asked_at_ms[first.subscriber_id] = first.asked_at_ms
+            update = self._first_update(shard, first.from_position)
+            update.confirmed_at_ms = first.asked_at_ms
+            await context.write(update)
             while True:
                 try:
                     async with asyncio.timeout(self._update_ms / 1_000):
@@ -164,6 +170,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                 if update is None:
                     return
                 if not self.is_silent:
+                    update.confirmed_at_ms = shard.asked_at_ms[first.subscriber_id]
                     await context.write(update)
         finally:
             reading.cancel()
@@ -183,6 +190,8 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
     ) -> None:
         async for request in requests:
             shard.acked[subscriber_id] = request.acked_position
+            if not shard.confirms_nothing:
+                shard.asked_at_ms[subscriber_id] = request.asked_at_ms
 
     async def _answer(self, request: pb.ShardRequest) -> pb.ShardResponse:
         try:

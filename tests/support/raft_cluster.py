@@ -25,7 +25,7 @@ QUICK = RaftConfig(
     first_election_ms_min=60,
     first_election_ms_max=180,
     fast_election_stagger_ms=30,
-    leader_contact_ms_max=300,
+    leader_contact_ms_max=900,
     snapshot_tail_entries=0,
     journal_segment_bytes=16 * 1024 * 1024,
 )

@@ -11,7 +11,6 @@ from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.load.measure import Latencies
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.topic_range import TopicRange
-from nextgen.kernel.errors import Refused
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
@@ -82,37 +81,6 @@ async def create_serial(job: dict[str, Any], reporter: Reporter) -> dict[str, An
         "seconds": time.perf_counter() - began_at,
         "latency_ms": latencies.summary(),
     }
-
-
-async def commit_probe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Create topics one by one in several lanes until stopped; report the times of each.
-
-    They are of the machine's monotonic clock, which its processes share.
-    """
-    names: list[str] = job["names"]
-    lanes: int = job["lanes"]
-    acknowledged = 0
-    errors = 0
-
-    async def lane(number: int) -> None:
-        nonlocal acknowledged, errors
-        targets: list[str] = job["targets"]
-        turn = number % len(targets)
-        async with DiscoveryClient(targets[turn:] + targets[:turn], timeout_ms=30_000) as client:
-            for name in names[number::lanes]:
-                if reporter.stopping.is_set():
-                    return
-                sent_at = time.monotonic()
-                refused = await create_topics(client, [name])
-                reporter.send({"sent_at": sent_at, "acknowledged_at": time.monotonic()})
-                acknowledged += 1
-                errors += len(refused)
-        raise Refused("LIMIT_EXCEEDED", f"the probe ran out of its {len(names)} names")
-
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(lanes):
-            tasks.create_task(lane(number))
-    return {"acknowledged": acknowledged, "errors": errors}
 
 
 async def _close(clients: Sequence[DiscoveryClient]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nextgen.cli.load.create_jobs import commit_probe, create_batched, create_serial
+from nextgen.cli.load.commit_job import commit_probe
+from nextgen.cli.load.create_jobs import create_batched, create_serial
 from nextgen.cli.load.lookup_jobs import lookup_all, lookup_bursts, lookup_one_topic, lookup_serial
 from nextgen.cli.load.message_jobs import consume, produce_batched, produce_serial
 from nextgen.cli.load.move_job import move

@@ -1,105 +1,219 @@
-"""``perf commit-failover``: from kill -9 of a shard's leader to the shard's next commit.
+"""``perf failover``: a shard's leader killed, frozen or asked to stop, to the shard's next commit.
 
-Several lanes create topics in that shard, each one after the other. Measured is the first
-acknowledgement of a create that was sent after the kill: every lane's create that was on its way
-must be acknowledged before, so the shard's very first commit was even a little earlier.
+Several lanes create topics in that shard through the public port, each one after the other.
+Measured is the first acknowledgement of a create that was sent after the signal: every lane's
+create that was on its way must be acknowledged before, so the shard's very first commit was even a
+little earlier. A leader that is frozen (SIGSTOP) is let go on when its successor has committed
+something that it is then asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from nextgen.cli.discovery_client import DiscoveryClient
+from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.measure import Latencies
-from nextgen.cli.load.process import LoadProcess
+from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.perf.bench import Bench, note
+from nextgen.cli.perf.commit_watch import LANES, CommitWatch, cluster_of, watched
+from nextgen.cli.perf.frozen_leader import FrozenLeader
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
-from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
+from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
-LANES = 4
-NAMES = 200_000
-RECOVERED_TIMEOUT_MS = 15_000
-SETTLE_SECONDS = 3
-"""Commits in peace before each kill, so that nothing of the kill before it is measured."""
+SETTLE_SECONDS = 3.0
+"""Commits in peace before each signal, so that nothing of the one before it is measured."""
+
+AFTERMATH_SECONDS = 1.2
+"""Commits watched after a frozen leader was let go on, or another has stopped: whoever deposes a
+leader because it slept does so at once."""
+
+REPLACED_TIMEOUT_MS = 10_000
+REPLACED_INTERVAL_MS = 20
 
 
-async def measure_failover(bench: Bench, *, rounds: int) -> dict[str, Any]:
-    """Return the measurement of ``rounds`` kills, each of a leader at that moment.
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many trials of each kind."""
+
+    kills: int
+    hangs: int
+    terms: int
+
+
+async def measure_failover(bench: Bench, counts: Counts, *, topics: int = 0) -> dict[str, Any]:
+    """Return the measurement; shards take turns. ``topics`` are created before, over all shards.
 
     Raises:
         CheckFailed: A shard did not come back.
     """
     cluster = bench.cluster
-    assert cluster is not None, "only a cluster of our own is killed"
-    latencies = Latencies()
-    kills = []
-    for number in range(rounds):
-        shard_id = 1 + number % cluster.plan.size.shards
-        killed, took_ms = await _kill_once(bench, shard_id)
-        latencies.add(took_ms / 1000)
-        kills.append({"shard": shard_id, "killed": killed.node_id, "ms": round(took_ms, 1)})
-        note(f"shard {shard_id}: {killed.node_id} killed, next commit after {took_ms:.0f} ms")
-        await _check_replaced(bench, killed)
-        await cluster.start_node(killed.node_id)
-        await cluster.wait_ready([killed.node_id])
+    assert cluster is not None, "only a cluster of our own is hurt"
+    await _fill(bench, topics)
+    trials: list[dict[str, Any]] = []
+    for kind, count in (("kill", counts.kills), ("hang", counts.hangs), ("term", counts.terms)):
+        for number in range(count):
+            shard_id = 1 + number % cluster.plan.size.shards
+            trial = await _try(bench, cluster, kind, shard_id)
+            trials.append(trial)
+            note(f"shard {shard_id}: {kind} of {trial['node']}, {trial['ms']:.0f} ms")
+    wrong = sum(trial.get("stale_answers", 0) + trial.get("deposed", 0) for trial in trials)
     return {
-        "benchmark": "commit-failover",
-        "rate": None,
-        **latencies.summary(),
-        "errors": 0,
-        "kills": kills,
-        "run": {"rounds": rounds, "shards": cluster.plan.size.shards, "lanes": LANES},
+        "benchmark": "failover",
+        **_quantiles(trials),
+        "failed_attempts": {
+            kind: sum(one["failed_attempts"] for one in trials if one["kind"] == kind)
+            for kind in ("kill", "hang", "term")
+        },
+        "wrong": wrong,
+        "trials": trials,
+        "run": {
+            "kills": counts.kills,
+            "hangs": counts.hangs,
+            "terms": counts.terms,
+            "topics_before": topics,
+            "shards": cluster.plan.size.shards,
+            "lanes": LANES,
+        },
     }
 
 
-async def _kill_once(bench: Bench, shard_id: int) -> tuple[LeaderReport, float]:
-    """Return who was killed, and the milliseconds until the next commit."""
-    assert bench.cluster is not None
-    names = await _names_in_shard(bench, shard_id)
-    acknowledged: list[float] = []
-    recovered = asyncio.Event()
-    killed_at = float("inf")
+def _quantiles(trials: list[dict[str, Any]]) -> dict[str, float]:
+    quantiles: dict[str, float] = {}
+    for kind in ("kill", "hang", "term"):
+        latencies = Latencies([one["ms"] for one in trials if one["kind"] == kind])
+        if latencies.samples_ms:
+            summary = latencies.summary()
+            quantiles |= {f"failover_{kind}_{name}_ms": summary[name] for name in ("p50", "p99")}
+    return quantiles
 
-    def hear(message: dict[str, Any]) -> None:
-        # What was sent before the kill may have been committed before it, too.
-        if message.get("sent_at", 0.0) > killed_at:
-            acknowledged.append(message["acknowledged_at"])
-            recovered.set()
 
-    job = {"kind": "commit_probe", "targets": list(bench.targets), "names": names, "lanes": LANES}
-    probe = await LoadProcess.start(job)
-    listening = asyncio.create_task(probe.result(hear))
-    try:
-        await asyncio.sleep(SETTLE_SECONDS)
+async def _fill(bench: Bench, topics: int) -> None:
+    if not topics:
+        return
+    filled = await bench.run(
+        "create_batched",
+        "filling the shards",
+        topics,
+        timeout_ms=max(300_000, topics),
+        topics=bench.topics("filled", topics).as_json(),
+        batch=TOPICS_PER_CREATE_MAX,
+        in_flight=8,
+    )
+    if filled["errors"]:
+        raise CheckFailed(f"creates were refused: {filled['first_error']}")
+
+
+async def _try(bench: Bench, cluster: LocalCluster, kind: str, shard_id: int) -> dict[str, Any]:
+    async with watched(bench, shard_id) as (watch, told):
+        await watch.commit_for(SETTLE_SECONDS)
         # Asked for at the last moment: leaders are handed over while they are being spread.
         leader = await _leader(bench, shard_id)
-        bench.cluster.strike(leader.node_id)
-        killed_at = time.monotonic()
-        await bench.cluster.kill(leader.node_id)
-        async with asyncio.timeout(RECOVERED_TIMEOUT_MS / 1000):
-            await recovered.wait()
-        await probe.request_stop()
-        result = await listening
-        if result["errors"]:
-            raise CheckFailed(f"{result['errors']} creates were refused during the failover")
-    except TimeoutError:
-        raise CheckFailed(
-            f"shard {shard_id} had no commit for {RECOVERED_TIMEOUT_MS} ms after its leader died"
-        ) from None
+        trial = {"kind": kind, "shard": shard_id, "node": leader.node_id, "term": leader.term}
+        if kind == "kill":
+            trial |= await _kill(bench, cluster, watch, leader)
+        elif kind == "hang":
+            trial |= await _hang(bench, cluster, watch, leader)
+        else:
+            trial |= await _terminate(bench, cluster, watch, leader)
+    if told["refused"]:
+        raise CheckFailed(f"{told['refused']} creates were refused during the failover")
+    trial["failed_attempts"] = told["failed_attempts"]
+    if told["why"]:
+        trial["first_failure"] = told["why"]
+    if not cluster.is_running(leader.node_id):
+        await cluster.start_node(leader.node_id)
+    await cluster.wait_ready([leader.node_id])
+    return trial
+
+
+async def _kill(
+    bench: Bench, cluster: LocalCluster, watch: CommitWatch, leader: LeaderReport
+) -> dict[str, Any]:
+    cluster.strike(leader.node_id)
+    killed_at = time.monotonic()
+    await cluster.kill(leader.node_id)
+    first = await watch.wait_sent_after(killed_at)
+    successor = await _replaced(bench, leader)
+    return {
+        "ms": round((first.acknowledged_at - killed_at) * 1000, 1),
+        "term_after": successor.term,
+        "node_after": successor.node_id,
+    }
+
+
+async def _hang(
+    bench: Bench, cluster: LocalCluster, watch: CommitWatch, leader: LeaderReport
+) -> dict[str, Any]:
+    frozen = FrozenLeader(leader.grpc, leader.shard_id)
+    topic = watch.spare_name()
+    try:
+        await frozen.connect(topic)
+        cluster.strike(leader.node_id, signal.SIGSTOP)
+        hung_at = time.monotonic()
+        try:
+            first = await watch.wait_sent_after(hung_at)
+            terms = await _terms_without(bench, leader.node_id)
+            spread = _transfers_asked_for(cluster)
+            await _create(bench, topic)
+            await frozen.ask(topic)
+        finally:
+            cluster.strike(leader.node_id, signal.SIGCONT)
+        await watch.commit_for(AFTERMATH_SECONDS)
+        terms_after = _terms(await cluster_of(bench))
+        spread = _transfers_asked_for(cluster) - spread
+        verdicts = await frozen.verdicts()
     finally:
-        listening.cancel()
-        await probe.stop()
-    return leader, (acknowledged[0] - killed_at) * 1000
+        await frozen.close()
+    return {
+        "ms": round((first.acknowledged_at - hung_at) * 1000, 1),
+        "term_after": terms[leader.shard_id],
+        # Leaders that are spread anew are handed over on purpose, one term each.
+        "deposed": sum(
+            terms_after[shard_id] - term > spread[shard_id] for shard_id, term in terms.items()
+        ),
+        **verdicts,
+    }
+
+
+async def _terminate(
+    bench: Bench, cluster: LocalCluster, watch: CommitWatch, leader: LeaderReport
+) -> dict[str, Any]:
+    told_at = time.monotonic()
+    await cluster.kill(leader.node_id, signal.SIGTERM)
+    gone_at = time.monotonic()
+    await watch.commit_for(AFTERMATH_SECONDS)
+    successor = await _replaced(bench, leader)
+    end = gone_at + AFTERMATH_SECONDS
+    return {
+        "ms": round(watch.longest_gap_ms(told_at, end), 1),
+        "slowest_create_ms": round(watch.slowest_ms(told_at, end), 1),
+        "exit_ms": round((gone_at - told_at) * 1000, 1),
+        "term_after": successor.term,
+        "node_after": successor.node_id,
+    }
+
+
+async def _create(bench: Bench, topic: str) -> None:
+    request = CreateTopicsRequest(command_id=new_command_id(), topics=[TopicSpec(name=topic)])
+    async with DiscoveryClient(bench.targets) as client:
+        response = await client.call("CreateTopics", request)
+    if response.topics[0].rejection_code:
+        raise CheckFailed(f"{topic} was refused: {response.topics[0].message}")
 
 
 async def _leader(bench: Bench, shard_id: int) -> LeaderReport:
-    cluster = await _cluster(bench)
+    cluster = await cluster_of(bench)
     for leader in cluster.leaders:
         if leader.shard_id == shard_id:
             found: LeaderReport = leader
@@ -107,25 +221,49 @@ async def _leader(bench: Bench, shard_id: int) -> LeaderReport:
     raise Unavailable(f"shard {shard_id} has no leader")
 
 
-async def _check_replaced(bench: Bench, killed: LeaderReport) -> None:
-    """Return if the killed node really was the leader: another one leads in a later term.
+async def _replaced(bench: Bench, lost: LeaderReport) -> LeaderReport:
+    """Return the successor, once a discovery node knows it: another leads in a later term.
 
     Raises:
-        CheckFailed: The kill hit a node that did not lead, so nothing was measured.
+        CheckFailed: There is none, so the signal hit a node that did not lead.
     """
-    leader = await _leader(bench, killed.shard_id)
-    if leader.node_id == killed.node_id or leader.term <= killed.term:
-        raise CheckFailed(f"shard {killed.shard_id} is still led by {leader.node_id}")
+    try:
+        async with asyncio.timeout(REPLACED_TIMEOUT_MS / 1000):
+            while True:
+                leader = await _leader(bench, lost.shard_id)
+                if leader.node_id != lost.node_id and leader.term > lost.term:
+                    return leader
+                await asyncio.sleep(REPLACED_INTERVAL_MS / 1000)
+    except TimeoutError:
+        raise CheckFailed(f"shard {lost.shard_id} is still led by {lost.node_id}") from None
 
 
-async def _names_in_shard(bench: Bench, shard_id: int) -> list[str]:
-    cluster = await _cluster(bench)
-    table = SlotTable.from_bytes(cluster.shard_map.version, cluster.shard_map.slot_owners)
-    stem = f"failover-{time.monotonic_ns():x}"
-    candidates = bench.topics(stem, NAMES).names()
-    return [n for n in candidates if table.shard_for_key(parse_topic(n).routing_key) == shard_id]
+async def _terms_without(bench: Bench, node_id: str) -> dict[int, int]:
+    """Return the term of each shard once all are led by others than ``node_id``.
+
+    Raises:
+        CheckFailed: They were not in time.
+    """
+    try:
+        async with asyncio.timeout(REPLACED_TIMEOUT_MS / 1000):
+            while True:
+                cluster = await cluster_of(bench)
+                if all(leader.node_id != node_id for leader in cluster.leaders):
+                    return dict(_terms(cluster))
+                await asyncio.sleep(REPLACED_INTERVAL_MS / 1000)
+    except TimeoutError:
+        raise CheckFailed(f"{node_id} still leads a shard although it is frozen") from None
 
 
-async def _cluster(bench: Bench) -> Any:
-    async with DiscoveryClient(bench.targets) as client:
-        return await client.call("GetCluster", GetClusterRequest())
+def _transfers_asked_for(cluster: LocalCluster) -> Counter[int]:
+    """Return by shard how often a cluster manager has asked its leader to hand over."""
+    asked: Counter[int] = Counter()
+    for node in cluster.plan.of_kind("cluster-manager"):
+        for line in cluster.log_path(node.node_id).read_text(encoding="utf-8").splitlines():
+            if "spreading leaders" in line:
+                asked[int(json.loads(line)["shard"])] += 1
+    return asked
+
+
+def _terms(cluster: Any) -> Mapping[int, int]:
+    return {leader.shard_id: leader.term for leader in cluster.leaders}

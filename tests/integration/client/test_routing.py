@@ -219,6 +219,48 @@ async def test_any_replica_answers_when_one_is_dead(servers, router):
         assert response.position == 44
 
 
+async def test_a_replica_that_does_not_know_its_slots_yet_is_passed_over(servers, router):
+    """It joined, or lost its disk, and its view begins with nothing."""
+
+    async def knows_nothing(_request):
+        raise StaleShardMap("shard 1 does not have slot 7", 2)
+
+    async def answer(_request):
+        return pb.ShardResponse(position=44)
+
+    servers[0].hook = knows_nothing
+    servers[1].hook = answer
+
+    for _ in range(8):
+        response = await router.call_any(1, lookup("x"), timeout_ms=2_000)
+        assert response.position == 44
+
+
+async def test_a_map_that_moves_no_slot_disturbs_no_request(servers, link, router):
+    """Versions come while requests are under way; each is answered at the first attempt."""
+    released = asyncio.Event()
+
+    async def wait(_request):
+        await released.wait()
+
+    servers[0].hook = wait
+    calling = [
+        asyncio.create_task(router.call_key("t/n/x", lookup("x"), timeout_ms=5_000))
+        for _ in range(10)
+    ]
+    await servers[0].wait_requests(10)
+    later = shard_map({1: ["a", "b"]})
+    for later.version in range(3, 30):
+        link.push(ClusterUpdate(shard_map=later))
+    released.set()
+
+    await asyncio.gather(*calling)
+
+    assert len(servers[0].requests) == 10
+    assert servers[1].requests == []
+    assert router.statistics.retries_total == 0
+
+
 async def test_a_shard_led_here_takes_the_shortcut(servers, link):
     async def local(request, on_progress):
         assert on_progress is None
@@ -247,3 +289,27 @@ async def test_a_local_leader_that_steps_down_is_left(servers, link):
 
     assert response.position == 10
     await pool.stop()
+
+
+async def test_every_repetition_of_a_command_says_how_far_the_shard_was_at_the_first(
+    servers, link, router
+):
+    """1. The shard is at position 10. 2. A command is sent and its leader dies. 3. It is sent to
+    the next one, where the shard is further."""
+
+    async def far(_request):
+        return pb.ShardResponse(position=99)
+
+    command = pb.Command(command_id=bytes(16))
+    await router.call(1, lookup("x"), timeout_ms=2_000)
+    servers[1].hook = far
+    servers[1].leads = {1}
+    await servers[0].stop()
+
+    request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
+    await router.call(1, request, timeout_ms=5_000)
+    later = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
+    await router.call(1, later, timeout_ms=5_000)
+
+    issued = [each.execute.issued_position for each in servers[1].requests]
+    assert issued == [10, 99]

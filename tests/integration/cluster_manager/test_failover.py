@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import grpc.aio
 
 from nextgen.client.cluster_link import ClusterLink
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
@@ -176,3 +178,37 @@ async def test_state_survives_the_restart_of_every_replica(tmp_path: Path) -> No
             assert list(after.brokers) == list(before.brokers)
         finally:
             await again.stop()
+
+
+async def test_a_frozen_leader_that_wakes_tells_nothing_that_is_out_of_date(tmp_path: Path) -> None:
+    """1. The leader freezes. 2. Its successor records a broker. 3. The frozen one is asked for the
+    cluster's state, over a connection from before. 4. It wakes and answers."""
+    async with Managers(tmp_path) as managers:
+        link = link_of(managers, "shard-node-1")
+        await link.start()
+        try:
+            await ready(link)
+            leader = managers.node_at(link.leader_endpoint)
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{managers.grpc[leader]}") as channel:
+                stub = cluster_grpc.ClusterServiceStub(channel)
+                await stub.GetClusterState(cluster_pb.GetClusterStateRequest(), timeout=10)
+                managers.processes[leader].send_signal(signal.SIGSTOP)
+                await _rejoined(managers, link, leader)
+                _report_broker(link)
+                assert await link.wait_until(lambda view: "broker-1" in view.brokers, 10_000)
+
+                asked = [
+                    asyncio.ensure_future(
+                        stub.GetClusterState(cluster_pb.GetClusterStateRequest(), timeout=30)
+                    )
+                    for _ in range(20)
+                ]
+                await asyncio.sleep(0.2)  # Until they have left this process.
+                managers.processes[leader].send_signal(signal.SIGCONT)
+                answers = await asyncio.gather(*asked, return_exceptions=True)
+
+            states = [each for each in answers if isinstance(each, cluster_pb.ClusterUpdate)]
+            assert all(state.brokers for state in states), "an answer from before the freeze"
+            assert all(isinstance(each, grpc.RpcError) for each in answers if each not in states)
+        finally:
+            await link.stop()

@@ -102,6 +102,22 @@ async def test_an_answer_is_not_used_while_the_watch_is_silent_and_is_again_behi
     assert len(shard.looked_up) == 2
 
 
+async def test_an_answer_is_not_used_on_the_word_of_a_leader_that_confirms_nothing(site):
+    """1. A leader is replaced and does not know it. 2. Its updates go on. 3. A topic moves."""
+    site.assign(TOPIC)
+    await site.client.lookup([TOPIC])
+    shard = site.shard_of(TOPIC)
+    shard.confirms_nothing = True
+    shard.assignments[TOPIC].broker_id = "broker-2"  # No update tells of it.
+
+    async with asyncio.timeout(4):
+        while (await site.client.lookup([TOPIC]))[0].broker_id != "broker-2":
+            await asyncio.sleep(0.05)
+
+    watch = site.node.core.watches.by_shard[shard.shard_id]
+    assert watch.is_current, "updates go on"
+
+
 async def test_a_reset_forgets_what_was_cached(site):
     site.assign(TOPIC)
     await site.client.lookup([TOPIC])

@@ -30,7 +30,8 @@ from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 from tests.integration.cluster_manager.managers import ROOT, Managers, free_ports
 
 NAMESPACE = "acme/orders"
-READY_S_MAX = 30.0
+READY_S_MAX = 60.0
+"""For processes to start and elect on a machine that is busy with other things."""
 
 
 class Nodes:

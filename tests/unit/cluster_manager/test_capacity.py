@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -287,3 +288,26 @@ async def test_a_wall_clock_that_leaps_by_an_hour_takes_no_lease_away_and_gives_
     leased = wanted.leases[0].units + after[1].leases[0].units
     assert leased <= 80, "no more than the broker has"
     assert wanted.leases[0].ttl_ms == CAPACITY_LEASE_TTL_MS
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_is_no_broken_task(
+    one: ManagerUnderTest,
+) -> None:
+    """1. a shard asks for capacity, 2. it goes away, 3. its broker manager says no."""
+    noticed: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, found: noticed.append(found))
+    one.grantor.gate.clear()
+    one.grantor.failing["broker-1"] = SessionExpired("session s-1 is over")
+    asking = asyncio.create_task(one.manager.lease_capacity(_request()))
+    await settle()
+
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    one.grantor.gate.set()
+    await settle()
+    del asking
+    gc.collect()
+    await settle()
+
+    assert one.grantor.asked, "nobody was asked"
+    assert not noticed

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel import limits, pulsar_limits
+from nextgen.kernel import limits, pulsar_limits, snapshot_limits
 
 ASSIGNED = [
     (statement.targets[0].id, following)
-    for module in (limits, pulsar_limits)
+    for module in (limits, pulsar_limits, snapshot_limits)
     for body in [ast.parse(Path(module.__file__).read_text()).body]
     for statement, following in zip(body, [*body[1:], None], strict=True)
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
@@ -22,7 +22,7 @@ def test_every_limit_says_its_reason(name: str, following: ast.stmt | None) -> N
 
 
 def test_every_limit_is_positive() -> None:
-    stated = vars(limits) | vars(pulsar_limits)
+    stated = vars(limits) | vars(pulsar_limits) | vars(snapshot_limits)
     assert all(stated[name] > 0 for name, _ in ASSIGNED)
 
 
@@ -63,3 +63,13 @@ def test_what_discovery_holds_for_clients_fits_together():
     assert pulsar_limits.WORKER_RESTART_PAUSE_MS_MAX < pulsar_limits.WORKER_RUN_COUNTS_MS
     assert pulsar_limits.WORKER_ANSWER_MS_MAX <= pulsar_limits.WORKER_REPORT_MS
     assert limits.SHARDS_MAX * 100 < pulsar_limits.WORKER_REPORT_BYTES_MAX
+
+
+def test_what_is_kept_of_a_log_and_of_snapshots_fits_together():
+    chunks = snapshot_limits.SNAPSHOT_CHUNKS_IN_FLIGHT_MAX
+    assert chunks <= snapshot_limits.SNAPSHOT_CHUNKS_WAITING_MAX
+    assert snapshot_limits.SNAPSHOT_CHUNK_BYTES * chunks < limits.MESH_FRAME_BYTES_MAX
+    assert snapshot_limits.SNAPSHOT_CHUNK_BYTES * chunks < snapshot_limits.SNAPSHOT_PROGRESS_BYTES
+    assert snapshot_limits.SNAPSHOT_TAIL_BYTES_MAX < snapshot_limits.SNAPSHOT_JOURNAL_BYTES
+    assert snapshot_limits.SNAPSHOT_JOURNAL_BYTES >= limits.JOURNAL_SEGMENT_BYTES
+    assert snapshot_limits.SNAPSHOT_ALIVE_MS < snapshot_limits.SNAPSHOT_SILENCE_MS_MAX

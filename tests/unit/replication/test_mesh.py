@@ -75,9 +75,11 @@ async def connect(one: Mesh, one_id: NodeId, other: Mesh, other_id: NodeId) -> N
     await until(lambda: one.is_connected(other_id) and other.is_connected(one_id))
 
 
-async def say_and_wait_for_the_end(port: int, first: bytes) -> None:
+async def say_and_wait_for_the_end(
+    port: int, first: bytes, source: tuple[str, int] | None = None
+) -> None:
     """Send ``first`` as a stranger and return when the mesh has closed the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=source)
     writer.write(first)
     try:
         async with asyncio.timeout(5):
@@ -232,10 +234,38 @@ async def test_a_taken_port_is_an_error_at_the_start() -> None:
         await second.stop()
 
 
-async def test_whoever_shouts_at_the_port_fills_no_disk(caplog: pytest.LogCaptureFixture) -> None:
+async def test_whoever_shouts_at_the_port_is_mentioned_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with mesh(LOW) as (listening, _):
-        for number in range(LOG_LINES_MAX + 10):
+        for number in range(10):
             # Each is refused with a sentence of its own.
             await say_and_wait_for_the_end(listening.port, (2**31 + number).to_bytes(4, "big"))
+        hello = Hello(MESH_PROTOCOL_VERSION, "other", HIGH, LOW, "x")
+        await say_and_wait_for_the_end(listening.port, encode_hello(hello))
+
+    assert len(caplog.records) == 1
+
+
+async def test_however_many_shout_no_disk_is_filled(caplog: pytest.LogCaptureFixture) -> None:
+    async with mesh(LOW) as (listening, _):
+        for number in range(LOG_LINES_MAX + 10):
+            # The whole of 127.0.0.0/8 is this machine.
+            source = (f"127.0.1.{number + 1}", 0)
+            await say_and_wait_for_the_end(listening.port, b"\xff\xff\xff\xff", source)
 
     assert len(caplog.records) == LOG_LINES_MAX
+
+
+async def test_a_mistake_of_a_peer_is_mentioned_beside_that_of_a_stranger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with mesh(LOW) as (low, inbox), mesh(HIGH) as (high, _):
+        await connect(low, LOW, high, HIGH)
+        await say_and_wait_for_the_end(low.port, b"\xff\xff\xff\xff")
+
+        high.send(LOW, CHANNEL, {"bad": True})
+
+        await until(lambda: f"disconnected {HIGH}" in inbox.happened)
+    assert "the connection to a stranger at 127.0.0.1 is closed" in caplog.text
+    assert f"the connection to {HIGH} is closed: a bad message" in caplog.text

@@ -236,6 +236,7 @@ def test_moves_of_long_ago_are_not_looked_at_again(tmp_path: Path) -> None:
         await asyncio.sleep(SETTLED_S)
         await shard.move((topic, "broker-2"))
         await asyncio.sleep(60.0)
+        await shard.create_topics("later")
         shard.next_term()
         await first.connect()
         await second.connect()

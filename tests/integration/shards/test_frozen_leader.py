@@ -1,0 +1,76 @@
+"""A leader that is frozen (SIGSTOP) and wakes: it deposes nobody and answers nothing stale."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from nextgen.cli.perf.frozen_leader import QUESTIONS_OF_EACH_KIND, FrozenLeader
+from tests.integration.shards.processes import Caller, running
+
+FROZEN_S_MAX = 30.0
+
+
+def terms(caller: Caller) -> dict[int, int]:
+    return {shard_id: leader.term for shard_id, leader in caller.link.view.leaders.items()}
+
+
+async def led_by_others(caller: Caller, victim: str) -> None:
+    def elsewhere(view: object) -> bool:
+        return all(leader.node_id != victim for leader in caller.link.view.leaders.values())
+
+    assert await caller.link.wait_until(elsewhere, int(FROZEN_S_MAX * 1000))
+
+
+async def test_a_leader_that_was_frozen_answers_nothing_that_is_out_of_date(
+    tmp_path: Path,
+) -> None:
+    """1. A leader freezes. 2. Others take over and commit a topic. 3. Questions about it are put
+    to the frozen one: they wait in its buffers, before anything that its peers sent it. 4. It
+    wakes."""
+    async with running(tmp_path, shards=2) as (nodes, caller):
+        (topic,) = await caller.create("before")
+        shard_id = caller.shard_of(topic)
+        names = (f"after-{number}" for number in range(1_000))
+        fresh = next(
+            n for n in names if caller.shard_of(f"persistent://acme/orders/{n}") == shard_id
+        )
+        victim = caller.link.view.leaders[shard_id].node_id
+        frozen = FrozenLeader(caller.leader_endpoint(shard_id), shard_id)
+        try:
+            await frozen.connect(topic)
+            nodes.processes[victim].send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            (created,) = await caller.create(fresh)
+            took_s = time.monotonic() - began
+            await frozen.ask(created)
+            await asyncio.sleep(0.2)  # Until they have left this process.
+            nodes.processes[victim].send_signal(signal.SIGCONT)
+
+            verdicts = await frozen.verdicts()
+        finally:
+            nodes.processes[victim].send_signal(signal.SIGCONT)
+            await frozen.close()
+
+        print(f"next commit after {took_s:.2f} s, {verdicts}")
+        assert verdicts["stale_answers"] == 0
+        assert sum(verdicts.values()) == 2 * QUESTIONS_OF_EACH_KIND
+        assert verdicts["refused"] > 0, "it was no leader any more"
+
+
+async def test_a_leader_that_was_frozen_deposes_nobody_when_it_wakes(tmp_path: Path) -> None:
+    async with running(tmp_path, shards=2) as (nodes, caller):
+        victim = caller.link.view.leaders[1].node_id
+        nodes.processes[victim].send_signal(signal.SIGSTOP)
+        try:
+            await led_by_others(caller, victim)
+            before = terms(caller)
+        finally:
+            nodes.processes[victim].send_signal(signal.SIGCONT)
+
+        # Shorter than it takes until leaders are spread anew.
+        deposed = await caller.link.wait_until(lambda _: terms(caller) != before, 1_500)
+
+        assert not deposed, f"{before} became {terms(caller)}"

@@ -1,0 +1,66 @@
+"""What a lookup says when trouble does not pass in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from nextgen.client import Client
+from protos.nextgen.v1.discovery_service_pb2 import LookupResponse
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from tests.support.virtual_time import run_virtual
+
+TOPIC = "persistent://acme/orders/paid"
+
+
+class ScriptedNodes:
+    """Discovery nodes that answer each attempt with the next code; the last one again and again."""
+
+    endpoint = "discovery-1:7000"
+
+    def __init__(self, codes: Sequence[str]) -> None:
+        self._codes = list(codes)
+        self.attempts = 0
+
+    async def call(self, _method, _request, _type, *, timeout_ms):
+        self.attempts += 1
+        await asyncio.sleep(0.2)
+        code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+        return LookupResponse(
+            answers=[LookupAnswer(topic=TOPIC, rejection_code=code, retryable=bool(code))]
+        )
+
+    async def close(self):
+        """Nothing to close."""
+
+
+def code_after(codes: Sequence[str]) -> tuple[str, int]:
+    async def look_up() -> str:
+        async with Client(["discovery-1:7000"], timeout_ms=2_000) as client:
+            client._nodes = nodes
+            (location,) = await client.lookup([TOPIC])
+            return location.rejection_code
+
+    nodes = ScriptedNodes(codes)
+    return run_virtual(look_up), nodes.attempts
+
+
+def test_an_attempt_without_time_does_not_hide_what_an_earlier_one_said():
+    code, attempts = code_after(["NO_CAPACITY", "DEADLINE_EXCEEDED"])
+
+    assert code == "NO_CAPACITY"
+    assert attempts > 2
+
+
+def test_a_later_reason_replaces_an_earlier_one():
+    assert code_after(["DEADLINE_EXCEEDED", "NO_CAPACITY", "NO_BROKER"])[0] == "NO_BROKER"
+
+
+def test_silence_is_told_when_nothing_else_was_ever_said():
+    assert code_after(["DEADLINE_EXCEEDED"])[0] == "DEADLINE_EXCEEDED"
+
+
+def test_a_topic_that_is_found_in_the_end_is_told_as_found():
+    code, attempts = code_after(["NO_CAPACITY", "DEADLINE_EXCEEDED", ""])
+
+    assert (code, attempts) == ("", 3)

@@ -1,0 +1,124 @@
+"""How long an election takes, and what makes it longer: split votes, short logs, slow disks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nextgen.replication.config import RaftConfig
+from tests.support.raft_simulation import RaftSimulation
+from tests.unit.replication.test_election import (
+    LONG_S,
+    freeze,
+    log_end,
+    sent_by,
+    successor_of,
+    tell,
+    thaw,
+)
+from tests.unit.replication.test_group import (
+    cut,
+    elapsed_ms,
+    log_of,
+    now,
+    others_than,
+    propose,
+    simulated,
+)
+
+CONFIG = RaftConfig()
+
+
+def test_a_frozen_leader_is_replaced_within_two_seconds_even_after_a_split_vote() -> None:
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        for node in others_than(simulation, leader):
+            # Both time out at the same moment, so that both ask and both vote for themselves.
+            engine = log_of(node).engine
+            engine.election._wait_ms(0)
+            engine.election._wait_normally = (  # type: ignore[method-assign]
+                lambda e=engine.election: e._wait_ms(CONFIG.election_ms_max)
+            )
+        freeze(leader)
+
+        assert await elapsed_ms(successor_of(simulation, leader)) < 2_000
+        thaw(leader)
+
+    for seed in range(10):
+        simulated(scenario, seed=seed)
+
+
+def test_a_replica_with_the_longer_log_does_not_wait_for_its_turn() -> None:
+    """The first in rank lacks the last entry: it cannot win, and says so by asking."""
+
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        followers = sorted(others_than(simulation, leader), key=lambda node: node.node_id)
+        rank = {
+            node.node_id: (place - log_of(leader).status.group_id) % 2
+            for place, node in enumerate(followers)
+        }
+        first, second = sorted(followers, key=lambda node: rank[node.node_id])
+        cut(simulation, first, leader, second)
+        await propose(leader)
+        await asyncio.sleep(0.05)
+        simulation.network.cut.clear()
+
+        leader.crash()
+
+        began = now()
+        assert await successor_of(simulation, leader) is second
+        assert (now() - began) * 1000 < CONFIG.fast_election_stagger_ms
+
+    simulated(scenario)
+
+
+@pytest.mark.parametrize("disk_ms", [1, 40, 150, 300])
+def test_slow_disks_make_an_election_longer_and_not_endless(disk_ms: int) -> None:
+    """A campaign takes two syncs: whoever starts the next one earlier only undoes it."""
+
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        behind = others_than(simulation, leader)[0]
+        for node in simulation.nodes:
+            node.disk_delay_ms = disk_ms
+        cut(simulation, behind, *others_than(simulation, behind))
+        await propose(leader)
+        simulation.network.cut.clear()
+        term = log_of(leader).status.term
+
+        leader.crash()
+
+        assert await elapsed_ms(successor_of(simulation, leader)) < 300 + 8 * disk_ms
+        assert log_of(behind).status.term <= term + 4
+
+    for seed in range(10):
+        simulated(scenario, seed=seed)
+
+
+def test_who_takes_part_in_an_election_helps_no_other_candidate() -> None:
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        followers = others_than(simulation, leader)
+        for node in followers:
+            node.disk_delay_ms = 100
+        leader.crash()
+        async with asyncio.timeout(LONG_S):
+            while not any(log_of(node).engine.core.campaigns for node in followers):
+                await asyncio.sleep(0.001)
+        candidate = next(n for n in followers if log_of(n).engine.core.campaigns)
+        (other,) = (node for node in followers if node is not candidate)
+        answers = sent_by(simulation, candidate, "pre_vote_answer")
+
+        later = log_of(candidate).status.term + 1
+        tell(candidate, other, type="pre_vote", term=later, **log_end(other))
+
+        assert [each["granted"] for each in answers] == [False]
+        assert await successor_of(simulation, leader) is candidate
+
+    simulated(scenario)
