@@ -4,7 +4,7 @@ PROCESSES ?= 2
 BIN := $(VENV)/bin
 export VENV
 
-.PHONY: help setup demo test check lint protos lock bench up down fmt sim chaos soak clients-test compose-test clean
+.PHONY: help setup demo test check lint protos lock bench up down fmt sim mutants chaos soak clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,16 +51,19 @@ bench: setup ## Run the benchmarks, or the one named: BENCH=name
 	@for script in benchmarks/$(or $(BENCH),[a-z]*).py; do \
 	  echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" $(ARGS) || exit 1; done
 
-sim: setup ## Seeded simulations of whole clusters; SEED=n repeats one run
-	$(BIN)/pytest tests/simulation $(if $(SEED),--seed=$(SEED)) $(ARGS)
+sim: setup ## Seeded simulations, the quick set; SEEDS=n [FROM=n] many, SEED=n [TRACE=1] one; KIND=engine or cluster
+	$(if $(SEEDS)$(SEED),PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run \
+	  $(if $(SEED),--seed=$(SEED) $(if $(TRACE),--trace),--seeds=$(SEEDS) --from=$(or $(FROM),1)) \
+	  $(if $(KIND),--kind=$(KIND)),$(BIN)/pytest tests/simulation $(ARGS))
+
+mutants: setup ## Remove each guard of the engine in turn and see what fails: writes docs/guards.md; SEEDS=n
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.prove --seeds=$(or $(SEEDS),40) --write $(ARGS)
 
 chaos: setup ## Kill processes under load and compare what was acknowledged with what is there
 	$(BIN)/pytest -m "chaos and not slow" $(ARGS)
 
 soak: setup ## Many seeded simulations: SEEDS=n how many (200), FROM=n the first; fuzzing if atheris is here
-	@for seed in $$(seq $(or $(FROM),1) $$(( $(or $(FROM),1) + $(or $(SEEDS),200) - 1 ))); do \
-	  $(BIN)/pytest --quiet --no-header -m simulation --seed=$$seed \
-	    || { echo "resume with: make soak FROM=$$seed"; exit 1; }; done
+	@$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),200) FROM=$(or $(FROM),1)
 	@if $(BIN)/python -c "import atheris" 2>/dev/null; then \
 	  $(BIN)/python -m tests.fuzz.atheris_frames -max_total_time=$(or $(FUZZ_SECONDS),300); \
 	  else echo "skipped: tests/fuzz/atheris_frames.py, because atheris is not installed"; fi

@@ -31,6 +31,35 @@ class _File:
     name: str
     data: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
+    given_up: set[int] = field(default_factory=set)
+    """Sectors that a failed sync did not write and that no later one will, as the system takes
+    them for written. They read well. Written again, they count again."""
+
+    def write(self, data: bytes, offset: int) -> None:
+        self.data[offset : offset + len(data)] = data
+        self.given_up.difference_update(
+            range(offset // SECTOR_BYTES, (offset + len(data) - 1) // SECTOR_BYTES + 1)
+        )
+
+    def sync(self) -> None:
+        self.durable = self.worst_case()
+
+    def sync_in_vain(self) -> None:
+        for begin in range(0, len(self.data), SECTOR_BYTES):
+            end = begin + SECTOR_BYTES
+            if self.data[begin:end] != self.durable[begin:end]:
+                self.given_up.add(begin // SECTOR_BYTES)
+
+    def worst_case(self) -> bytes:
+        """Return what a sync makes durable."""
+        if not self.given_up:
+            return bytes(self.data)
+        kept = bytearray(self.data)
+        for sector in self.given_up:
+            begin, end = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES
+            old = self.durable[begin:end]
+            kept[begin:end] = old + bytes(len(kept[begin:end]) - len(old))
+        return bytes(kept)
 
 
 @dataclass(frozen=True)
@@ -85,6 +114,8 @@ class SimDisk:
         self.syncs: Counter[str] = Counter()
         self.before_sync: Callable[[str], None] = lambda _label: None
         """Called before each sync, without any lock: a slow disk is one that waits here."""
+        self.on_power_cut: Callable[[], None] = lambda: None
+        """Called before ``PowerCut`` is raised, for whoever has to end the process with it."""
 
     # Faults -----------------------------------------------------------------------------
 
@@ -121,6 +152,19 @@ class SimDisk:
             self._open.clear()
             self._operations_left = None
             self._forget(self._root, keep, set())
+
+    def close_all(self) -> None:
+        """The process is gone, the machine is not: files are closed, nothing is forgotten."""
+        with self._lock:
+            self._open.clear()
+            self._operations_left = None
+
+    def durable_copy(self) -> SimDisk:
+        """Return a disk with what a power cut would leave of this one at the worst."""
+        copy = SimDisk()
+        with self._lock:
+            copy._root = _durable_copy(self._root, {})
+        return copy
 
     def damage(self, path: Path, offset: int, data: bytes) -> None:
         """Change bytes behind everybody's back: bit rot, durable at once."""
@@ -182,7 +226,7 @@ class SimDisk:
             self._operation()
             node = self._open[handle]
             self._grow(node, offset + len(data))
-            node.data[offset : offset + len(data)] = data
+            node.write(data, offset)
 
     def pread(self, handle: Handle, length: int, offset: int) -> bytes:
         with self._lock:
@@ -193,10 +237,17 @@ class SimDisk:
             return len(self._open[handle].data)
 
     def sync(self, handle: Handle, *, label: str) -> None:
-        if self._begin_sync(label):
+        node = self._open[handle]
+        try:
+            is_honest = self._begin_sync(label)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                with self._lock:
+                    node.sync_in_vain()
+            raise
+        if is_honest:
             with self._lock:
-                node = self._open[handle]
-                node.durable = bytes(node.data)
+                node.sync()
 
     def sync_directory(self, path: Path, *, label: str) -> None:
         if self._begin_sync(label):
@@ -267,6 +318,7 @@ class SimDisk:
     def _operation(self) -> None:
         if self._operations_left is not None:
             if self._operations_left == 0:
+                self.on_power_cut()
                 raise PowerCut
             self._operations_left -= 1
 
@@ -298,17 +350,30 @@ class SimDisk:
                 _forget_bytes(node, keep)
 
 
+def _durable_copy(directory: _Directory, seen: dict[int, _File]) -> _Directory:
+    entries: dict[str, _File | _Directory] = {}
+    for name, node in directory.durable.items():
+        if isinstance(node, _Directory):
+            entries[name] = _durable_copy(node, seen)
+        else:
+            copy = _File(node.name, bytearray(node.durable), node.durable)
+            entries[name] = seen.setdefault(id(node), copy)
+    return _Directory(entries, dict(entries))
+
+
 def _forget_bytes(node: _File, keep: Callable[[str], bool]) -> None:
     kept = bytearray(node.durable)
     for begin in range(0, len(node.data), SECTOR_BYTES):
         sector = node.data[begin : begin + SECTOR_BYTES]
         if sector == kept[begin : begin + SECTOR_BYTES]:
             continue
-        if keep(f"sector {begin // SECTOR_BYTES} of {node.name}"):
+        number = begin // SECTOR_BYTES
+        if number not in node.given_up and keep(f"sector {number} of {node.name}"):
             if len(kept) < begin + len(sector):
                 kept.extend(bytes(begin + len(sector) - len(kept)))
             kept[begin : begin + len(sector)] = sector
     node.data, node.durable = kept, bytes(kept)
+    node.given_up.clear()
 
 
 class ShadowDisk(DiskStorage):

@@ -1,0 +1,405 @@
+"""What must hold after every step of every process. Each invariant is a class.
+
+``after_step(node)`` is called when a callback of that node's process has run; ``sent`` for
+each message as it leaves. They look at the engine from outside, and at the simulated disk
+where the engine's own word must not count.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from nextgen.replication.config import RaftConfig
+from nextgen.replication.mesh_frames import Message
+from nextgen.replication.ports import NodeId
+from tests.simulation.engine.history import (
+    Fact,
+    History,
+    durable_state,
+    require,
+)
+from tests.simulation.engine.states import configuration_known_by
+from tests.support.sim_node import SimNode
+
+SLACK_MS = 60.0
+"""On top of a bound in time: timers fire in turns of the loop, messages take some."""
+
+
+class Observed(Protocol):
+    """The simulation as its invariants see it."""
+
+    history: History
+    config: RaftConfig
+
+    @property
+    def now(self) -> float: ...
+    def node(self, node_id: NodeId) -> SimNode: ...
+    def voters_of(self, node: SimNode) -> tuple[NodeId, ...]: ...
+
+
+class Invariant:
+    """One thing that must hold."""
+
+    def __init__(self, world: Observed) -> None:
+        self.world = world
+        self.history = world.history
+
+    def after_step(self, node: SimNode) -> None:
+        """``node`` is up and has done something."""
+
+    def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        """``message`` leaves ``sender``."""
+
+    def arrived(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        """``target`` is about to get ``message``."""
+
+    def restarted(self, node: SimNode) -> None:
+        """``node`` is a new process, or the one it was with its clock or its life interrupted."""
+
+
+class OneLeaderPerTerm(Invariant):
+    """Raft paper, 5.2. Also: a leader has the votes of a majority of its voters."""
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        core = node.log.engine.core
+        if not core.leads:
+            return
+        term, node_id = core.term, node.node_id
+        known = self.history.leaders.get(term)
+        if known == node_id:
+            return
+        require(known is None, f"{known} and {node_id} lead term {term}")
+        self.history.leaders[term] = node_id
+        voters = self.world.voters_of(node)
+        votes = [v for v in voters if self.history.votes.get((v, term)) == node_id]
+        if len(voters) > 1:
+            require(
+                len(votes) > len(voters) // 2,
+                f"{node_id} leads term {term} with the votes of {votes} out of {voters}",
+            )
+
+
+class LeaderHasEverything(Invariant):
+    """Leader completeness (Raft paper, 5.4.3): the log of a leader has all that is committed."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._looked_at: dict[int, NodeId] = {}
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        core, journal = node.log.engine.core, node.log.engine.journal
+        if not core.leads or self._looked_at.get(core.term) == node.node_id:
+            return
+        self._looked_at[core.term] = node.node_id
+        index = self.history.committed_index
+        require(
+            journal.last_index >= index,
+            f"{node.node_id} leads term {core.term} and lacks the committed entry {index}",
+        )
+        if journal.base_index < index:
+            require(
+                journal.term_of(index) == self.history.committed[index].term,
+                f"{node.node_id} leads term {core.term} and has another entry {index}",
+            )
+
+
+class CommittedEntriesNeverChange(Invariant):
+    """Raft paper, 5.4.3: whoever commits an index commits the same entry; positions are dense."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._seen: dict[NodeId, int] = {}
+
+    def restarted(self, node: SimNode) -> None:
+        self._seen.pop(node.node_id, None)
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        engine = node.log.engine
+        commit_index, journal = engine.commit_index, engine.journal
+        require(
+            commit_index <= journal.last_index,
+            f"{node.node_id} has committed {commit_index} and its log ends at {journal.last_index}",
+        )
+        seen = self._seen.get(node.node_id, journal.base_index)
+        if commit_index <= seen:
+            return
+        for index in range(max(seen, journal.base_index) + 1, commit_index + 1):
+            self._commit(node.node_id, index, Fact.of_journal(journal.entry(index)))
+        self._seen[node.node_id] = commit_index
+
+    def _commit(self, node_id: NodeId, index: int, fact: Fact) -> None:
+        history = self.history
+        known = history.committed.setdefault(index, fact)
+        require(
+            known == fact, f"{node_id} has committed another entry {index}: {fact}, not {known}"
+        )
+        history.committed_index = max(history.committed_index, index)
+
+
+class OnlyOwnTermsAreCounted(Invariant):
+    """A leader commits by counting only entries of its own term (Raft paper, 5.4.2)."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._led: dict[NodeId, tuple[int, int]] = {}
+
+    def restarted(self, node: SimNode) -> None:
+        self._led.pop(node.node_id, None)
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        engine = node.log.engine
+        term, index = engine.core.term, engine.commit_index
+        if not engine.core.leads:
+            self._led.pop(node.node_id, None)
+            return
+        before = self._led.get(node.node_id)
+        self._led[node.node_id] = term, index
+        if before is None or before[0] != term or before[1] == index:
+            return
+        require(
+            engine.journal.term_of(index) == term,
+            f"{node.node_id} leads term {term} and commits up to entry {index} of term "
+            f"{engine.journal.term_of(index)}",
+        )
+
+
+class LogsMatch(Invariant):
+    """Log matching (Raft paper, 5.3): an index and a term name one entry, with one past."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._entries: dict[tuple[int, int], tuple[Fact, int]] = {}
+        self._seen: dict[NodeId, tuple[int, int]] = {}
+
+    def restarted(self, node: SimNode) -> None:
+        self._seen.pop(node.node_id, None)
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        journal = node.log.engine.journal
+        end = journal.last_index, journal.last_term
+        seen = self._seen.get(node.node_id, (journal.base_index, 0))
+        if end == seen:
+            return
+        self._seen[node.node_id] = end
+        # After a cut the first entry that is there again may lie before what was seen.
+        first = min(seen[0], journal.last_index) if end[1] == seen[1] else engine_first(node)
+        for index in range(max(first, journal.base_index) + 1, journal.last_index + 1):
+            entry = journal.entry(index)
+            known = (Fact.of_journal(entry), journal.term_of(index - 1))
+            before = self._entries.setdefault((index, entry.term), known)
+            require(before == known, f"{node.node_id} has another entry {index} of {entry.term}")
+
+
+def engine_first(node: SimNode) -> int:
+    """Return the entry behind which a log may have changed: what is committed has not."""
+    assert node.log is not None
+    return min(node.log.engine.commit_index, node.log.engine.journal.last_index)
+
+
+class VotesAreKept(Invariant):
+    """One vote in a term, over crashes, durable before anybody hears of it (Raft paper, 5.1)."""
+
+    def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        kind, term = message["type"], message.get("term", 0)
+        if kind == "request_vote":
+            candidate = sender
+        elif kind == "response_vote":
+            candidate = target
+        else:
+            return
+        known = self.history.votes.setdefault((sender, term), candidate)
+        require(
+            known == candidate,
+            f"{sender} votes for {known} and for {candidate} in term {term}",
+        )
+        state = durable_state(self.world.node(sender).disk, sender)
+        require(
+            state is not None
+            and (state.hard_term > term or (state.hard_term, state.voted_for) == (term, candidate)),
+            f"{sender} tells of a vote in term {term} that is not on its disk",
+        )
+
+
+class NobodyIsDisturbed(Invariant):
+    """A campaign follows a majority's pre-votes; who hears a leader gives none (thesis, 9.6)."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._heard: dict[NodeId, tuple[NodeId, float]] = {}
+        self._told_unreachable: dict[NodeId, float] = {}
+
+    def arrived(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        if message["type"] == "append":
+            node = self.world.node(target)
+            if node.log is not None and message["term"] >= node.log.engine.core.term:
+                self._heard[target] = (sender, self.world.now)
+        elif message["type"] == "pre_vote_answer" and message["granted"]:
+            key = target, message["asked_term"]
+            self.history.pre_votes.setdefault(key, set()).add(sender)
+
+    def unreachable(self, node_id: NodeId, peer: NodeId) -> None:
+        """``node_id`` was told that ``peer`` is dead."""
+        heard = self._heard.get(node_id)
+        if heard is not None and heard[0] == peer:
+            del self._heard[node_id]
+
+    def restarted(self, node: SimNode) -> None:
+        self._heard.pop(node.node_id, None)
+
+    def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        kind = message["type"]
+        if kind == "request_vote" and not message["transfer"]:
+            self._check_campaign(sender, message["term"])
+        elif kind == "pre_vote_answer" and message["granted"]:
+            self._check_silence(sender, target, "would vote")
+
+    def _check_campaign(self, sender: NodeId, term: int) -> None:
+        voters = self.world.voters_of(self.world.node(sender))
+        granted = {sender} | self.history.pre_votes.get((sender, term), set())
+        require(
+            len(granted & set(voters)) > len(voters) // 2,
+            f"{sender} campaigns in term {term}, asked for by {sorted(granted)} of {voters}",
+        )
+
+    def _check_silence(self, sender: NodeId, target: NodeId, does: str) -> None:
+        heard = self._heard.get(sender)
+        if heard is None:
+            return
+        silence_ms = (self.world.now - heard[1]) * 1000
+        require(
+            silence_ms >= self.world.config.election_ms_min - SLACK_MS,
+            f"{sender} {does} for {target}, {silence_ms:.0f} ms after it heard {heard[0]}",
+        )
+
+
+class NoLeaderWithoutMajority(Invariant):
+    """A leader that hears no majority stops answering within its bound (Raft thesis, 6.2)."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._term: dict[NodeId, int] = {}
+        self._configuration: dict[NodeId, int] = {}
+        self._began: dict[NodeId, float] = {}
+        self._heard: dict[NodeId, dict[NodeId, float]] = {}
+        self._excused_until: dict[NodeId, float] = {}
+        self._sure_until: dict[NodeId, float] = {}
+
+    def restarted(self, node: SimNode) -> None:
+        # A process that slept finds out with its next heartbeat, not before.
+        self._excused_until[node.node_id] = self.world.now + self._bound_ms / 1000
+
+    def arrived(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        if message["type"] == "append_answer" and message["term"] == self._term.get(target):
+            self._heard[target][sender] = self.world.now
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        node_id, now = node.node_id, self.world.now
+        core = node.log.engine.core
+        if not core.leads:
+            self._term.pop(node_id, None)
+            return
+        index = configuration_known_by(node.log.engine)
+        if self._term.get(node_id) != core.term:
+            self._term[node_id] = core.term
+            self._heard[node_id] = {}
+            self._configuration.pop(node_id, None)
+        if self._configuration.get(node_id) != index:
+            # Other voters: nobody had to hear them before, and the next heartbeat finds out.
+            self._excused_until[node_id] = now + self._bound_ms / 1000
+            self._configuration[node_id] = index
+            self._began[node_id] = now
+            self._sure_until[node_id] = 0.0
+        if now < max(self._excused_until[node_id], self._sure_until.get(node_id, 0.0)):
+            return
+        voters = self.world.voters_of(node)
+        heard = self._heard[node_id]
+        began = self._began[node_id]
+        times = sorted((now if v == node_id else heard.get(v, began) for v in voters), reverse=True)
+        bound_s = (self.world.config.leader_contact_ms_max + self._bound_ms) / 1000
+        self._sure_until[node_id] = times[len(voters) // 2] + bound_s
+        require(
+            self._sure_until[node_id] >= now or not node.log.is_leader,
+            f"{node_id} leads term {core.term} and has not heard a majority of {voters} in time",
+        )
+
+    @property
+    def _bound_ms(self) -> float:
+        return self.world.config.heartbeat_ms + SLACK_MS
+
+
+class TermsNeverFall(Invariant):
+    """Term and vote survive a crash (Raft paper, 5.1): a new life begins where the last ended."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._voted_in: dict[NodeId, int] = {}
+
+    def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        if message["type"] in ("request_vote", "response_vote"):
+            self._voted_in[sender] = max(self._voted_in.get(sender, 0), message["term"])
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        engine = node.log.engine
+        voted_in = self._voted_in.get(node.node_id, 0)
+        # One that lost its disk has forgotten, knows that it has, and does not vote.
+        require(
+            engine.core.term >= voted_in or bool(engine.journal.doubt_index),
+            f"{node.node_id} is in term {engine.core.term} and has voted in {voted_in}",
+        )
+
+
+class OneChangeAtATime(Invariant):
+    """Configurations (Raft thesis, 4.1): a leader has at most one that is not committed, each
+    differs from the one before by one voter at most, and the first of a term waits until an
+    entry of that term is committed."""
+
+    def __init__(self, world: Observed) -> None:
+        super().__init__(world)
+        self._last: dict[NodeId, tuple[int, tuple[NodeId, ...]]] = {}
+
+    def restarted(self, node: SimNode) -> None:
+        self._last.pop(node.node_id, None)
+
+    def after_step(self, node: SimNode) -> None:
+        assert node.log is not None
+        engine = node.log.engine
+        if engine.leadership is None:
+            self._last.pop(node.node_id, None)
+            return
+        index, voters = configuration_known_by(engine), self.world.voters_of(node)
+        before = self._last.get(node.node_id)
+        self._last[node.node_id] = index, voters
+        if before is None or before[0] == index:
+            return
+        require(
+            before[0] <= engine.commit_index,
+            f"{node.node_id} begins change {index} before change {before[0]} is committed",
+        )
+        require(
+            len(set(before[1]) ^ set(voters)) <= 1,
+            f"{node.node_id} changes the voters {before[1]} to {voters} at once",
+        )
+        require(
+            engine.commit_index >= engine.leadership.first_index,
+            f"{node.node_id} changes members before it has committed an entry of its term",
+        )
+
+
+INVARIANTS: tuple[type[Invariant], ...] = (
+    OneLeaderPerTerm,
+    LeaderHasEverything,
+    CommittedEntriesNeverChange,
+    OnlyOwnTermsAreCounted,
+    LogsMatch,
+    VotesAreKept,
+    NobodyIsDisturbed,
+    TermsNeverFall,
+    OneChangeAtATime,
+)

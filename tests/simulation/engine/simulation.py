@@ -1,0 +1,404 @@
+"""One Raft group under faults: nodes, clients, invariants and the clockwork between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
+from typing import Any
+
+from nextgen.kernel.errors import JournalCorrupted, MetadataError
+from nextgen.replication.config import RaftConfig
+from nextgen.replication.mesh_frames import Message
+from nextgen.replication.ports import Entry, NodeId, Record, Role, RoleChange
+from tests.simulation.engine.clients import Clients
+from tests.simulation.engine.history import History, Violation
+from tests.simulation.engine.invariants import (
+    INVARIANTS,
+    Invariant,
+    NobodyIsDisturbed,
+    NoLeaderWithoutMajority,
+)
+from tests.simulation.engine.states import (
+    SnapshotWatch,
+    State,
+    states_of,
+    voters_known_by,
+)
+from tests.simulation.engine.view import ChainView
+from tests.simulation.trace import Trace
+from tests.support.raft_simulation import RaftSimulation
+from tests.support.sim_node import DATA, SimNode
+from tests.support.sim_process import SimProcess
+from tests.support.virtual_time import VirtualTimeLoop
+
+CONFIG = RaftConfig(
+    journal_segment_bytes=8 * 1024,
+    snapshot_tail_entries=8,
+    snapshot_chunk_bytes=512,
+    snapshot_journal_bytes=64 * 1024,
+    snapshot_chunk_deadline_ms=2_000,
+)
+
+DISK_DOWN_S_MAX = 3.0
+"""Until a node that died is started again, at most."""
+
+
+class EngineSimulation(RaftSimulation):
+    """See the module. Raises nothing by itself: ``failure`` says what broke first."""
+
+    config = CONFIG
+
+    def __init__(self, seed: int, size: int, echo: Callable[[str], None] | None = None) -> None:
+        super().__init__(seed, size)
+        self.loop: VirtualTimeLoop = asyncio.get_running_loop()  # type: ignore[assignment]
+        self.history = History()
+        self.snapshots = SnapshotWatch()
+        self.trace = Trace(lambda: self.loop.now_s, echo)
+        self.cells: Counter[tuple[str, str]] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.stopping = False
+        self.over = False
+        self.spares: set[NodeId] = set()
+        """Machines that are no members and have nothing on their disks."""
+        self.joining: set[NodeId] = set()
+        """Members that were not there when the group began."""
+        self.failure: str | None = None
+        self.failed: asyncio.Future[None] = self.loop.create_future()
+        self.wall_ahead_s: dict[str, float] = {}
+        self.clients = Clients(self)
+        self.in_step: Callable[[SimNode], None] | None = None
+        """Called after each step with the node that made it: for who waits for a state."""
+        self._nodes = {node.node_id: node for node in self.nodes}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._chains: dict[int, str] = {}
+        self._written = 0
+        self._outside = copy_context()
+        self._restarting: set[NodeId] = set()
+        self._disk_may_fail: set[NodeId] = set()
+        self._lost: dict[NodeId, int] = {}
+        self._invariants: list[Invariant] = [make(self) for make in INVARIANTS]
+        self._has_a_majority = NoLeaderWithoutMajority(self)
+        self._invariants.append(self._has_a_majority)
+        self._seen: dict[NodeId, tuple[object, ...]] = {}
+        self._disturbed = next(i for i in self._invariants if isinstance(i, NobodyIsDisturbed))
+        self.network.tap = self._sent
+        self.network.arrived = self._arrived
+        self.network.unreachable = self._unreachable
+
+    # What is asked about it -------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self.loop.now_s
+
+    @property
+    def committed_index(self) -> int:
+        return self.history.committed_index
+
+    def node(self, node_id: NodeId) -> SimNode:
+        return self._nodes[node_id]
+
+    def add_node(self, node_id: NodeId) -> SimNode:
+        """Put up a machine that is no member of the group yet."""
+        node = self._nodes[node_id] = SimNode(self, node_id)
+        self.nodes.append(node)
+        return node
+
+    def voters_of(self, node: SimNode) -> tuple[NodeId, ...]:
+        """Return the voters by what ``node`` knows; it must be up."""
+        assert node.log is not None
+        return voters_known_by(node.log.engine)
+
+    def voters_at(self, node: SimNode, index: int) -> tuple[NodeId, ...]:
+        """Return the voters that held right behind entry ``index``, by what ``node`` knows."""
+        assert node.log is not None
+        found = node.log.engine.journal.configuration_at(index)
+        return tuple(sorted(self.members)) if found is None else found.voters
+
+    def leading(self) -> SimNode | None:
+        """Return whoever leads in the latest term."""
+        leading = [n for n in self.nodes if n.log is not None and n.log.is_leader]
+        return max(leading, key=lambda n: n.log.status.term if n.log else 0, default=None)
+
+    def may_have_lost_its_disk(self, node_id: NodeId) -> bool:
+        return node_id in self._lost
+
+    # From the nodes ---------------------------------------------------------------------------
+
+    def make_view(self, node: SimNode) -> ChainView:
+        return ChainView(node.disk, DATA, lambda index, chain: self._folded(node, index, chain))
+
+    def saw_committed(self, node_id: NodeId, entries: Sequence[Entry]) -> None:
+        history = self.history
+        for entry in entries:
+            fact = history.committed.get(entry.index)
+            if fact is not None and not fact.is_of(entry):
+                self.fail(f"{node_id} tells of another entry {entry.index}")
+            for record in entry.records:
+                at = history.payloads.setdefault(record.payload, entry.index)
+                if at != entry.index:
+                    self.fail(f"{record.payload[:20]!r} is committed at {at} and {entry.index}")
+                if record.payload in history.refused:
+                    error = history.refused[record.payload]
+                    self.fail(f"{record.payload[:20]!r} was refused ({error}) and is committed")
+
+    def saw_role(self, node_id: NodeId, change: RoleChange) -> None:
+        self.trace.note(f"{node_id} is {change.role} in term {change.term} of {change.leader_id}")
+        if change.role is Role.STOPPED and node_id in self._disk_may_fail:
+            node = self.node(node_id)
+            process = node.process
+            self.later(0.1, lambda: self._replace(node, process))
+
+    def saw_step(self, process: SimProcess) -> None:
+        self.trace.step(process.name)
+        if self.failure is not None:
+            return
+        node = self._nodes[NodeId(process.name)]
+        if node.process is process and node.log is not None:
+            try:
+                self._check(node)
+            except Violation as violation:
+                self.fail(str(violation))
+            if self._lost and not node.log.engine.journal.doubt_index:
+                self._lost.pop(node.node_id, None)
+        if self.in_step is not None:
+            self.in_step(node)
+
+    def _check(self, node: SimNode) -> None:
+        assert node.log is not None
+        engine = node.log.engine
+        core, journal = engine.core, engine.journal
+        self._has_a_majority.after_step(node)
+        seen = (
+            engine,
+            core.term,
+            core.leads,
+            engine.commit_index,
+            journal.last_index,
+            journal.last_term,
+            journal.doubt_index,
+        )
+        # Whatever an invariant looks at is among these: equal ones need no second look.
+        if self._seen.get(node.node_id) != seen:
+            self._seen[node.node_id] = seen
+            for invariant in self._invariants:
+                invariant.after_step(node)
+
+    def fail(self, sentence: str) -> None:
+        """Note the first thing that broke; the run ends soon after."""
+        if self.failure is None and not self.over:
+            self.failure = sentence
+            self.trace.note(f"FAILED: {sentence}")
+            if not self.failed.done():
+                self.failed.set_result(None)
+
+    def _guard(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Violation as violation:
+            self.fail(str(violation))
+
+    def _folded(self, node: SimNode, index: int, chain: str) -> None:
+        """ReplicasAgree: views that folded the same index hold the same."""
+        known = self._chains.setdefault(index, chain)
+        if known != chain:
+            self.fail(f"the view of {node.node_id} differs from another at entry {index}")
+
+    def _sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        for invariant in self._invariants:
+            self._guard(lambda: invariant.sent(sender, target, message))  # noqa: B023
+
+    def _arrived(self, sender: NodeId, target: NodeId, frame: bytes, message: Message) -> None:
+        self.snapshots.arrived(sender, target, message, self.now)
+        self.trace.frame(sender, target, frame, lambda: _described(message))
+        for invariant in self._invariants:
+            invariant.arrived(sender, target, message)
+
+    def _unreachable(self, node_id: NodeId, peer: NodeId) -> None:
+        self._disturbed.unreachable(node_id, peer)
+
+    # What is done to it -----------------------------------------------------------------------
+
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        # Whichever process this is called from: what happens to it is not its own doing.
+        self.loop.call_later(seconds, work, context=self._outside.copy())
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let ``work`` go on beside everything else; a ``Violation`` in it fails the run."""
+        task = self.loop.create_task(work, context=self._outside.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def freeze(self, node: SimNode, seconds: float) -> None:
+        process = node.process
+        assert process is not None
+        process.freeze()
+
+        def thaw() -> None:
+            self._interrupted(node)
+            process.thaw()
+
+        self.later(seconds, thaw)
+
+    def leap(self, node: SimNode, seconds: float) -> None:
+        assert node.process is not None
+        self._interrupted(node)
+        self.loop.leap(node.process, seconds)
+
+    def jump_wall_clock(self, node: SimNode, seconds: float) -> None:
+        self.wall_ahead_s[node.node_id] = self.wall_ahead_s.get(node.node_id, 0.0) + seconds
+
+    def restart_soon(self, node: SimNode) -> None:
+        """Start ``node`` again after a while, and again if that fails."""
+        if node.node_id not in self._restarting:
+            self._restarting.add(node.node_id)
+            delay_s = self.chance.choice((0.0, 0.05, 0.5, DISK_DOWN_S_MAX)) * self.chance.random()
+            self.background(self._restart(node, delay_s))
+
+    def may_lose_disk(self, node: SimNode) -> bool:
+        """True if the group can bear it: all others of three or more voters know what they did."""
+        leader = self.leading()
+        if leader is None or self._lost or leader is node:
+            return False
+        voters = self.voters_of(leader)
+        others = [self.node(v) for v in voters if v != node.node_id]
+        sound = all(o.log is not None and not o.log.engine.journal.doubt_index for o in others)
+        return len(voters) >= 3 and sound and node.node_id in voters
+
+    def lose_disk(self, node: SimNode) -> None:
+        node.kill()
+        node.lose_disk()
+        self._lost[node.node_id] = 1
+        self.restart_soon(node)
+
+    def expect_disk_failure(self, node: SimNode) -> None:
+        self._disk_may_fail.add(node.node_id)
+
+    def snapshot(self, node: SimNode) -> None:
+        log, process = node.log, node.process
+        if log is not None and process is not None:
+            self.background(self._quietly(process.ask(log.take_snapshot)))
+
+    def transfer(self, node: SimNode) -> None:
+        log, process = node.log, node.process
+        if log is not None and process is not None:
+            target = self.chance.choice(self.nodes).node_id
+            self.background(self._quietly(process.ask(lambda: log.transfer_leadership(target))))
+
+    def hit(self, fault: str, states: Sequence[State]) -> None:
+        """Count a fault in the cells of what it hit."""
+        self.faults[fault] += 1
+        for state in states:
+            self.cells[fault, state.value] += 1
+
+    def take_faults_back(self) -> None:
+        """Let everything work again; what is down comes up."""
+        self.network.calm_down()
+        for node in self.nodes:
+            node.disk_delay_ms = node.view_delay_ms = 1.0
+            node.disk.free()
+            if node.process is None and node.node_id not in self.spares:
+                self.restart_soon(node)
+
+    async def everybody_is_up(self) -> None:
+        while not all(n.log is not None or n.node_id in self.spares for n in self.nodes):
+            await asyncio.sleep(0.05)
+
+    async def write_once(self) -> bool:
+        """Write through whoever leads; True if it was acknowledged."""
+        leader = self.leading()
+        if leader is None:
+            return False
+        self._written += 1
+        return await self.clients.write(leader, Record(f"calm-{self._written}".encode(), 1))
+
+    @property
+    def is_settled(self) -> bool:
+        """True when there is one leader and all members have applied the same log."""
+        leader = self.leading()
+        if leader is None or leader.log is None:
+            return False
+        status = leader.log.status
+        logs = [self.node(m).log for m in (*status.members, *status.learners)]
+        running = [log for log in logs if log is not None]
+        ends = {log.status.last_index for log in running}
+        ends |= {log.status.applied.index for log in running}
+        doubts = any(log.engine.journal.doubt_index for log in running)
+        return len(running) == len(logs) and len(ends) == 1 and not doubts
+
+    def applied(self) -> dict[NodeId, int]:
+        """Return how far the view of each member has got."""
+        leader = self.leading()
+        assert leader is not None
+        assert leader.log is not None
+        status = leader.log.status
+        found = {}
+        for member in (*status.members, *status.learners):
+            log = self.node(member).log
+            assert log is not None
+            found[member] = log.status.applied.index
+        return found
+
+    def saw_critical(self, node_id: str, line: str) -> None:
+        """A replica has stopped itself, which only a broken disk allows."""
+        if node_id not in self._disk_may_fail or "the journal's disk failed" not in line:
+            self.fail(line)
+
+    def states_of(self, node: SimNode) -> tuple[State, ...]:
+        return states_of(self, node)
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _interrupted(self, node: SimNode) -> None:
+        for invariant in self._invariants:
+            invariant.restarted(node)
+
+    def _replace(self, node: SimNode, process: SimProcess | None) -> None:
+        """Do what an operator does with a replica whose disk failed: start it again."""
+        if process is not None and node.process is process and process.may_run:
+            node.kill()
+            self.restart_soon(node)
+
+    async def _restart(self, node: SimNode, delay_s: float) -> None:
+        try:
+            await asyncio.sleep(delay_s)
+            while node.process is None and not self.over and node.node_id not in self.spares:
+                await self._start(node)
+                if node.process is None:
+                    await asyncio.sleep(self.chance.uniform(0.05, 1))
+        finally:
+            self._restarting.discard(node.node_id)
+
+    async def _start(self, node: SimNode) -> None:
+        self._interrupted(node)
+        try:
+            await node.start(
+                rejoining=node.node_id in self._lost, joining=node.node_id in self.joining
+            )
+        except JournalCorrupted as error:
+            self.fail(f"{node.node_id} refuses to start: {error}")
+        except (OSError, MetadataError) as error:
+            self.trace.note(f"{node.node_id} does not start: {error}")
+
+    async def _quietly(self, work: Coroutine[Any, Any, object]) -> None:
+        """Ask for something that may be refused, or lost with who was asked."""
+        try:
+            async with asyncio.timeout(5):
+                await work
+        except (MetadataError, TimeoutError, OSError):
+            return
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            self.fail(str(error) if isinstance(error, Violation) else f"{error!r}")
+
+
+def _described(message: Message) -> str:
+    shown = {name: value for name, value in message.items() if name not in ("type", "data")}
+    if "entries" in shown:
+        shown["entries"] = [(entry[0], entry[1]) for entry in shown["entries"]]
+    return f"{message['type']} {shown}"

@@ -1,0 +1,558 @@
+"""The guards of the engine, and how to remove each: a change of its source, in memory only.
+
+A mutant names the words of a function that are the guard and what stands there instead. When
+the words are not there any more the mutant says so: a guard that moved has to be found again.
+"""
+
+from __future__ import annotations
+import __future__
+
+import contextlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from nextgen.replication import (
+    append_rules,
+    applier,
+    following,
+    group_commit,
+    journal_pending,
+    journal_repair,
+    journal_worker,
+    leading,
+    log_retention,
+    membership,
+    pysyncobj_check,
+    quorum,
+    raft_host,
+    raft_replica,
+    read_rounds,
+    replicator,
+)
+from nextgen.replication.election import Election
+from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
+
+REPLICA = raft_replica.RaftReplica
+FOLLOWING = following.Following
+LEADING = leading.Leading
+REPLICATOR = replicator.Replicator
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """``old``, which occurs once in the source of ``owner.name``, becomes ``new``."""
+
+    owner: type | ModuleType
+    name: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One guard and its removal. ``tests`` guard it where a seed is not expected to."""
+
+    name: str
+    invariant: str
+    guard: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...] = ()
+    also_in: tuple[ModuleType, ...] = ()
+    """Modules that imported an edited function by its name."""
+
+
+_REPLICATION = "tests/unit/replication/"
+_GROUP = _REPLICATION + "test_group.py::"
+_EVERYTHING = tuple(
+    f"{_REPLICATION}test_{name}.py"
+    for name in ("following", "election", "group", "group_membership", "snapshot_transfer")
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "acknowledges-before-fsync",
+        "D1 (H6)",
+        "a follower acknowledges entries when they are on its disk",
+        (
+            Edit(
+                FOLLOWING,
+                "_answer_when_durable",
+                "journal.when_durable(answer)",
+                "kick(); answer()",
+            ),
+        ),
+    ),
+    Mutant(
+        "counts-own-copy-early",
+        "D1 (H6)",
+        "a leader counts its own copy when it is on its disk",
+        (
+            Edit(
+                REPLICATOR,
+                "majority_durable_index",
+                "min(self._log.durable_index, self._log.last_index)",
+                "self._log.last_index",
+            ),
+        ),
+        (_GROUP + "test_a_leader_does_not_count_its_own_copy_before_it_is_on_disk",),
+    ),
+    Mutant(
+        "votes-before-fsync",
+        "D3 (H6)",
+        "a vote leaves when it is on disk",
+        (Edit(REPLICA, "send_when_durable", "self.journal.when_durable(send)", "send()"),),
+    ),
+    Mutant(
+        "believes-what-a-killed-process-wrote",
+        "D2 (H6)",
+        "what a killed process wrote is made durable before it is relied upon",
+        (Edit(journal_repair, "repair", "if recovered.durable_to < end:", "if False:"),),
+        (_REPLICATION + "test_journal_syncs.py",),
+    ),
+    Mutant(
+        "does-not-write-again-after-a-failed-sync",
+        "D6",
+        "what a failed sync may have dropped is written again, not only synced again",
+        (
+            Edit(
+                journal_worker.SegmentFiles,
+                "secure",
+                "storage.pwrite(handle, storage.pread(handle, end - begin, begin), begin)",
+                "pass",
+            ),
+        ),
+        (_REPLICATION + "test_journal_syncs.py",),
+    ),
+    Mutant(
+        "believes-a-sync-after-a-failed-one",
+        "D6",
+        "a sync that failed breaks the journal for good",
+        (Edit(journal_worker.Batch, "may_retry", " and is_full(self.error)", ""),),
+        (_REPLICATION + "test_journal.py",),
+    ),
+    Mutant(
+        "counts-what-was-cut-off",
+        "D1 (H1)",
+        "what was cut off while it was being synced does not count as durable",
+        (
+            Edit(
+                journal_pending.PendingWrites,
+                "forget_entries_behind",
+                "self._in_flight.end = self._in_flight.end.lowered_to(index)",
+                "pass",
+            ),
+        ),
+        (_REPLICATION + "test_journal.py", _REPLICATION + "test_journal_property.py"),
+    ),
+    Mutant(
+        "acknowledges-to-a-deposed-leader",
+        "L6 (H1)",
+        "an acknowledgement that waited for the disk is not given in a later term",
+        (
+            Edit(
+                FOLLOWING,
+                "_answer_when_durable",
+                "self._replica.stopped or self._replica.core.term != term",
+                "self._replica.stopped",
+            ),
+        ),
+        _EVERYTHING,
+    ),
+    Mutant(
+        "resent-entries-truncate",
+        "L6 (H1)",
+        "entries that are there already cut nothing off",
+        (
+            Edit(append_rules, "follow_append", "log.term_of(index) == term", "False"),
+            Edit(append_rules, "_cut_conflict", "index <= commit_index", "False"),
+        ),
+        also_in=(following,),
+    ),
+    Mutant(
+        "truncates-what-is-committed",
+        "L6 (H1)",
+        "nothing at or below the commit index is cut off (a second line behind the others)",
+        (Edit(append_rules, "_cut_conflict", "index <= commit_index", "False"),),
+        (_REPLICATION + "test_append_rules.py",),
+    ),
+    Mutant(
+        "match-index-goes-back",
+        "L6 (H1)",
+        "what a follower has acknowledged is not forgotten in its term",
+        (Edit(replicator.FollowerProgress, "matched", "max(self.match_index, index)", "index"),),
+        _EVERYTHING,
+    ),
+    Mutant(
+        "believes-a-restarted-follower",
+        "D1, L8",
+        "what a follower acknowledged before it came back is asked for again",
+        (
+            Edit(
+                REPLICATOR,
+                "connected",
+                "follower.start_over(self._log.last_index + 1)",
+                "follower.restart_from(self._log.last_index + 1)",
+            ),
+        ),
+        _EVERYTHING,
+    ),
+    Mutant(
+        "leads-without-majority",
+        "L2 (H7)",
+        "a leader that hears no majority steps down",
+        (
+            Edit(
+                LEADING,
+                "heartbeat",
+                "silent_ms > replica.config.leader_contact_ms_max",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        "reads-without-asking",
+        "L2 (H7)",
+        "a linearizable read waits until a majority has confirmed the leader",
+        (
+            Edit(
+                REPLICA,
+                "ask_read_index",
+                "future = self.leadership.reads.ask(self.commit_index)",
+                "future = self._loop.create_future(); future.set_result(self.commit_index)",
+            ),
+        ),
+    ),
+    Mutant(
+        "reads-join-a-round-under-way",
+        "L2 (H7)",
+        "the round that confirms a read began after the read",
+        (
+            Edit(
+                read_rounds.ReadRounds,
+                "ask",
+                "self._waiting.append(",
+                "(self._asking or self._waiting).append(",
+            ),
+        ),
+        (_REPLICATION + "test_read_rounds.py",),
+    ),
+    Mutant(
+        "decides-before-its-term-has-an-entry",
+        "L1",
+        "a leader decides and reads when an entry of its own term is committed and applied",
+        (
+            Edit(REPLICA, "is_ready_leader", "and self.commit_index >= leadership.first_index", ""),
+            Edit(
+                REPLICA,
+                "is_ready_leader",
+                "and self.applier.applied.index >= leadership.first_index",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "counts-entries-of-earlier-terms",
+        "D1 (Raft paper, 5.4.2)",
+        "an entry of an earlier term is committed with one of the leader's own only",
+        (Edit(quorum, "next_commit_index", " or term_of(durable_index) != term", ""),),
+        (_REPLICATION + "test_quorum.py",),
+        also_in=(leading,),
+    ),
+    Mutant(
+        "campaigns-without-asking",
+        "L7 (H8)",
+        "a campaign follows a majority's pre-votes",
+        (
+            Edit(
+                Election,
+                "_start_pre_vote",
+                "self._asked_term = self._core.term + 1",
+                "return self._core.campaign(transfer=False)",
+            ),
+        ),
+    ),
+    Mutant(
+        "pre-votes-against-a-living-leader",
+        "L7 (H8)",
+        "who hears a leader gives nobody else its pre-vote",
+        (Edit(Election, "on_pre_vote", "and not self.is_leader_alive", ""),),
+    ),
+    Mutant(
+        "votes-against-a-living-leader",
+        "L7 (H8)",
+        "who hears a leader gives nobody else its vote (a second line behind the pre-vote)",
+        (
+            Edit(
+                REPLICA,
+                "_on_request_vote",
+                "(self.core.leads or self.election.is_leader_alive)",
+                "False",
+            ),
+        ),
+        (_REPLICATION + "test_election.py",),
+    ),
+    Mutant(
+        "counts-a-vote-twice",
+        "L1",
+        "a vote that arrives twice counts once",
+        (Edit(HardenedSyncObj, "vote_received", " or sender in self._voters", ""),),
+    ),
+    Mutant(
+        "counts-votes-of-learners",
+        "L11 (H12)",
+        "votes of those who are no voters do not count",
+        (
+            Edit(
+                HardenedSyncObj,
+                "vote_received",
+                "sender not in self._configuration().voters",
+                "False",
+            ),
+        ),
+        (_REPLICATION + "test_pysyncobj_votes.py",),
+    ),
+    Mutant(
+        "votes-in-doubt",
+        "D4, L8",
+        "a replica that lost a part of its log does not vote",
+        (Edit(REPLICA, "_may_vote", "not self.journal.doubt_index and ", ""),),
+        (_GROUP + "test_a_replica_in_doubt_helps_nobody_to_be_elected",),
+    ),
+    Mutant(
+        "campaigns-in-doubt",
+        "D4, L8",
+        "a replica that lost a part of its log does not campaign",
+        (Edit(REPLICA, "_may_campaign", "and not self.journal.doubt_index", ""),),
+        (_GROUP + "test_a_replica_that_lost_its_disk_votes_only_after_a_leader_has_covered_it",),
+    ),
+    Mutant(
+        "trusts-itself-too-early",
+        "D4, L8",
+        "doubt ends when a leader has covered everything that may have been promised",
+        (Edit(FOLLOWING, "_clear_doubt_if_covered", "agreed >= doubt or proven", "True"),),
+        _EVERYTHING,
+    ),
+    Mutant(
+        "forgets-that-it-was-a-member",
+        "L8, L14 (H12)",
+        "who was a member before and comes back empty does not vote before it is covered",
+        (Edit(raft_host.PySyncObjHost, "_open_files", "rejoining or was_member", "rejoining"),),
+        ("tests/integration/replication",),
+    ),
+    Mutant(
+        "cuts-the-log-before-the-snapshot",
+        "D9 (H4)",
+        "the log is cut only behind a durable snapshot",
+        (
+            Edit(
+                log_retention.LogRetention,
+                "snapshot_taken",
+                "self._log, index + 1",
+                "self._log, self._log.last_index + 1",
+            ),
+        ),
+    ),
+    Mutant(
+        "leaves-a-torn-tail",
+        "D4 (H5)",
+        "a torn tail is cleared before anything is written behind it",
+        (Edit(journal_repair, "repair", "recovery.outcome is Outcome.TORN_TAIL", "False"),),
+        (_REPLICATION + "test_journal_syncs.py",),
+    ),
+    Mutant(
+        "view-ahead-of-the-log",
+        "D8 (H5)",
+        "a log that ends before its view goes on behind the view",
+        (
+            Edit(
+                raft_host,
+                "_join_view",
+                "applied.index > journal.last_index or "
+                "journal.term_of(applied.index) != applied.term",
+                "False",
+            ),
+        ),
+        (
+            _REPLICATION + "test_group_configuration_recovery.py",
+            _REPLICATION + "test_crash_everywhere.py",
+        ),
+    ),
+    Mutant(
+        "view-errors-are-passed-over",
+        "D8 (H3)",
+        "a view that cannot follow its log stops its replica",
+        (Edit(applier.Applier, "_run", "self._on_broken(error)", "pass"),),
+        (_GROUP + "test_a_view_that_cannot_follow_its_log_stops_its_replica_and_no_other",),
+    ),
+    Mutant(
+        "loses-a-proposal-definitely",
+        "L3",
+        "what was in flight when leadership moved is answered as indefinite",
+        (Edit(group_commit.GroupCommit, "fail", "ProposalLost(", "Overloaded("),),
+    ),
+    Mutant(
+        "keeps-a-configuration-that-was-cut-off",
+        "L11 (H12)",
+        "a configuration falls with its entry",
+        (
+            Edit(
+                membership.ConfigurationHistory,
+                "truncate_from",
+                " if item.index < index",
+                "",
+            ),
+        ),
+        (_REPLICATION + "test_group_membership.py", _REPLICATION + "test_membership.py"),
+    ),
+    Mutant(
+        "changes-members-before-its-term-has-an-entry",
+        "L12 (H12)",
+        "members change when the leader has committed an entry of its term",
+        (
+            Edit(
+                LEADING,
+                "change_members",
+                "max(present.index, leadership.first_index)",
+                "present.index",
+            ),
+        ),
+        (_REPLICATION + "test_group_membership.py",),
+    ),
+    Mutant(
+        "changes-members-twice-at-once",
+        "L12 (H12)",
+        "one change of members at a time",
+        (
+            Edit(
+                LEADING,
+                "change_members",
+                "max(present.index, leadership.first_index)",
+                "leadership.first_index",
+            ),
+        ),
+        (_REPLICATION + "test_group_membership.py",),
+    ),
+    Mutant(
+        "counts-learners",
+        "L11 (H12)",
+        "learners are not counted",
+        (
+            Edit(
+                REPLICATOR,
+                "_take_over",
+                "for v in configuration.voters if",
+                "for v in members if",
+            ),
+        ),
+        (_REPLICATION + "test_replicator_members.py",),
+    ),
+    Mutant(
+        "counts-itself-when-removed",
+        "L11 (H12)",
+        "a leader counts itself only while it is a voter",
+        (Edit(REPLICATOR, "_reached_by_majority", "if self._counts_itself:", "if True:"),),
+        (_REPLICATION + "test_replicator_members.py",),
+    ),
+    Mutant(
+        "configuration-holds-from-commit",
+        "L11 (H12)",
+        "a configuration holds from its append on",
+        (
+            Edit(
+                REPLICA,
+                "configuration",
+                "self.journal.configuration or",
+                "self.journal.configuration_at(self.commit_index) or",
+            ),
+        ),
+        (_REPLICATION + "test_group_membership.py",),
+    ),
+    Mutant(
+        "snapshot-without-configuration",
+        "L13 (H12)",
+        "a snapshot brings the configuration of its point along",
+        (
+            Edit(
+                REPLICA,
+                "expect_snapshot",
+                "self.journal.learn_configuration(configuration, index=point.index)",
+                "pass",
+            ),
+        ),
+        (_REPLICATION + "test_group_configuration_recovery.py",),
+    ),
+    Mutant(
+        "runs-by-the-clock",
+        "(H9)",
+        "the engine runs when something happened, not with the next tick",
+        (
+            Edit(
+                REPLICA,
+                "kick",
+                "self._loop.call_soon(self._run_guarded)",
+                "self._loop.call_later(0.1, self._run_guarded)",
+            ),
+        ),
+        (_GROUP + "test_an_acknowledgement_does_not_wait_for_any_view",),
+    ),
+    Mutant(
+        "takes-any-version-of-the-library",
+        "L4 (H11)",
+        "only the pinned library with the expected members is run",
+        (
+            Edit(pysyncobj_check, "check_library", "found != LIBRARY_VERSION", "False"),
+            Edit(pysyncobj_check, "check_library", "if problems:", "if False:"),
+        ),
+        (_REPLICATION + "test_pysyncobj_check.py",),
+        also_in=(raft_host,),
+    ),
+)
+
+BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+
+
+class GuardMoved(AssertionError):
+    """The words of a guard are not in the source any more: the mutant has to be written anew."""
+
+
+@contextlib.contextmanager
+def removed(mutant: Mutant) -> Iterator[None]:
+    """Run without the guard; afterwards everything is as it was."""
+    undo: list[Callable[[], None]] = []
+    try:
+        for (owner, name), edits in _by_function(mutant).items():
+            original = inspect.getattr_static(owner, name)
+            mutated = _mutated(original, edits)
+            for place in (owner, *mutant.also_in):
+                if place is owner or getattr(place, name, None) is original:
+                    setattr(place, name, mutated)
+                    undo.append(lambda p=place, n=name, o=original: setattr(p, n, o))
+        yield
+    finally:
+        for put_back in reversed(undo):
+            put_back()
+
+
+def _by_function(mutant: Mutant) -> dict[tuple[type | ModuleType, str], list[Edit]]:
+    found: dict[tuple[type | ModuleType, str], list[Edit]] = {}
+    for edit in mutant.edits:
+        found.setdefault((edit.owner, edit.name), []).append(edit)
+    return found
+
+
+def _mutated(original: Any, edits: list[Edit]) -> Any:
+    function = original.fget if isinstance(original, property) else original
+    source = textwrap.dedent(inspect.getsource(function))
+    for edit in edits:
+        if source.count(edit.old) != 1:
+            raise GuardMoved(f"{edit.name} has {edit.old!r} {source.count(edit.old)} times")
+        source = source.replace(edit.old, edit.new)
+    flags = __future__.annotations.compiler_flag
+    code = compile(source, f"<mutant of {function.__qualname__}>", "exec", flags)
+    namespace: dict[str, Any] = {}
+    exec(code, function.__globals__, namespace)
+    return namespace[function.__name__]

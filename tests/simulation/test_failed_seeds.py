@@ -1,0 +1,37 @@
+"""Every seed that ever failed is run again, for ever."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import kinds
+from tests.simulation.kinds import FAILED_SEEDS, failed_seeds, remember_failed, run_one
+from tests.simulation.report import Kind, SeedReport
+
+FAILED = failed_seeds()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("kind", "seed"), FAILED, ids=[f"{k}-{s}" for k, s in FAILED])
+def test_a_seed_that_failed_once_holds(kind: Kind, seed: int) -> None:
+    report = run_one(kind, seed)
+
+    assert report.failure is None, f"make sim SEED={seed} KIND={kind} TRACE=1: {report.failure}"
+
+
+def test_a_seed_that_fails_is_remembered_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "failed_seeds.txt"
+    path.write_text(FAILED_SEEDS.read_text())
+    monkeypatch.setattr(kinds, "FAILED_SEEDS", path)
+    report = SeedReport(99_999, "engine", 1, 1.0, {}, {}, "", "two leaders\nin term 3")
+
+    remember_failed(report, date(2026, 1, 2))
+    remember_failed(report, date(2026, 1, 3))
+
+    assert failed_seeds() == [*FAILED, ("engine", 99_999)]
+    assert path.read_text().splitlines()[-1] == ("engine 99999 2026-01-02 two leaders in term 3")

@@ -1,0 +1,101 @@
+"""Processes of a simulation: frozen, killed, sent into the future."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.support.sim_process import SimProcess
+from tests.support.virtual_time import IsolatedLoop, VirtualTimeLoop, run_virtual
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def isolated(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(main, loop=IsolatedLoop)
+
+
+async def tick_for_ever(ticks: list[float]) -> None:
+    while True:
+        await asyncio.sleep(1)
+        ticks.append(now())
+
+
+def test_a_frozen_process_does_nothing_and_then_everything_that_waited() -> None:
+    async def main() -> None:
+        process, ticks = SimProcess("p"), []
+        began = now()
+        process.run(asyncio.ensure_future, tick_for_ever(ticks))
+        await asyncio.sleep(2.5)
+        process.freeze()
+        await asyncio.sleep(10)
+        assert [at - began for at in ticks] == pytest.approx([1, 2])
+
+        process.thaw()
+        await asyncio.sleep(1.1)
+
+        assert [at - began for at in ticks] == pytest.approx([1, 2, 12.5, 13.5])
+
+    isolated(main)
+
+
+def test_a_killed_process_never_runs_again_and_who_asked_it_hears_so() -> None:
+    async def main() -> None:
+        process, ticks = SimProcess("p"), []
+        asking = asyncio.ensure_future(process.ask(lambda: tick_for_ever(ticks)))
+        await asyncio.sleep(1.5)
+
+        process.kill()
+
+        with pytest.raises(ConnectionResetError):
+            await asking
+        await asyncio.sleep(10)
+        assert len(ticks) == 1
+
+    isolated(main)
+
+
+def test_a_clock_that_leaps_ahead_makes_timers_due_and_no_others() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        leaping, other = SimProcess("leaping"), SimProcess("other")
+        woken: list[tuple[str, float]] = []
+
+        async def sleep(name: str) -> None:
+            await asyncio.sleep(60)
+            woken.append((name, loop.now_s - began))
+
+        began = loop.now_s
+        leaping.run(asyncio.ensure_future, sleep("leaping"))
+        other.run(asyncio.ensure_future, sleep("other"))
+        await asyncio.sleep(1)
+        loop.leap(leaping, 50)
+        await asyncio.sleep(60)
+
+        assert woken == [("leaping", pytest.approx(10)), ("other", pytest.approx(60))]
+        assert leaping.run(now) == pytest.approx(loop.now_s + 50)
+
+    isolated(main)
+
+
+def test_each_step_is_told() -> None:
+    async def main() -> None:
+        steps: list[str] = []
+        process = SimProcess("p", lambda found: steps.append(found.name))
+
+        async def three_turns() -> str:
+            await asyncio.sleep(0)
+            await asyncio.sleep(1)
+            return "done"
+
+        assert await process.ask(three_turns) == "done"
+        assert steps == ["p"] * process.steps
+        assert process.steps >= 3
+
+    isolated(main)

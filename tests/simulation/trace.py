@@ -1,0 +1,43 @@
+"""What happened, in order: as one hash, and as text for whoever looks at one seed."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+
+
+class Trace:
+    """Takes in everything; equal runs have equal hashes. ``echo`` gets each line of text."""
+
+    def __init__(self, clock: Callable[[], float], echo: Callable[[str], None] | None) -> None:
+        self._clock = clock
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._echo = echo
+        self.steps = 0
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def step(self, process_name: str) -> None:
+        """Count one callback of a process."""
+        self.steps += 1
+        self._hash.update(struct.pack("<d", self._clock()))
+        self._hash.update(process_name.encode())
+
+    def frame(self, sender: str, target: str, frame: bytes, text: Callable[[], str]) -> None:
+        """Note a frame as it arrives; ``text`` is asked only if somebody reads."""
+        self._hash.update(frame)
+        if self._echo is not None:
+            self._say(f"{sender} > {target}: {text()}")
+
+    def note(self, line: str) -> None:
+        """Note anything else."""
+        self._hash.update(line.encode())
+        if self._echo is not None:
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        assert self._echo is not None
+        self._echo(f"{self._clock():11.4f}  {line}")

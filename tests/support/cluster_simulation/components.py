@@ -1,0 +1,146 @@
+"""What each kind of process runs: the ``serve`` of its component, with a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from brokers import bootstrap as broker
+from brokers.config import BrokerConfig
+from cluster_manager import bootstrap as cluster_manager
+from cluster_manager.config import ManagerConfig, Peer
+from discovery import bootstrap as discovery
+from discovery.config import DiscoveryConfig
+from nextgen.runtime.process import Shutdown
+from nextgen.runtime.settings import Address
+from shards import bootstrap as shards
+from shards.config import ShardNodeConfig
+
+CLUSTER_ID = "simulation"
+GRPC_PORT, RAFT_PORT, HTTP_PORT = 7000, 7001, 7002
+
+Serve = Callable[[Shutdown], Coroutine[Any, Any, None]]
+MakeHost = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """How many processes of each kind there are, and how large brokers are."""
+
+    managers: int = 3
+    shard_nodes: int = 3
+    discovery_nodes: int = 2
+    brokers: int = 3
+    shards: int = 2
+    broker_units: int = 60
+    replication_factor: int = 3
+
+    @property
+    def manager_names(self) -> list[str]:
+        return [f"manager-{number}" for number in range(1, self.managers + 1)]
+
+    @property
+    def shard_node_names(self) -> list[str]:
+        return [f"shard-{number}" for number in range(1, self.shard_nodes + 1)]
+
+    @property
+    def discovery_names(self) -> list[str]:
+        return [f"discovery-{number}" for number in range(1, self.discovery_nodes + 1)]
+
+    @property
+    def broker_names(self) -> list[str]:
+        return [f"broker-{number}" for number in range(1, self.brokers + 1)]
+
+    @property
+    def manager_addresses(self) -> tuple[Address, ...]:
+        return tuple(Address(name, GRPC_PORT) for name in self.manager_names)
+
+
+def serve_of(plan: ClusterPlan, name: str, directory: Path, make_host: MakeHost) -> Serve:
+    """Return what the process ``name`` runs."""
+    kind = kind_of(name)
+    if kind == "manager":
+        return partial(
+            cluster_manager.serve, _manager_config(plan, name, directory), make_host=make_host
+        )
+    if kind == "shard":
+        return partial(shards.serve, _shard_config(plan, name, directory), make_host=make_host)
+    if kind == "discovery":
+        return partial(discovery.serve, _discovery_config(plan, name))
+    assert kind == "broker", f"there is no {kind}"
+    return partial(broker.serve, _broker_config(plan, name))
+
+
+def kind_of(name: str) -> str:
+    return name.rpartition("-")[0]
+
+
+def has_disk(name: str) -> bool:
+    return kind_of(name) in ("manager", "shard")
+
+
+def _addresses(name: str) -> dict[str, Address]:
+    grpc = Address(name, GRPC_PORT)
+    return {"listen": grpc, "advertise": grpc, "http_listen": Address(name, HTTP_PORT)}
+
+
+def _manager_config(plan: ClusterPlan, name: str, directory: Path) -> ManagerConfig:
+    return ManagerConfig(
+        node_id=name,
+        cluster_id=CLUSTER_ID,
+        **_addresses(name),
+        raft_listen=Address(name, RAFT_PORT),
+        raft_advertise=Address(name, RAFT_PORT),
+        data_directory=directory,
+        peers=tuple(
+            Peer(peer, Address(peer, RAFT_PORT), Address(peer, GRPC_PORT))
+            for peer in plan.manager_names
+        ),
+        initial_shard_nodes=plan.shard_nodes,
+        shards=plan.shards,
+        replication_factor=min(plan.replication_factor, plan.shard_nodes),
+    )
+
+
+def _shard_config(plan: ClusterPlan, name: str, directory: Path) -> ShardNodeConfig:
+    return ShardNodeConfig(
+        node_id=name,
+        cluster_id=CLUSTER_ID,
+        **_addresses(name),
+        raft_listen=Address(name, RAFT_PORT),
+        raft_advertise=Address(name, RAFT_PORT),
+        cluster_managers=plan.manager_addresses,
+        data_directory=directory,
+    )
+
+
+def _discovery_config(plan: ClusterPlan, name: str) -> DiscoveryConfig:
+    return DiscoveryConfig(
+        node_id=name,
+        cluster_id=CLUSTER_ID,
+        **_addresses(name),
+        cluster_managers=plan.manager_addresses,
+        pulsar_listen=None,
+        pulsar_advertise=None,
+    )
+
+
+def _broker_config(plan: ClusterPlan, name: str) -> BrokerConfig:
+    return BrokerConfig(
+        node_id=name,
+        cluster_id=CLUSTER_ID,
+        **_addresses(name),
+        cluster_managers=plan.manager_addresses,
+        capacity_units=plan.broker_units,
+        zone="",
+        data_dir=None,
+        pulsar_listen=None,
+        pulsar_advertise=None,
+        ledger_dir=None,
+        retention_time_ms=0,
+        retention_bytes=0,
+        backlog_bytes_max=1,
+    )

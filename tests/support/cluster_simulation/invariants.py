@@ -1,0 +1,235 @@
+"""What may never be seen, checked at the moment it would be.
+
+OneLeaderPerTerm             Raft paper 5.2, for every group
+CommittedEntriesNeverChange  Raft paper 5.4.3, on every replica
+EpochsAreDense               each assignment of a unit has the epoch after the one before
+OneOwnerPerEpoch             log, answers and brokers name the same session for a unit's epoch
+LeasesFitCapacity            leases <= grant <= capacity, and a shard assigns within its lease
+OneOutcomePerCommand         a command id is decided once in a shard
+AnswerImpliesCommitted       what a client was told is committed when it is told
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nextgen.client import TopicLocation
+from nextgen.replication.ports import Entry, Role, RoleChange
+from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
+from tests.support.cluster_simulation.raft_surroundings import Witness
+
+Violate = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Session:
+    """One broker session as the logs have it. Leases by shard, as group 0 has them."""
+
+    broker_id: str
+    capacity_units: int
+    granted_units: int = 0
+    leases: dict[int, int] = field(default_factory=dict)
+    assigned: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Unit:
+    """One topic or partition that was ever assigned."""
+
+    shard_id: int
+    epoch: int = 0
+    session_id: str = ""
+
+
+class Invariants(Witness):
+    """Folds what all replicas of all groups commit, each entry when it is first seen."""
+
+    def __init__(self, violate: Violate) -> None:
+        self._violate = violate
+        self.leaders: dict[tuple[int, int], str] = {}
+        self.roles: dict[tuple[str, int], Role] = {}
+        self.entries: dict[int, dict[int, Entry]] = {}
+        self._folded: dict[int, int] = {}
+        self._commands: dict[tuple[int, bytes], bytes] = {}
+        self.sessions: dict[str, Session] = {}
+        self.units: dict[tuple[str, str], Unit] = {}
+        self.owners: dict[tuple[str, str, int], tuple[str, str]] = {}
+        """(topic id, canonical name, epoch) -> (broker, session)."""
+        self.topics: dict[str, str] = {}
+        self.namespaces: dict[str, str] = {}
+        self.tenants: dict[str, str] = {}
+        self.ever_created: dict[str, str] = {}
+        self.placements: dict[int, ShardPlacement] = {}
+        """By shard, of the newest map that is committed."""
+        self.events = 0
+
+    # What replicas do -------------------------------------------------------------------------
+
+    def saw_role(self, node_id: str, group_id: int, change: RoleChange) -> None:
+        self.roles[(node_id, group_id)] = change.role
+        if change.role is Role.LEADER:
+            leader = self.leaders.setdefault((group_id, change.term), node_id)
+            if leader != node_id:
+                self._violate(f"{leader} and {node_id} lead term {change.term} of {group_id}")
+
+    def saw_committed(self, node_id: str, group_id: int, entries: Sequence[Entry]) -> None:
+        known = self.entries.setdefault(group_id, {})
+        for entry in entries:
+            before = known.setdefault(entry.index, entry)
+            if before != entry:
+                self._violate(f"{node_id} committed another entry {entry.index} of {group_id}")
+        index = self._folded.get(group_id, 0)
+        while (entry_here := known.get(index + 1)) is not None:
+            index += 1
+            self._folded[group_id] = index
+            self._fold_entry(group_id, entry_here)
+
+    def has_gap(self) -> bool:
+        return any(
+            max(known, default=0) != self._folded.get(group_id, 0)
+            for group_id, known in self.entries.items()
+        )
+
+    def _fold_entry(self, group_id: int, entry: Entry) -> None:
+        for record in entry.records:
+            decided = DecidedCommand.FromString(record.payload)
+            if decided.command_id and decided.outcome:
+                key = (group_id, decided.command_id)
+                if key in self._commands:
+                    self._violate(f"command {decided.command_id.hex()} was decided twice")
+                self._commands[key] = decided.outcome
+            for event in decided.events:
+                self.events += 1
+                self._fold(group_id, event)
+
+    def _fold(self, group_id: int, event: Event) -> None:
+        name = event.WhichOneof("payload") or ""
+        fold = getattr(self, f"_{name}", None)
+        if fold is not None:
+            fold(group_id, getattr(event, name))
+
+    # Inventory --------------------------------------------------------------------------------
+
+    def _tenant_created(self, _shard: int, event: Any) -> None:
+        self._add(self.tenants, event.name, event.tenant_id)
+
+    def _tenant_deleted(self, _shard: int, event: Any) -> None:
+        self.tenants.pop(event.name, None)
+
+    def _namespace_created(self, _shard: int, event: Any) -> None:
+        self._add(self.namespaces, event.name, event.namespace_id)
+        if self.tenants.get(event.name.partition("/")[0]) != event.tenant_id:
+            self._violate(f"namespace {event.name} was created without its tenant")
+
+    def _namespace_deleted(self, _shard: int, event: Any) -> None:
+        self.namespaces.pop(event.name, None)
+        orphan = next((t for t in self.topics if _namespace_of(t) == event.name), None)
+        if orphan is not None:
+            self._violate(f"{event.name} was deleted and {orphan} is in it")
+
+    def _topic_created(self, _shard: int, event: Any) -> None:
+        self._add(self.topics, event.name, event.topic_id)
+        self.ever_created[event.name] = event.topic_id
+        if self.namespaces.get(_namespace_of(event.name)) != event.namespace_id:
+            self._violate(f"topic {event.name} was created without its namespace")
+
+    def _topic_deleted(self, _shard: int, event: Any) -> None:
+        if self.topics.pop(event.name, None) != event.topic_id:
+            self._violate(f"topic {event.name} was deleted and was not there")
+
+    def _add(self, where: dict[str, str], name: str, object_id: str) -> None:
+        if name in where:
+            self._violate(f"{name} was created and was there already")
+        where[name] = object_id
+
+    # Assignments and capacity -----------------------------------------------------------------
+
+    def _topic_assigned(self, shard_id: int, event: Any) -> None:
+        unit = self.units.setdefault((event.topic_id, event.unit), Unit(shard_id))
+        if event.epoch != unit.epoch + 1:
+            self._violate(f"{event.name} got epoch {event.epoch} after {unit.epoch}")
+        self._let_go(unit)
+        unit.epoch, unit.session_id = event.epoch, event.session_id
+        self.owners[(event.topic_id, event.name, event.epoch)] = (
+            event.broker_id,
+            event.session_id,
+        )
+        session = self.sessions.get(event.session_id)
+        if session is None or session.broker_id != event.broker_id:
+            self._violate(f"{event.name} was assigned to {event.session_id}, which is no session")
+            return
+        assigned = session.assigned[shard_id] = session.assigned.get(shard_id, 0) + 1
+        if assigned > session.leases.get(shard_id, 0):
+            self._violate(
+                f"shard {shard_id} has {assigned} units at {event.session_id}, "
+                f"its lease is {session.leases.get(shard_id, 0)}"
+            )
+
+    def _topic_unassigned(self, _shard: int, event: Any) -> None:
+        self._let_go(self.units[(event.topic_id, event.unit)])
+
+    def _let_go(self, unit: Unit) -> None:
+        session = self.sessions.get(unit.session_id)
+        if session is not None:
+            session.assigned[unit.shard_id] -= 1
+        unit.session_id = ""
+
+    def _shard_map_changed(self, _group: int, event: Any) -> None:
+        self.placements = {placement.shard_id: placement for placement in event.shards}
+
+    def _broker_session_established(self, _shard: int, event: Any) -> None:
+        self.sessions[event.session_id] = Session(event.broker_id, event.capacity_units)
+
+    def _capacity_granted(self, group_id: int, event: Any) -> None:
+        session = self.sessions.get(event.session_id)
+        if session is None:
+            self._violate(f"group {group_id} granted units of {event.session_id}: no session")
+            return
+        session.granted_units = max(session.granted_units, event.units)
+        self._check_capacity(event.session_id, session)
+
+    def _capacity_leased(self, _group: int, event: Any) -> None:
+        session = self.sessions.get(event.session_id)
+        if session is None:
+            self._violate(f"units of {event.session_id} were leased: no session")
+            return
+        session.leases[event.shard_id] = event.units
+        self._check_capacity(event.session_id, session)
+
+    def _check_capacity(self, session_id: str, session: Session) -> None:
+        leased = sum(session.leases.values())
+        if not leased <= session.granted_units <= session.capacity_units:
+            self._violate(
+                f"session {session_id}: leased {leased}, granted {session.granted_units}, "
+                f"capacity {session.capacity_units}"
+            )
+
+    # What clients and brokers see -------------------------------------------------------------
+
+    def check_created(self, name: str, topic_id: str) -> None:
+        """AnswerImpliesCommitted, for a topic."""
+        if self.ever_created.get(name) != topic_id:
+            self._violate(f"a client was told of {name} as {topic_id}, which is not committed")
+
+    def check_location(self, location: TopicLocation) -> None:
+        """AnswerImpliesCommitted and OneOwnerPerEpoch, for an answer to a lookup or a move."""
+        key = (location.topic_id, location.topic, location.epoch)
+        told = (location.broker_id, location.session_id)
+        if self.owners.get(key) != told:
+            self._violate(f"{key} was said to be at {told}, committed is {self.owners.get(key)}")
+
+    def check_holding(self, broker_id: str, session: Any) -> None:
+        """OneOwnerPerEpoch, at the broker: it holds nothing that was not assigned to it."""
+        for held in session.holding.assignments.values():
+            key = (held.topic.topic_id, held.name, held.epoch)
+            if self.owners.get(key) != (broker_id, session.session_id):
+                self._violate(
+                    f"{broker_id} holds {key} in {session.session_id}, "
+                    f"committed is {self.owners.get(key)}"
+                )
+
+
+def _namespace_of(topic: str) -> str:
+    return topic.partition("://")[2].rpartition("/")[0]

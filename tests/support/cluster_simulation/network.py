@@ -1,0 +1,356 @@
+"""The network: hosts, links that delay, cuts, and connections that are TCP's.
+
+On a connection nothing is lost or overtaken. What a cut holds up arrives when it heals, unless
+the connection was given up before. A host that is silent, because of a cut, a freeze or a lost
+machine, is noticed by keep-alives; a process that dies on a living machine resets its
+connections at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nextgen.runtime.grpc_server import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
+from tests.support.cluster_simulation.process import SimulatedProcess
+from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
+
+DELAY_MS_MIN = 0.05
+DELAY_MS_TYPICAL = 2.0
+RETRANSMISSION_MS_MAX = 400.0
+SYN_INTERVAL_S = 1.0
+
+BEHIND_S = 1e-6
+"""Between two messages of one direction: timers of one instant have no order."""
+
+
+class Trace:
+    """A hash of everything that was seen, in order."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.deliveries = 0
+        self.listener: Callable[[float, str, bytes], None] | None = None
+
+    def note(self, what: str, data: bytes = b"") -> None:
+        self._hash.update(f"{self._now_s():.9f} {what} {len(data)} ".encode())
+        self._hash.update(data)
+        self.deliveries += 1
+        if self.listener is not None:
+            self.listener(self._now_s(), what, data)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+class Acceptor(Protocol):
+    """Who listens at an endpoint."""
+
+    process: SimulatedProcess
+
+    def accept(self, connection: Connection) -> ConnectionEnd: ...
+
+
+class ConnectionEnd(Protocol):
+    """What one side of a connection is told, in the name of its process."""
+
+    def on_broken(self, reason: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Direction:
+    source: SimulatedProcess
+    target: SimulatedProcess
+    arrives_at_s: float = 0.0
+    stalled: deque[tuple[Any, ...]] = field(default_factory=deque)
+
+
+class Connection:
+    """One TCP connection. Both ends are told once when it is over."""
+
+    def __init__(
+        self, network: Network, client: SimulatedProcess, server: SimulatedProcess
+    ) -> None:
+        self._network = network
+        self.number = network.next_number()
+        self.client, self.server = client, server
+        self._directions = (_Direction(client, server), _Direction(server, client))
+        self.ends: dict[str, ConnectionEnd] = {}
+        self._told: set[str] = set()
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return pair_of(self.client.host, self.server.host)
+
+    def concerns(self, process: SimulatedProcess) -> bool:
+        return process in (self.client, self.server)
+
+    def is_over_for(self, process: SimulatedProcess) -> bool:
+        return process.name in self._told
+
+    def send(
+        self,
+        sender: SimulatedProcess,
+        what: str,
+        data: bytes,
+        take: Callable[..., None],
+        *args: Any,
+    ) -> None:
+        """Have the other side call ``take(*args)`` when ``data`` has travelled there."""
+        direction = self._directions[0 if sender is self.client else 1]
+        network = self._network
+        arrives_at_s = max(
+            direction.arrives_at_s + BEHIND_S, network.now_s + network.delay_s(self.pair)
+        )
+        direction.arrives_at_s = arrives_at_s
+        network.loop.call_later(
+            arrives_at_s - network.now_s,
+            self._arrive,
+            direction,
+            (what, data, take, args),
+            context=direction.target.context,
+        )
+
+    def _arrive(self, direction: _Direction, message: tuple[Any, ...]) -> None:
+        if direction.target.name in self._told:
+            return
+        if direction.stalled or self._network.is_cut(self.pair):
+            direction.stalled.append(message)
+            return
+        what, data, take, arguments = message
+        self._network.trace.note(f"{direction.source.name}>{direction.target.name} {what}", data)
+        take(*arguments)
+
+    def flow_again(self) -> None:
+        """The cut is healed: what stalled is sent again, in its order."""
+        network = self._network
+        for direction in self._directions:
+            stalled, direction.stalled = direction.stalled, deque()
+            if not stalled:
+                continue
+            again_ms = network.chance.uniform(1, RETRANSMISSION_MS_MAX)
+            at_s = max(direction.arrives_at_s, network.now_s + again_ms / 1000)
+            for message in stalled:
+                at_s += BEHIND_S
+                network.loop.call_later(
+                    at_s - network.now_s,
+                    self._arrive,
+                    direction,
+                    message,
+                    context=direction.target.context,
+                )
+            direction.arrives_at_s = at_s
+
+    def close(self, process: SimulatedProcess) -> None:
+        """``process`` closes its end; the other one hears of it as of a message."""
+        if process.name in self._told:
+            return
+        self._told.add(process.name)
+        other = self.server if process is self.client else self.client
+        # By ``send``, so that it arrives behind what was sent before.
+        self.send(process, "close", b"", self._tell, other, "Connection reset by peer")
+        self._network.forget_if_over(self)
+
+    def break_for(self, process: SimulatedProcess, reason: str) -> None:
+        """Tell one end, now or when it runs again, that the connection is gone."""
+        self._network.loop.call_soon(self._tell, process, reason, context=process.context)
+
+    def _tell(self, process: SimulatedProcess, reason: str) -> None:
+        if process.name in self._told:
+            return
+        self._told.add(process.name)
+        self._network.trace.note(f"{process.name} loses {self.pair}: {reason}")
+        self._network.forget_if_over(self)
+        self.ends[process.name].on_broken(reason)
+
+    @property
+    def is_over(self) -> bool:
+        return all(p.is_dead or p.name in self._told for p in (self.client, self.server))
+
+
+def pair_of(one: str, other: str) -> tuple[str, str]:
+    return (one, other) if one <= other else (other, one)
+
+
+class Network:
+    """Who can reach whom, and how fast. Faults change it while messages are under way."""
+
+    def __init__(self, loop: SimulatedLoop, chance: random.Random) -> None:
+        self.loop = loop
+        self.chance = chance
+        self.is_over = False
+        """The run is over: nothing is sent, and finalizers have nothing to do."""
+        self.trace = Trace(loop.time)
+        self.delay_ms_max = DELAY_MS_TYPICAL
+        self.slow_pairs: dict[tuple[str, str], float] = {}
+        self._cut: dict[tuple[str, str], int] = {}
+        self._cuts_made = 0
+        self._listeners: dict[str, Acceptor] = {}
+        self._connections: dict[int, Connection] = {}
+        self._numbers = itertools.count(1)
+        self.silent_hosts: dict[str, None] = {}
+        """Machines that are off: nothing answers there, not even with a refusal."""
+
+    @property
+    def now_s(self) -> float:
+        return self.loop.now_s
+
+    def delay_s(self, pair: tuple[str, str]) -> float:
+        most_ms = self.slow_pairs.get(pair, self.delay_ms_max)
+        return self.chance.uniform(DELAY_MS_MIN, most_ms) / 1000
+
+    # Faults -----------------------------------------------------------------------------------
+
+    def is_cut(self, pair: tuple[str, str]) -> bool:
+        return pair in self._cut
+
+    def cut(self, pair: tuple[str, str]) -> None:
+        if pair in self._cut:
+            return
+        self._cuts_made += 1
+        number = self._cut[pair] = self._cuts_made
+        for connection in self._living():
+            if connection.pair == pair:
+                self._give_up_later(connection, lambda: self._cut.get(pair) == number)
+
+    def heal(self) -> None:
+        """Take back every cut, and every slowness."""
+        self._cut.clear()
+        self.slow_pairs.clear()
+        self.delay_ms_max = DELAY_MS_TYPICAL
+        for connection in self._living():
+            connection.flow_again()
+
+    def frozen(self, process: SimulatedProcess) -> None:
+        """``process`` has just been frozen: whoever waits for it gives up some time."""
+        number = process.freezes
+        for connection in self._living():
+            if connection.concerns(process):
+                self._give_up_later(
+                    connection, lambda: process.is_frozen and process.freezes == number
+                )
+
+    def died(self, process: SimulatedProcess, *, with_machine: bool) -> None:
+        """Tell those who were connected: at once if the machine lives, by silence if not."""
+        for endpoint, listener in tuple(self._listeners.items()):
+            if listener.process is process:
+                del self._listeners[endpoint]
+        if with_machine:
+            self.silent_hosts[process.host] = None
+        for connection in self._living():
+            if not connection.concerns(process):
+                continue
+            if with_machine:
+                self._give_up_later(connection, lambda: True)
+                continue
+            other = connection.server if process is connection.client else connection.client
+            connection.send(
+                process, "reset", b"", connection._tell, other, "Connection reset by peer"
+            )
+            # Its machine resets the connection whenever the other side sends something there.
+            self._give_up_later(connection, lambda: True)
+
+    def started(self, host: str) -> None:
+        self.silent_hosts.pop(host, None)
+
+    def _give_up_later(self, connection: Connection, still_silent: Callable[[], bool]) -> None:
+        least_s, spread_s = KEEPALIVE_TIMEOUT_MS / 1000, KEEPALIVE_TIME_MS / 1000
+        delay_s = least_s + self.chance.uniform(0, spread_s)
+
+        def look() -> None:
+            if still_silent():
+                for process in (connection.client, connection.server):
+                    connection.break_for(process, "keepalive watchdog timeout")
+
+        self.loop.call_later(delay_s, look, context=OUTSIDE)
+
+    def _living(self) -> list[Connection]:
+        return list(self._connections.values())
+
+    def forget_if_over(self, connection: Connection) -> None:
+        if connection.is_over:
+            self._connections.pop(connection.number, None)
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+    def reset(self, process: SimulatedProcess) -> None:
+        """Break every connection of a living process, as a middlebox that lost its state does."""
+        self.trace.note(f"reset {process.name}")
+        for connection in self._living():
+            if connection.concerns(process):
+                for end in (connection.client, connection.server):
+                    connection.break_for(end, "Connection reset by peer")
+
+    # Connecting -------------------------------------------------------------------------------
+
+    def listen(self, endpoint: str, acceptor: Acceptor) -> None:
+        assert endpoint not in self._listeners, f"{endpoint} is taken"
+        self._listeners[endpoint] = acceptor
+
+    def is_taken(self, endpoint: str) -> bool:
+        return endpoint in self._listeners
+
+    def stop_listening(self, endpoint: str) -> None:
+        self._listeners.pop(endpoint, None)
+
+    def connect(
+        self,
+        client: SimulatedProcess,
+        endpoint: str,
+        on_done: Callable[[Connection | None], ConnectionEnd | None],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Connect; ``on_done`` gets the connection, or None if the port refuses.
+
+        Silence is answered by silence: it is asked again each ``SYN_INTERVAL_S`` while
+        ``is_wanted``.
+        """
+        host = endpoint.rpartition(":")[0]
+        pair = pair_of(client.host, host)
+
+        def answer(connection: Connection | None) -> None:
+            end = on_done(connection)
+            if connection is not None and end is not None:
+                connection.ends[client.name] = end
+
+        def refuse() -> None:
+            answer(None)
+
+        def knock() -> None:
+            if client.is_dead or not is_wanted():
+                return
+            if self.is_cut(pair) or host in self.silent_hosts:
+                self.loop.call_later(SYN_INTERVAL_S, knock, context=OUTSIDE)
+                return
+            acceptor = self._listeners.get(endpoint)
+            if acceptor is None:
+                delay_s = self.delay_s(pair)
+                self.loop.call_later(delay_s, refuse, context=client.context)
+                return
+            self.loop.call_soon(accept, acceptor, context=acceptor.process.context)
+
+        def accept(acceptor: Acceptor) -> None:
+            connection = Connection(self, client, acceptor.process)
+            connection.ends[client.name] = _Unanswered(refuse)
+            self._connections[connection.number] = connection
+            connection.ends[acceptor.process.name] = acceptor.accept(connection)
+            connection.send(acceptor.process, "connected", b"", answer, connection)
+
+        self.loop.call_later(self.delay_s(pair), knock, context=OUTSIDE)
+
+
+class _Unanswered:
+    """The client's end of a connection that it does not know of yet."""
+
+    def __init__(self, refuse: Callable[[], None]) -> None:
+        self._refuse = refuse
+
+    def on_broken(self, reason: str) -> None:
+        self._refuse()

@@ -1,0 +1,164 @@
+"""Everything outside our code that a run must not see: clocks, chance, ports, gRPC's core.
+
+Only what belongs to Python or to a library is replaced; the project's modules are as they are.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import grpc.aio
+import psutil
+from prometheus_client import REGISTRY
+
+from nextgen.runtime import ports_check
+from tests.support.cluster_simulation.network import Network
+from tests.support.cluster_simulation.process import SimulatedProcess
+from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
+from tests.support.sim_grpc import SimulatedChannel
+from tests.support.sim_grpc_server import SimulatedServer
+from tests.support.sim_process import PROCESS
+
+EPOCH_MS = 1_767_225_600_000
+"""The wall clock when the loop's is 0: the beginning of 2026."""
+
+collect_garbage = gc.collect
+
+
+@contextmanager
+def simulated_world(loop: SimulatedLoop, network: Network, seed: int) -> Iterator[None]:
+    """Replace the outside for the time of a run."""
+    with ExitStack() as stack:
+        _replace_clocks(stack, loop)
+        _replace_chance(stack, seed)
+        _replace_garbage_collector(stack)
+        _replace_grpc(stack, network)
+        stack.enter_context(patch.object(REGISTRY, "register", _register))
+        stack.enter_context(patch.object(REGISTRY, "unregister", lambda _collector: None))
+        stack.enter_context(patch.object(ports_check, "socket", _sockets(network)))
+        stack.enter_context(patch.object(psutil, "Process", _IdleProcess))
+        yield
+
+
+def _replace_clocks(stack: ExitStack, loop: SimulatedLoop) -> None:
+    def wall_ns() -> int:
+        process = PROCESS.get()
+        offset_ms = process.wall_offset_ms if isinstance(process, SimulatedProcess) else 0
+        return (EPOCH_MS + offset_ms) * 1_000_000 + round(loop.time() * 1e9)
+
+    clocks: dict[str, Any] = {
+        "time_ns": wall_ns,
+        "time": lambda: wall_ns() / 1e9,
+        "monotonic": loop.time,
+        "monotonic_ns": lambda: round(loop.time() * 1e9),
+        "perf_counter": loop.time,
+        "perf_counter_ns": lambda: round(loop.time() * 1e9),
+    }
+    for name, clock in clocks.items():
+        stack.enter_context(patch.object(time, name, clock))
+
+
+def _replace_chance(stack: ExitStack, seed: int) -> None:
+    entropy = random.Random(f"entropy {seed}")
+    seeds = random.Random(f"seeds {seed}")
+    real_random = random.Random
+
+    class Seeded(real_random):
+        def __new__(cls, *arguments: Any) -> Seeded:
+            return super().__new__(cls)
+
+        def __init__(self, given: Any = None) -> None:
+            super().__init__(seeds.getrandbits(64) if given is None else given)
+
+    state = random.getstate()
+    stack.callback(random.setstate, state)
+    random.seed(f"module {seed}")
+    stack.enter_context(patch.object(random, "Random", Seeded))
+    stack.enter_context(patch.object(random, "_urandom", entropy.randbytes))
+    stack.enter_context(patch.object(os, "urandom", entropy.randbytes))
+
+
+def _replace_garbage_collector(stack: ExitStack) -> None:
+    """No collection but those at fixed steps; what was there before is never looked at."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    stack.callback(gc.unfreeze)
+    if was_enabled:
+        stack.callback(gc.enable)
+    for name in ("collect", "freeze", "set_threshold"):
+        stack.enter_context(patch.object(gc, name, lambda *_: 0))
+
+
+def _replace_grpc(stack: ExitStack, network: Network) -> None:
+    def insecure_channel(target: str, options: Any = None) -> SimulatedChannel:
+        return SimulatedChannel(network, target)
+
+    def server(
+        interceptors: Any = (), options: Any = None, maximum_concurrent_rpcs: int | None = None
+    ) -> SimulatedServer:
+        return SimulatedServer(network, interceptors, maximum_concurrent_rpcs)
+
+    stack.enter_context(patch.object(grpc.aio, "insecure_channel", insecure_channel))
+    stack.enter_context(patch.object(grpc.aio, "server", server))
+
+
+def _register(collector: Any) -> None:
+    process = PROCESS.get()
+    if isinstance(process, SimulatedProcess):
+        process.collectors.append(collector)
+
+
+def _sockets(network: Network) -> Any:
+    """As much of ``socket`` as asks whether a port is free."""
+
+    class Probe:
+        def __init__(self, *_: Any) -> None:
+            """Nothing is opened."""
+
+        def __enter__(self) -> Probe:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing is closed."""
+
+        def setsockopt(self, *_: Any) -> None:
+            """There are no options."""
+
+        def bind(self, address: tuple[str, int]) -> None:
+            host, port = address
+            if network.is_taken(f"{host}:{port}"):
+                raise OSError(98, "Address already in use")
+
+        def listen(self, _backlog: int) -> None:
+            """Nobody comes."""
+
+    names = {name: getattr(socket, name) for name in dir(socket) if name.isupper()}
+    return SimpleNamespace(
+        **names,
+        socket=Probe,
+        getaddrinfo=lambda host, port, **_: [(0, 0, 0, "", (host, port))],
+    )
+
+
+class _IdleProcess:
+    """What ``psutil`` says of a process: the same each time."""
+
+    def oneshot(self) -> Any:
+        return ExitStack()
+
+    def cpu_percent(self, interval: Any = None) -> float:
+        return 10.0
+
+    def memory_info(self) -> Any:
+        return SimpleNamespace(rss=64 * 1024 * 1024)

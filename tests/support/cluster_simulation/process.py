@@ -1,0 +1,109 @@
+"""One process of the simulation: its workers, its clock, its tasks, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop, SimulatedTask
+from tests.support.sim_process import Condition, SimProcess
+from tests.support.virtual_time import VirtualWorker
+
+DISK_DELAY_MS = 0.4
+"""A typical write or sync; a view's transaction takes as long."""
+
+WAITS_MAX = 1_000
+"""How often what is left of a process may wait while it is unwound."""
+
+
+class SimulatedProcess(SimProcess):
+    """One life of one process. A restart makes another one with the same name."""
+
+    def __init__(self, loop: SimulatedLoop, chance: random.Random, name: str) -> None:
+        super().__init__(name)
+        self.host = name  # One process on each machine.
+        self.freezes = 0
+        self.wall_offset_ms = 0
+        self.disk_delay_ms = DISK_DELAY_MS
+        self.collectors: list[Any] = []
+        """What it registered for Prometheus: the way to its objects for those who check."""
+        self._simulated_loop = loop
+        self._chance = chance
+        self._tasks: dict[SimulatedTask, None] = {}
+        self._workers: dict[str, VirtualWorker] = {}
+
+    @property
+    def is_dead(self) -> bool:
+        return self.condition is Condition.DEAD
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.condition is Condition.FROZEN
+
+    def freeze(self) -> None:
+        super().freeze()
+        self.freezes += 1
+
+    def kill(self) -> None:
+        super().kill()
+        self._held.clear()
+        for task in self._tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def bury(self) -> None:
+        """Let go of what it left half done, once the loop will run nothing any more."""
+        self.condition = Condition.DEAD
+        self.context.copy().run(self._bury)
+
+    def _bury(self) -> None:
+        while self._tasks:
+            task, _ = self._tasks.popitem()
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            asyncio.tasks._unregister_task(task)
+            _unwind(task.get_coro())
+
+    # For the loop -----------------------------------------------------------------------------
+
+    def hold(self, run_again: Callable[[], None]) -> None:
+        if self.is_frozen:
+            super().hold(run_again)
+
+    def stepped(self) -> None:
+        self._simulated_loop.count_step()
+
+    def own(self, task: SimulatedTask) -> None:
+        self._tasks[task] = None
+        task.add_done_callback(self._disown, context=OUTSIDE)
+
+    def _disown(self, task: Any) -> None:
+        self._tasks.pop(task, None)
+
+    # Threads ----------------------------------------------------------------------------------
+
+    def worker(self, purpose: str) -> VirtualWorker:
+        """Return the thread for ``purpose``; work in it takes as long as the disk does."""
+        worker = self._workers.get(purpose)
+        if worker is None:
+            worker = self._workers[purpose] = self.new_worker()
+        return worker
+
+    def new_worker(self) -> VirtualWorker:
+        return self.run(VirtualWorker, self._delay_ms)
+
+    def _delay_ms(self) -> float:
+        return self._chance.uniform(0.5, 1.5) * self.disk_delay_ms
+
+
+def _unwind(coroutine: Any) -> None:
+    """Let ``coroutine`` end by cancellation, wherever it waits and however often.
+
+    ``close`` would not do: a ``finally`` that waits makes it give up half way.
+    """
+    for _ in range(WAITS_MAX):
+        if coroutine.cr_frame is None:
+            return
+        with suppress(BaseException):
+            coroutine.throw(asyncio.CancelledError())

@@ -1,0 +1,363 @@
+"""One seed from the empty cluster to the whole one again: ``run_seed``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+from sqlalchemy import text
+
+from nextgen.client import Client
+from nextgen.kernel.errors import MetadataError
+from nextgen.replication.ports import Role
+from tests.simulation.report import SeedReport
+from tests.support.cluster_simulation.components import ClusterPlan
+from tests.support.cluster_simulation.faults import Faults
+from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
+from tests.support.cluster_simulation.process import SimulatedProcess
+from tests.support.cluster_simulation.simulation import ClusterSimulation
+from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
+from tests.support.cluster_simulation.workload import Ledger, Workload, check_at_end
+from tests.support.sim_process import PROCESS
+
+FAULTS_PER_SEED = 30
+CLIENTS = 3
+READY_S_MAX = 40.0
+"""An empty cluster without faults is complete within it."""
+
+WHOLE_S_MAX = 60.0
+"""After the last fault every topic is found within it."""
+
+SETTLED_S_MAX = 60.0
+"""After the last command every replica has folded everything within it."""
+
+LOOK_AT_BROKERS_S = 0.25
+LINES_KEPT = 60
+
+Echo = Callable[[str], None]
+
+
+class ClusterRun:
+    """One run; ``report`` at its end."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        faults: int = FAULTS_PER_SEED,
+        only: tuple[str, ...] | None = None,
+        plan: ClusterPlan | None = None,
+        echo: Echo | None = None,
+    ) -> None:
+        self.seed = seed
+        self.ledger = Ledger()
+        self._fault_count = faults
+        self._only = only
+        self._plan = plan or plan_of(seed)
+        self._echo = echo
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._loop = SimulatedLoop(collect_garbage)
+        self._simulation: ClusterSimulation | None = None
+        self._faults: Faults | None = None
+        self._failure: str | None = None
+
+    def run(self) -> SeedReport:
+        base = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        root = Path(tempfile.mkdtemp(prefix="cluster-simulation-", dir=base))
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner, self._diagnostics():
+                runner.run(self._main(root))
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        return self._report()
+
+    def _report(self) -> SeedReport:
+        simulation, faults = self._simulation, self._faults
+        assert simulation is not None
+        assert faults is not None
+        return SeedReport(
+            seed=self.seed,
+            kind="cluster",
+            steps=self._loop.steps,
+            virtual_seconds=round(self._loop.now_s - 1000, 3),
+            faults=dict(faults.counts),
+            cells=dict(faults.cells),
+            trace_hash=simulation.network.trace.digest(),
+            failure=self._failure,
+        )
+
+    async def _main(self, root: Path) -> None:
+        simulation = ClusterSimulation(self._loop, root, self.seed, self._plan)
+        self._simulation = simulation
+        self._faults = faults = Faults(simulation, random.Random(f"faults {self.seed}"))
+        self._loop.set_exception_handler(self._unhandled)
+        if self._echo is not None:
+            simulation.network.trace.listener = lambda now, what, data: self._say(
+                f"{now - 1000:10.4f}  {what} {len(data)}"
+            )
+        with simulated_world(self._loop, simulation.network, self.seed):
+            try:
+                await self._live(simulation, faults)
+            except Exception as error:
+                simulation.violate(f"{type(error).__name__}: {error}", error)
+            simulation.bury()
+        if simulation.violations:
+            tail = "\n".join(self._lines)
+            others = len(simulation.violations) - 1
+            self._failure = f"{simulation.violations[0]} (and {others} more)\n{tail}"
+
+    async def _live(self, simulation: ClusterSimulation, faults: Faults) -> None:
+        simulation.start_all()
+        looking = asyncio.ensure_future(self._look_at_brokers(simulation))
+        await self._wait_ready(simulation)
+        clients = [self._workload(simulation, number) for number in range(1, CLIENTS + 1)]
+        running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
+        await asyncio.sleep(2)
+        await self._watch(asyncio.ensure_future(faults.run(self._fault_count, self._only)), running)
+        await faults.take_all_back()
+        for _, work in clients:
+            work.stopping = True
+        await asyncio.gather(*running)
+        await self._become_whole(simulation)
+        await self._settle(simulation)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        if simulation.invariants.has_gap():
+            simulation.violate("a committed entry was never seen by anybody")
+        check_at_end(self.ledger, simulation.invariants, simulation.violate)
+        _check_views(simulation)
+
+    async def _watch(self, driving: asyncio.Task[None], running: list[asyncio.Task[None]]) -> None:
+        """Return when the faults are over; at once if something was violated or broke."""
+        assert self._simulation is not None
+        while not driving.done():
+            await asyncio.wait((driving,), timeout=1.0)
+            broken = [task for task in running if task.done()]
+            if self._simulation.violations or broken:
+                driving.cancel()
+                for task in broken:
+                    task.result()
+                raise AssertionError("stopped at the first violation")
+        driving.result()
+
+    def _workload(
+        self, simulation: ClusterSimulation, number: int
+    ) -> tuple[SimulatedProcess, Workload]:
+        process = simulation.client(f"client-{number}")
+        endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+        workload = process.run(
+            Workload,
+            f"c{number}",
+            endpoints,
+            random.Random(f"client {number} {self.seed}"),
+            self.ledger,
+            simulation.invariants,
+            simulation.violate,
+        )
+        return process, workload
+
+    async def _wait_ready(self, simulation: ClusterSimulation) -> None:
+        """Wait until every shard has a leader and every broker a session."""
+        roles, plan = simulation.invariants.roles, simulation.plan
+        async with asyncio.timeout(READY_S_MAX):
+            while True:
+                led = {group for (_, group), role in roles.items() if role is Role.LEADER}
+                if (
+                    len(led) == plan.shards + 1
+                    and len(simulation.invariants.sessions) >= plan.brokers
+                ):
+                    return
+                await asyncio.sleep(0.1)
+
+    async def _look_at_brokers(self, simulation: ClusterSimulation) -> None:
+        while True:
+            await asyncio.sleep(LOOK_AT_BROKERS_S)
+            simulation.look_at_brokers()
+
+    async def _become_whole(self, simulation: ClusterSimulation) -> None:
+        """Every acknowledged topic is found, within a bounded time."""
+        process, _ = self._workload(simulation, 0)
+        missing = dict.fromkeys(self.ledger.created, "not asked")
+
+        async def find_all() -> None:
+            endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+            async with Client(endpoints, timeout_ms=5_000) as client:
+                async with asyncio.timeout(WHOLE_S_MAX):
+                    while missing:
+                        await self._find(simulation, client, missing)
+
+        try:
+            await process.run(self._loop.create_task, find_all())
+        except TimeoutError:
+            few = dict(list(missing.items())[:4])
+            simulation.violate(
+                f"{len(missing)} topics not found {WHOLE_S_MAX} s after the last fault: {few}"
+            )
+
+    async def _find(
+        self, simulation: ClusterSimulation, client: Client, missing: dict[str, str]
+    ) -> None:
+        try:
+            locations = await client.lookup(list(missing)[:50])
+        except MetadataError as error:
+            missing.update(dict.fromkeys(list(missing)[:50], repr(error)))
+            await asyncio.sleep(0.2)
+            return
+        for location in locations:
+            if location.is_found:
+                simulation.invariants.check_location(location)
+                missing.pop(location.topic)
+            elif location.rejection_code == "NO_CAPACITY" and self._is_scarce(simulation.plan):
+                missing.pop(location.topic)
+            elif not location.retryable:
+                simulation.violate(f"{location.topic}: {location.rejection_code}")
+                missing.pop(location.topic)
+            else:
+                missing[location.topic] = f"{location.rejection_code}: {location.message}"
+
+    def _is_scarce(self, plan: ClusterPlan) -> bool:
+        """Are there so many topics that leases may not be where they are needed?"""
+        return len(self.ledger.created) * 2 > plan.brokers * plan.broker_units
+
+    async def _settle(self, simulation: ClusterSimulation) -> None:
+        try:
+            async with asyncio.timeout(SETTLED_S_MAX):
+                while not _is_settled(simulation):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            states = [
+                f"{node.name}/{log.status.group_id}: {log.status.role} {log.status.last_index}"
+                for node in simulation.nodes.values()
+                for log in simulation.logs_of(node)
+            ]
+            simulation.violate(f"not settled: {states}")
+
+    # Diagnostics ------------------------------------------------------------------------------
+
+    def _unhandled(self, _loop: Any, found: dict[str, Any]) -> None:
+        """A task of a living process broke, and nobody looked."""
+        task = found.get("future") or found.get("task")
+        owner = getattr(task, "owner", None) or getattr(found.get("handle"), "process", None)
+        owner = owner or PROCESS.get()
+        if isinstance(owner, SimulatedProcess) and owner.is_dead:
+            return
+        assert self._simulation is not None
+        error = found.get("exception")
+        self._simulation.violate(f"{owner}: {found.get('message')}: {error!r} {task}", error)
+
+    def _say(self, line: str) -> None:
+        self._lines.append(line)
+        if self._echo is not None:
+            self._echo(line)
+
+    @contextmanager
+    def _diagnostics(self) -> Iterator[None]:
+        """Keep what the components log, with the virtual time and the process."""
+        before = structlog.get_config()
+        handler = _LastLines(self._say, self._loop)
+        root = logging.getLogger()
+        structlog.configure(
+            processors=[structlog.processors.format_exc_info, handler.take],
+            cache_logger_on_first_use=False,
+        )
+        root.addHandler(handler)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+            structlog.configure(**before)
+
+
+class _LastLines(logging.Handler):
+    """Both kinds of logging, as lines."""
+
+    def __init__(self, say: Echo, loop: SimulatedLoop) -> None:
+        super().__init__(logging.INFO)
+        self._say = say
+        self._loop = loop
+
+    def take(self, _logger: Any, level: str, found: dict[str, Any]) -> Any:
+        event = found.pop("event")
+        facts = " ".join(f"{key}={value}" for key, value in found.items())
+        self._line(level, f"{event} {facts}")
+        raise structlog.DropEvent
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._line(record.levelname.lower(), self.format(record))
+
+    def _line(self, level: str, text_: str) -> None:
+        process = PROCESS.get()
+        name = process.name if process is not None else "simulation"
+        self._say(f"{self._loop.now_s - 1000:10.4f}  {name} {level} {text_}")
+
+
+def _is_settled(simulation: ClusterSimulation) -> bool:
+    ends: dict[int, set[tuple[int, int]]] = {}
+    leaders: dict[int, int] = {}
+    replicas = 0
+    placements = simulation.invariants.placements.values()
+    if any(placement.joining or placement.leaving for placement in placements):
+        return False
+    for node in simulation.nodes.values():
+        for log in simulation.logs_of(node):
+            status = log.status
+            replicas += 1
+            ends.setdefault(status.group_id, set()).add((status.last_index, status.applied.index))
+            leaders[status.group_id] = leaders.get(status.group_id, 0) + log.is_leader
+    expected = simulation.plan.managers + sum(len(each.replicas) for each in placements)
+    return (
+        replicas == expected
+        and all(len(each) == 1 for each in ends.values())
+        and all(each[0] == each[1] for group in ends.values() for each in group)
+        and all(count == 1 for count in leaders.values())
+    )
+
+
+def _check_views(simulation: ClusterSimulation) -> None:
+    """ReplicasAgree: every table of every replica of a group has the same rows."""
+    first: dict[int, tuple[str, dict[str, list[str]]]] = {}
+    for node in simulation.nodes.values():
+        if node.machine is None:
+            continue
+        for group_id, store in node.machine.open_views():
+            rows = _rows(store)
+            name, known = first.setdefault(group_id, (node.name, rows))
+            for table in sorted({*rows, *known}):
+                if rows.get(table) != known.get(table):
+                    simulation.violate(
+                        f"group {group_id}: {table} of {node.name} differs from {name}'s"
+                    )
+
+
+def _rows(store: Any) -> dict[str, list[str]]:
+    with store.read_transaction() as connection:
+        names = connection.execute(text("SELECT name FROM sqlite_master WHERE type='table'"))
+        return {
+            name: sorted(map(repr, connection.execute(text(f"SELECT * FROM {name}"))))
+            for (name,) in names.all()
+        }
+
+
+def plan_of(seed: int) -> ClusterPlan:
+    """Return the cluster of a seed: with one discovery node or two, with brokers of any size."""
+    chance = random.Random(f"plan {seed}")
+    return ClusterPlan(
+        shard_nodes=chance.choice((3, 3, 4)),
+        discovery_nodes=chance.choice((1, 2, 2)),
+        brokers=chance.choice((2, 3, 3)),
+        broker_units=chance.choice((12, 60, 200)),
+    )
+
+
+def run_seed(seed: int, echo: Echo | None = None) -> SeedReport:
+    """Run one seed of the cluster's simulation; ``echo`` gets each line of what happens."""
+    return ClusterRun(seed, echo=echo).run()

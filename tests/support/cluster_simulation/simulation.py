@@ -1,0 +1,207 @@
+"""The cluster: processes that start, die and come back, on one network."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from brokers.adapters.metrics import BrokerCollector
+from nextgen.cli.replica_change import ReplicaChanger
+from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.replication.pysyncobj_group import PySyncObjGroup
+from nextgen.runtime.process import Shutdown
+from tests.support.cluster_simulation.components import ClusterPlan, has_disk, serve_of
+from tests.support.cluster_simulation.invariants import Invariants
+from tests.support.cluster_simulation.network import Network
+from tests.support.cluster_simulation.process import SimulatedProcess
+from tests.support.cluster_simulation.raft_surroundings import (
+    Machine,
+    MeshFabric,
+    SimulatedHost,
+)
+from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
+
+REPLICAS_MS_MAX = 20_000
+"""For a change of replicas; one that is not done by then goes on by itself."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class Node:
+    """A place in the cluster, with the process that fills it at the moment."""
+
+    def __init__(self, simulation: ClusterSimulation, name: str) -> None:
+        self.name = name
+        self.process: SimulatedProcess | None = None
+        self.machine = Machine(simulation.root, name) if has_disk(name) else None
+        self.host: SimulatedHost | None = None
+        self.starts = 0
+        self._simulation = simulation
+        self._shutdown = Shutdown()
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Node {self.process or self.name}>"
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and not self.process.is_frozen
+
+    def start(self) -> None:
+        assert self.process is None, f"{self.name} runs already"
+        simulation = self._simulation
+        self.starts += 1
+        self.host = None
+        process = SimulatedProcess(simulation.loop, simulation.chance, self.name)
+        process.wall_offset_ms = simulation.wall_offset_ms.get(self.name, 0)
+        simulation.network.started(process.host)
+        self.process = process
+        self._shutdown = shutdown = Shutdown()
+
+        def make_host(**named: Any) -> SimulatedHost:
+            assert self.machine is not None
+            self.host = SimulatedHost(
+                process, self.machine, simulation.fabric, simulation.invariants, **named
+            )
+            return self.host
+
+        directory = self.machine.directory if self.machine is not None else simulation.root
+        serve = serve_of(simulation.plan, self.name, directory, make_host)
+        self._task = process.run(simulation.loop.create_task, serve(shutdown))
+        self._task.add_done_callback(
+            lambda task: self._ended(process, shutdown, task), context=OUTSIDE
+        )
+
+    def _ended(self, process: SimulatedProcess, shutdown: Shutdown, task: Any) -> None:
+        if process.is_dead:
+            return
+        error = None if task.cancelled() else task.exception()
+        if error is not None or not shutdown.is_requested:
+            self._simulation.violate(f"{self.name} ended by itself: {error!r}", error)
+        self._is_gone(process)
+
+    def _is_gone(self, process: SimulatedProcess) -> None:
+        simulation = self._simulation
+        process.kill()
+        simulation.network.died(process, with_machine=False)
+        simulation.remains.append(process)
+        mesh = simulation.fabric.meshes.get(self.name)
+        if mesh is not None and mesh.process is process:
+            simulation.fabric.leave(mesh, with_machine=False)
+        if self.machine is not None:
+            self.machine.lose_process(power_cut=False, seed=0)
+        if self.process is process:
+            self.process = None
+
+    def crash(self, *, power_cut: bool) -> None:
+        """End the process without a word; with ``power_cut`` its machine goes with it."""
+        process, self.process = self.process, None
+        assert process is not None, f"{self.name} is down"
+        simulation = self._simulation
+        process.kill()
+        simulation.network.died(process, with_machine=power_cut)
+        simulation.remains.append(process)
+        mesh = simulation.fabric.meshes.get(self.name)
+        if mesh is not None:
+            simulation.fabric.leave(mesh, with_machine=power_cut)
+        if self.machine is not None:
+            seed = simulation.chance.getrandbits(32)
+            self.machine.lose_process(power_cut=power_cut, seed=seed)
+
+    async def stop(self) -> bool:
+        """SIGTERM. Return False if it had to be killed because it did not end in time."""
+        process, task = self.process, self._task
+        assert process is not None
+        assert task is not None
+        process.run(self._shutdown.request, "SIGTERM")
+        await asyncio.wait((task,), timeout=SHUTDOWN_MS_MAX / 1000)
+        if self.process is process:
+            self.crash(power_cut=False)
+            return False
+        return True
+
+
+class ClusterSimulation:
+    """One cluster on one seed. ``violations`` are what may never happen."""
+
+    def __init__(
+        self, loop: SimulatedLoop, root: Path, seed: int, plan: ClusterPlan | None = None
+    ) -> None:
+        self.loop = loop
+        self.root = root
+        self.plan = plan or ClusterPlan()
+        self.chance = random.Random(f"cluster {seed}")
+        self.network = Network(loop, random.Random(f"network {seed}"))
+        self.fabric = MeshFabric(self.network, random.Random(f"mesh {seed}"))
+        self.invariants = Invariants(self.violate)
+        self.wall_offset_ms: dict[str, int] = {}
+        self.faults: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.remains: list[SimulatedProcess] = []
+        """Dead processes, kept until the run is over: their tasks never end."""
+        plan = self.plan
+        names = (
+            *(*plan.manager_names, *plan.shard_node_names),
+            *(*plan.discovery_names, *plan.broker_names),
+        )
+        self.nodes = {name: Node(self, name) for name in names}
+
+    def violate(self, what: str, error: BaseException | None = None) -> None:
+        """Note that something happened that must not."""
+        _logger.error("violated", what=what, exc_info=error)
+        self.violations.append(f"at {self.loop.now_s - 1000:.3f} s: {what}")
+
+    def logs_of(self, node: Node) -> Sequence[PySyncObjGroup]:
+        """Return the open replicas of ``node``."""
+        return node.host.groups if node.is_up and node.host is not None else ()
+
+    def groups_of(self, node: Node) -> list[int]:
+        return [log.status.group_id for log in self.logs_of(node)]
+
+    async def change_replicas(self, change: str, shard_id: int, node_id: str) -> None:
+        """Do as ``nextgen shards replicas add | remove`` does, waiting until it is done."""
+        endpoints = [f"{name}:7000" for name in self.plan.discovery_names]
+        async with ReplicaChanger(endpoints, timeout_ms=REPLICAS_MS_MAX) as changer:
+            await changer.change(change, shard_id, node_id, wait=True)
+
+    def look_at_brokers(self) -> None:
+        """Check what every broker holds at this moment."""
+        for node in self.nodes.values():
+            if node.process is None:
+                continue
+            for collector in node.process.collectors:
+                if isinstance(collector, BrokerCollector):
+                    self.invariants.check_holding(node.name, collector._agent.session)
+
+    def client(self, name: str) -> SimulatedProcess:
+        """Return a process for somebody who uses the cluster."""
+        process = SimulatedProcess(self.loop, self.chance, name)
+        self.remains.append(process)
+        return process
+
+    def start_all(self) -> None:
+        for node in self.nodes.values():
+            if not node.is_up:
+                node.start()
+
+    def bury(self) -> None:
+        """End everything, once the loop will run nothing any more."""
+        self.loop.set_exception_handler(lambda _loop, _found: None)
+        self.network.is_over = True
+        processes = [*self.remains, *(node.process for node in self.nodes.values())]
+        for process in processes:
+            if process is not None:
+                process.bury()
+        for node in self.nodes.values():
+            if node.machine is not None:
+                node.machine.remove()
