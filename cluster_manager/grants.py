@@ -108,8 +108,15 @@ class GrantDesk:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask_one(broker))
             self._asking[key] = task
-            task.add_done_callback(lambda _: self._asking.pop(key, None))
+            task.add_done_callback(lambda done: self._asked(key, done))
         return task
+
+    def _asked(self, key: tuple[str, str], task: asyncio.Task[int]) -> None:
+        self._asking.pop(key, None)
+        # Everybody who waited for it may have gone away; the next one asks again.
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, MetadataError):
+            _logger.error("asking for a grant broke", broker=key[0], exc_info=error)
 
     async def _ask_one(self, broker: Broker) -> int:
         async with self._slots:
