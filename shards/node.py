@@ -209,15 +209,14 @@ class ShardNode:
     async def _open(self, placement: ShardPlacement) -> None:
         view, shard_id = self._link.view, placement.shard_id
         assert view.slot_table is not None, "a placement came without slots"
-        leader = view.leaders.get(shard_id)
-        is_led_elsewhere = leader is not None and leader.node_id != self._node_id
         members = [NodeId(each) for each in placement.replicas]
         opened = await self._groups.open(
             shard_id,
             members,
             is_joining=self._node_id not in members,
+            # By this node too: then its disk is gone, and with it the votes that made it leader.
             # The map leaves its first version only when every shard has been led.
-            may_be_lost=is_led_elsewhere or view.shard_map_version > 1,
+            may_be_lost=shard_id in view.leaders or view.shard_map_version > 1,
         )
         self._replicas[shard_id] = Replica(
             shard_id,

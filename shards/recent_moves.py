@@ -8,6 +8,7 @@ past hold a unit until its session ends.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX
 from nextgen.replication.ports import ReplicatedLog
@@ -20,21 +21,35 @@ RECENT_MS = 30_000
 RECENT_EVENTS_MAX = 50_000
 """Events at the end of the log that are looked through: some ten seconds of hard moving."""
 
-EVENTS_PER_TURN_MAX = 200
-"""Events looked through between two turns of the loop: about a millisecond."""
+EVENTS_PER_TURN_MAX = 50
+"""Events looked through at a time: about a millisecond."""
+
+PAUSE_PARTS = 9
+"""The loop is left to others for so many times as long: the first requests of a term matter more,
+and nobody answers with what was moved while the caches' time-to-live runs."""
+
+_MOVED = REASON_MOVED.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    epoch: int
+    time_ms: int
+    term: int
 
 
 async def recent_moves(log: ReplicatedLog) -> dict[str, int]:
     """Return name and epoch of each unit whose latest assignment is a recent move.
 
-    Recent is measured from the last record of the log, not by this process's clock, which may
-    have leapt: a leader that took over at once finds what its predecessor left.
+    A move is old if its own leader wrote something so much later: two times of one clock. This
+    process's clock, which may have leapt, is not asked.
     """
     status = log.status
     position = max(status.first_position, status.commit_position - RECENT_EVENTS_MAX + 1)
-    moved: dict[str, tuple[int, int]] = {}
-    latest_ms = 0
+    moved: dict[str, _Move] = {}
+    last_payloads: dict[int, bytes] = {}
     while position <= status.commit_position:
+        began = asyncio.get_running_loop().time()
         entries = log.read(
             position, events_max=EVENTS_PER_TURN_MAX, bytes_max=EVENTS_BATCH_BYTES_MAX
         )
@@ -42,22 +57,29 @@ async def recent_moves(log: ReplicatedLog) -> dict[str, int]:
             break
         for entry in entries:
             for record in entry.records:
-                decided = DecidedCommand.FromString(record.payload)
-                latest_ms = max(latest_ms, decided.time_ms)
-                _note_moves(decided, moved)
+                last_payloads[entry.term] = record.payload
+                # Nearly all of a log is something else, and not worth decoding.
+                if moved or _MOVED in record.payload:
+                    _note_moves(record.payload, entry.term, moved)
         position = entries[-1].next_position
-        # The first lookups of the term must not wait for all of it.
-        await asyncio.sleep(0)
-    since_ms = latest_ms - RECENT_MS
-    return {name: epoch for name, (epoch, time_ms) in moved.items() if time_ms >= since_ms}
+        await asyncio.sleep(PAUSE_PARTS * (asyncio.get_running_loop().time() - began))
+    last_ms = {
+        term: DecidedCommand.FromString(payload).time_ms for term, payload in last_payloads.items()
+    }
+    return {
+        name: move.epoch
+        for name, move in moved.items()
+        if move.time_ms >= last_ms[move.term] - RECENT_MS
+    }
 
 
-def _note_moves(decided: DecidedCommand, moved: dict[str, tuple[int, int]]) -> None:
+def _note_moves(payload: bytes, term: int, moved: dict[str, _Move]) -> None:
+    decided = DecidedCommand.FromString(payload)
     for event in decided.events:
         if event.HasField("topic_assigned"):
             assigned = event.topic_assigned
             if assigned.reason == REASON_MOVED:
-                moved[assigned.name] = (assigned.epoch, decided.time_ms)
+                moved[assigned.name] = _Move(assigned.epoch, decided.time_ms, term)
             else:
                 moved.pop(assigned.name, None)
         elif event.HasField("topic_unassigned"):

@@ -52,6 +52,8 @@ class Replica:
         self._on_leading = on_leading
         self._committed = asyncio.Event()
         self._role_changed = asyncio.Event()
+        self._successor_id: NodeId | None = None
+        """Who was last heard to lead, this node apart: where to go when this replica stopped."""
         self._unsubscribes = [
             log.on_commit(self._on_commit),
             log.on_role_change(self._on_role_change),
@@ -96,7 +98,10 @@ class Replica:
         return self.leader_id is None or self.leader_id == self._around.node_id
 
     def not_leader(self) -> NotLeader:
-        return NotLeader(self.shard_id, self._hint(self.shard_id, self.leader_id))
+        leader_id = self.leader_id
+        if leader_id is None and self.log.status.role is Role.STOPPED:
+            leader_id = self._successor_id
+        return NotLeader(self.shard_id, self._hint(self.shard_id, leader_id))
 
     async def wait_commit(self) -> None:
         """Return after the next commit that this replica learns of."""
@@ -126,6 +131,8 @@ class Replica:
             self.close_leader()
         if change.role is Role.LEADER and self.leader is None:
             self._lead(change.term)
+        if change.leader_id not in (None, self._around.node_id):
+            self._successor_id = change.leader_id
         changed, self._role_changed = self._role_changed, asyncio.Event()
         changed.set()
 

@@ -10,6 +10,7 @@ from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
 from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.divergence import ViewDiverged
 from nextgen.replication.entry_codec import decode_records, limited_run
+from nextgen.replication.handovers import Handovers
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import (
@@ -39,8 +40,13 @@ class PySyncObjGroup:
     """A ``ReplicatedLog``. Made by ``PySyncObjHost.open_group``; see ``ports`` for the promises."""
 
     def __init__(
-        self, *, applied: AppliedPoint, on_stopped: Callable[[PySyncObjGroup], None]
+        self,
+        *,
+        applied: AppliedPoint,
+        handovers: Handovers,
+        on_stopped: Callable[[PySyncObjGroup], None],
     ) -> None:
+        self._handovers = handovers
         self._on_stopped = on_stopped
         self._commit_listeners: ListenerSet[Sequence[Entry]] = ListenerSet()
         self._role_listeners: ListenerSet[RoleChange] = ListenerSet()
@@ -51,7 +57,7 @@ class PySyncObjGroup:
         self._replica: RaftReplica
         self._snapshots: SnapshotTransfer
         self._state_machine: StateMachine
-        self._release: Callable[[], None]
+        self._release: Callable[[], Awaitable[None]]
         self._distrust: Callable[[], Awaitable[None]]
 
     def attach(
@@ -59,11 +65,11 @@ class PySyncObjGroup:
         replica: RaftReplica,
         snapshots: SnapshotTransfer,
         state_machine: StateMachine,
-        release: Callable[[], None],
+        release: Callable[[], Awaitable[None]],
         distrust: Callable[[], Awaitable[None]],
     ) -> None:
-        """Put the engine in and start it. ``release`` lets go of what the host lent;
-        ``distrust`` notes on disk that the view must be rebuilt."""
+        """Put the engine in and start it. ``release`` closes the view and lets go of what the
+        host lent; ``distrust`` notes on disk that the view must be rebuilt."""
         self._replica = replica
         self._snapshots = snapshots
         self._state_machine = state_machine
@@ -178,6 +184,7 @@ class PySyncObjGroup:
 
     async def stop(self) -> None:
         if self._stopping is None:
+            self._handovers.begin()
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -233,6 +240,7 @@ class PySyncObjGroup:
         _logger.critical("%r stops: %s", self._replica, error, exc_info=error)
         self._replica.stopped = True
         self._replica.step_down("the replica broke")
+        self._handovers.begin()
         self._stopping = asyncio.create_task(self._stop())
 
     def diverged(self, error: ViewDiverged) -> None:
@@ -302,7 +310,11 @@ class PySyncObjGroup:
                 await self._distrust()
             except OSError:
                 _logger.critical("%r: its view is wrong and it may be served again", replica)
-        await self._hand_over_before_stopping()
+        try:
+            await self._hand_over_before_stopping()
+        finally:
+            self._handovers.end()
+        await self._handovers.wait()
         await replica.stop()
         self.role_may_have_changed()
         error = Unavailable(f"group {replica.group_id}: the replica stopped")
@@ -310,8 +322,7 @@ class PySyncObjGroup:
         self._position_waiters.fail(error)
         await self._snapshots.stop()
         replica.journal.close()
-        self._state_machine.close()
-        self._release()
+        await self._release()
         self._on_stopped(self)
 
     async def _hand_over_before_stopping(self) -> None:

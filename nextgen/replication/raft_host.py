@@ -22,6 +22,7 @@ from nextgen.kernel.snapshot_limits import SNAPSHOT_TRANSFERS_MAX
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.disk_room import FreeBytes, disk_free_bytes, endless_disk
 from nextgen.replication.distrust import begin_again_if_distrusted, note_distrust
+from nextgen.replication.handovers import Handovers
 from nextgen.replication.journal import Journal, JournalBroken
 from nextgen.replication.journal_worker import Runner, ThreadRunner
 from nextgen.replication.mesh import Mesh, MeshChannel
@@ -109,6 +110,7 @@ class PySyncObjHost:
         )
         self._mesh = self._surroundings.mesh
         self._groups: dict[GroupId, PySyncObjGroup] = {}
+        self._handovers = Handovers()
         self._snapshot_executor = self._surroundings.make_executor("snapshot")
         self._transfer_executor = self._surroundings.make_executor("transfer")
         self._transfers = asyncio.Semaphore(SNAPSHOT_TRANSFERS_MAX)
@@ -180,7 +182,7 @@ class PySyncObjHost:
                 group_id,
                 journal.recovery.outcome.value,
             )
-        group = PySyncObjGroup(applied=applied, on_stopped=self._forget)
+        group = PySyncObjGroup(applied=applied, handovers=self._handovers, on_stopped=self._forget)
         broken.append(group.broken)
         self._wire(group, group_id, given, journal, view, files, applied)
         self._groups[group_id] = group
@@ -298,9 +300,14 @@ class PySyncObjHost:
             on_broken=group.broken,
         )
 
-        def release() -> None:
-            self._mesh.unregister(group_id)
+        def close() -> None:
+            state_machine.close()
             executor.shutdown(wait=True)
+
+        async def release() -> None:
+            self._mesh.unregister(group_id)
+            # Not on the loop: whoever asks here is to be sent to the next leader at once.
+            await self._blocking(close)
 
         async def distrust() -> None:
             directory = self._data_directory / f"group-{group_id}"

@@ -12,6 +12,7 @@ import pytest
 from cluster_manager.capacity import RENEWED_LEFT_MS
 from nextgen.kernel.errors import (
     InvalidRequest,
+    MetadataError,
     NotLeader,
     Refused,
     SessionExpired,
@@ -311,3 +312,34 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_no_broken_task(
 
     assert one.grantor.asked, "nobody was asked"
     assert not noticed
+
+
+async def test_a_lease_that_is_not_committed_yet_is_told_to_nobody(one: ManagerUnderTest) -> None:
+    """1. a shard asks, 2. its leader dies before the commit, 3. the next leader asks the same."""
+    await one.manager.lease_capacity(_request())
+    one.log.hold_commits()
+    first = asyncio.create_task(one.manager.lease_capacity(_request(used=20)))
+    await settle()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+    second = asyncio.create_task(one.manager.lease_capacity(_request(used=20)))
+    await settle()
+    assert not second.done(), "the answer came before the commit"
+    one.log.release_commits()
+
+    assert (await second).leases[0].units > 20
+
+
+async def test_a_lease_whose_commit_is_lost_is_told_to_nobody(one: ManagerUnderTest) -> None:
+    await one.manager.lease_capacity(_request())
+    one.log.hold_commits()
+    first = asyncio.create_task(one.manager.lease_capacity(_request(used=20)))
+    await settle()
+    second = asyncio.create_task(one.manager.lease_capacity(_request(used=20)))
+    await settle()
+
+    one.log.lose_leadership()
+
+    outcomes = await asyncio.gather(first, second, return_exceptions=True)
+    assert all(isinstance(outcome, MetadataError) for outcome in outcomes), outcomes

@@ -227,6 +227,22 @@ def test_a_request_is_sent_to_the_next_leader_as_soon_as_it_is_known(tmp_path: P
     in_shard(tmp_path, scenario)
 
 
+def test_a_replica_that_stopped_sends_to_whom_it_last_heard_leading(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("orders")
+        shard.log.lose_leadership(NodeId("node-2"))
+        await shard.replica.stop()
+        began = asyncio.get_running_loop().time()
+
+        answer = await shard.desk.answer(get(topic))
+
+        assert answer.error.reason == "NOT_LEADER"
+        assert answer.error.leader_hint == "node-2:1"
+        assert elapsed_ms(began) < 5
+
+    in_shard(tmp_path, scenario)
+
+
 def test_an_election_that_does_not_end_is_not_waited_for_any_longer(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         (topic,) = await shard.create_topics("orders")

@@ -250,6 +250,21 @@ def test_a_shard_that_is_led_already_is_opened_as_one_that_may_have_been_lost(
     with_node(tmp_path, scenario)
 
 
+def test_a_shard_that_was_led_from_here_is_opened_as_one_that_may_have_been_lost(
+    tmp_path: Path,
+) -> None:
+    """It led and lost its disk: voting afresh, it could make a second leader of its own term."""
+
+    async def scenario(world: World) -> None:
+        led = LeaderReport(shard_id=1, term=3, node_id="node-1", grpc="node-1:1")
+        world.link.push(full=True, shard_map=MAP, leaders=[led])
+        await asyncio.sleep(0.1)
+
+        assert world.groups.opened[1].may_be_lost
+
+    with_node(tmp_path, scenario)
+
+
 def test_a_group_that_must_not_run_ends_the_node(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         world.groups.is_corrupted = True

@@ -57,11 +57,14 @@ def test_a_move_of_long_ago_does_not_count() -> None:
     with_log(scenario)
 
 
-def test_what_is_recent_does_not_depend_on_the_clock_of_who_asks() -> None:
-    """The log's last leader had a clock an hour ahead, or the next one's is an hour behind."""
+@pytest.mark.parametrize("leap_ms", [3_600_000, -3_600_000])
+def test_what_is_recent_does_not_depend_on_another_leaders_clock(leap_ms: int) -> None:
+    """The next leader's clock differs by an hour, and it has written something already."""
 
     async def scenario(log: MemoryLog) -> None:
-        await commit(log, assigned("recent", 2, "moved"), age_ms=-3_600_000)
+        await commit(log, assigned("recent", 2, "moved"))
+        log.become_leader()
+        await commit(log, assigned("first", 1, "first_lookup"), age_ms=leap_ms)
 
         assert await recent_moves(log) == {"recent": 2}
 
