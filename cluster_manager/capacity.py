@@ -15,7 +15,6 @@ from cluster_manager.ports import Clock
 from nextgen.kernel.decider import Accepted, RejectionCode
 from nextgen.kernel.errors import InvalidRequest, Refused
 from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS
-from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 RENEWED_LEFT_MS = CAPACITY_LEASE_TTL_MS * 2 // 3
@@ -93,11 +92,8 @@ def leases_of(state: ClusterState, shard_id: int, now_ms: int) -> cluster_pb.Lea
 class CapacityDesk:
     """Answers ``LeaseCapacity`` for one term of leadership."""
 
-    def __init__(
-        self, leader_term: LeaderTerm, log: ReplicatedLog, grants: GrantDesk, clock: Clock
-    ) -> None:
+    def __init__(self, leader_term: LeaderTerm, grants: GrantDesk, clock: Clock) -> None:
         self._leader_term = leader_term
-        self._log = log
         self._grants = grants
         self._clock = clock
 
@@ -121,8 +117,8 @@ class CapacityDesk:
         if decision.events:
             await self._leader_term.propose(decision.events)
         else:
-            # Nothing to wait for, so leadership is confirmed: a deposed leader must not answer.
-            await self._log.read_index()
+            # What is granted already may be on its way still, for somebody who went away.
+            await self._leader_term.confirm()
         return leases_of(decision.state, request.shard_id, now_ms)
 
     def _check(self, request: cluster_pb.LeaseCapacityRequest) -> None:

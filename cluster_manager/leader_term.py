@@ -111,12 +111,27 @@ class LeaderTerm:
         # This replica may lead again by now, in another term whose state is not this one's.
         if self._is_over:
             raise NotLeader(CLUSTER_MANAGER_GROUP_ID)
-        future = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
+        commit = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
         self.pending = fold_events(self.pending, events)
+        self._proposed = commit
+        # Whoever waits may go away: what was proposed goes on, and others rest on it.
+        waiting = asyncio.shield(commit)
         # Whoever does not wait for it must not be told that nobody looked at its failure.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._proposed = future
-        return future
+        for future in (commit, waiting):
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return waiting
+
+    async def confirm(self) -> None:
+        """Return once what is pending is committed and this replica was seen to lead.
+
+        What was computed from ``pending`` without proposing anything is answered after this.
+
+        Raises:
+            NotLeader, ProposalLost: Leadership moved.
+        """
+        if self._proposed is not None:
+            await asyncio.shield(self._proposed)
+        await self._log.read_index()
 
     def committed_entries(self, entries: Sequence[Entry]) -> None:
         """Fold what was committed and push it; entries that the view had already are skipped."""
@@ -241,10 +256,7 @@ class LeaderTerm:
             self.propose(decision.events)
         shard_map = self.pending.shard_map
         assert shard_map is not None, "a change was accepted without a map"
-        # Also when it changes nothing: what it rests on may not be committed yet.
-        if self._proposed is not None:
-            await asyncio.shield(self._proposed)
-        await self._log.read_index()
+        await self.confirm()
         return _replicas_response(shard_map, command.shard_id)
 
     def take_members(self, report: cluster_pb.MembersReport) -> None:

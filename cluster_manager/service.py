@@ -286,7 +286,7 @@ class ClusterManager:
             on_update=self._on_update,
         )
         self._grants = GrantDesk(self._leader_term, self._grantor)
-        self._desk = CapacityDesk(self._leader_term, self._log, self._grants, self._clock)
+        self._desk = CapacityDesk(self._leader_term, self._grants, self._clock)
         _logger.info("leads the cluster", term=term, applied_index=applied_index)
 
     def _end_term(self) -> None:

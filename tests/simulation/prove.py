@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -28,6 +28,19 @@ from tests.simulation.mutants import BY_NAME, MUTANTS, Mutant, removed
 DOCUMENT = ROOT / "docs" / "guards.md"
 SEEDS = 40
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+_HEAD = """\
+# Guards and what fails without them
+
+Made by `make mutants` (tests/simulation/prove.py), not by hand. Each guard was taken out of the
+engine's source in memory (tests/simulation/mutants.py), and the simulation of one group ran seeds
+until one failed. Where none did, the tests named for that guard ran, and the first that failed is
+shown. Seeds are those of the code of the day: after a change of the engine another one may be the
+first to fail.
+
+| mutant | invariant | guard that was removed | what failed | on |
+|---|---|---|---|---|"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +87,30 @@ def _failing_test(mutant: Mutant) -> str | None:
     return found.group(1) if found else None
 
 
-def known_seeds(document: Path = DOCUMENT) -> dict[str, int]:
-    """Return the seeds of the last proof: the first to try."""
+def known_rows(document: Path = DOCUMENT) -> dict[str, str]:
+    """Return the rows of the document, by the names of their mutants."""
     if not document.exists():
         return {}
-    rows = re.findall(r"^\| `([\w-]+)` .*\| seed (\d+):", document.read_text(), re.MULTILINE)
-    return {name: int(seed) for name, seed in rows}
+    rows = (line for line in document.read_text().splitlines() if line.startswith("| `"))
+    return {row.split("`", 2)[1]: row for row in rows}
 
 
-def document_of(proofs: Sequence[Proof], *, seeds: int, today: date) -> str:
-    """Return docs/guards.md."""
-    found = {proof.name: proof for proof in proofs}
-    lines = [
-        "# Guards and what fails without them",
-        "",
-        "Made by `make mutants` (tests/simulation/prove.py), not by hand, on "
-        f"{today}: each guard was taken",
-        "out of the engine's source in memory (tests/simulation/mutants.py), and the simulation",
-        f"of one group ran up to {seeds} seeds until one failed. Where none did, the tests named",
-        "for that guard ran, and the first that failed is shown. Seeds are those of the code of",
-        "that day: after a change of the engine another one may be the first to fail.",
-        "",
-        "| mutant | invariant | guard that was removed | what failed |",
-        "|---|---|---|---|",
-    ]
-    lines += [_row(mutant, found[mutant.name]) for mutant in MUTANTS if mutant.name in found]
+def known_seed(row: str | None) -> int | None:
+    """Return the seed that a row names: the first to try."""
+    found = re.search(r"\| seed (\d+): ", row or "")
+    return int(found.group(1)) if found else None
+
+
+def document_of(rows: Mapping[str, str]) -> str:
+    """Return docs/guards.md with one row for each mutant."""
+    lines = [_HEAD]
+    lines += [rows[mutant.name] for mutant in MUTANTS if mutant.name in rows]
     return "\n".join(lines) + "\n"
 
 
-def _row(mutant: Mutant, proof: Proof) -> str:
+def row_of(proof: Proof, today: date) -> str:
+    """Return a proof as a row of the document."""
+    mutant = BY_NAME[proof.name]
     if proof.seed is not None:
         sentence = " ".join(proof.sentence.split()).replace("|", "/").replace("<", "&lt;")
         what = f"seed {proof.seed}: {sentence[:160]}"
@@ -110,7 +118,7 @@ def _row(mutant: Mutant, proof: Proof) -> str:
         what = f"no seed of {proof.seeds_run}; `{proof.test.rsplit('::', 1)[-1]}`"
     else:
         what = f"**nothing in {proof.seeds_run} seeds, and no test**"
-    return f"| `{mutant.name}` | {mutant.invariant} | {mutant.guard} | {what} |"
+    return f"| `{mutant.name}` | {mutant.invariant} | {mutant.guard} | {what} | {today} |"
 
 
 def main() -> int:
@@ -121,10 +129,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name}")
     given = parser.parse_args()
     console = Console()
-    proofs = _prove_all(console, given.only, given.seeds)
-    if given.write:
-        today = datetime.now(UTC).date()
-        DOCUMENT.write_text(document_of(proofs, seeds=given.seeds, today=today))
+    proofs = _prove_all(console, given.only, given.seeds, write=given.write)
     missing = [proof.name for proof in proofs if not proof.is_found]
     by_seed = sum(proof.seed is not None for proof in proofs)
     console.print(f"{len(proofs)} guards: {by_seed} missed by a seed, {len(missing)} by nobody")
@@ -133,18 +138,22 @@ def main() -> int:
     return int(bool(missing))
 
 
-def _prove_all(console: Console, names: Sequence[str], seeds: int) -> list[Proof]:
-    known = known_seeds()
-    proofs: list[Proof] = []
+def _prove_all(console: Console, names: Sequence[str], seeds: int, *, write: bool) -> list[Proof]:
+    rows, proofs = known_rows(), []
     with Progress(console=console) as progress:
         task = progress.add_task("guards", total=len(names))
         with worker_pool() as pool:
-            futures = [pool.submit(prove, name, seeds, known.get(name)) for name in names]
+            futures = [
+                pool.submit(prove, name, seeds, known_seed(rows.get(name))) for name in names
+            ]
             for future in as_completed(futures):
                 proof = future.result()
                 proofs.append(proof)
+                rows[proof.name] = row_of(proof, datetime.now(UTC).date())
+                if write:  # At once: a run that is interrupted has proved what it has proved.
+                    DOCUMENT.write_text(document_of(rows))
                 progress.update(task, advance=1)
-                console.print(_row(BY_NAME[proof.name], proof), markup=False, soft_wrap=True)
+                console.print(rows[proof.name], markup=False, soft_wrap=True)
     return sorted(proofs, key=lambda proof: proof.name)
 
 

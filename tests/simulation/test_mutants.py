@@ -10,7 +10,7 @@ import pytest
 from nextgen.replication.following import Following
 from tests.simulation.engine.run import run_seed
 from tests.simulation.mutants import BY_NAME, MUTANTS, Edit, GuardMoved, Mutant, removed
-from tests.simulation.prove import Proof, document_of, known_seeds
+from tests.simulation.prove import Proof, document_of, known_rows, known_seed, row_of
 
 SEEDS = range(1, 6)
 
@@ -56,12 +56,18 @@ def test_the_document_says_what_failed_and_remembers_the_seed(tmp_path: Path) ->
         Proof(names[1], None, 40, test="tests/unit/test_x.py::test_something"),
         Proof(names[2], None, 40),
     ]
+    rows = {proof.name: row_of(proof, date(2026, 1, 2)) for proof in proofs}
     path = tmp_path / "guards.md"
 
-    path.write_text(document_of(proofs, seeds=40, today=date(2026, 1, 2)))
+    path.write_text(document_of(rows))
 
     text = path.read_text()
     assert "seed 17: two leaders / in term 3" in text
     assert "no seed of 40; `test_something`" in text
     assert "**nothing in 40 seeds, and no test**" in text
-    assert known_seeds(path) == {names[0]: 17}
+    assert known_rows(path) == rows
+    assert [known_seed(rows[name]) for name in names] == [17, None, None]
+
+
+def test_the_document_in_the_tree_speaks_of_guards_that_exist() -> None:
+    assert set(known_rows()) <= set(BY_NAME)

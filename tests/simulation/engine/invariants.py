@@ -333,6 +333,21 @@ class NoLeaderWithoutMajority(Invariant):
         return self.world.config.heartbeat_ms + SLACK_MS
 
 
+class WhoForgotKeepsQuiet(Invariant):
+    """A replica that lost a part of its log neither votes nor asks for votes."""
+
+    def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
+        log = self.world.node(sender).log
+        if log is None or not log.engine.journal.doubt_index:
+            return
+        kind = message["type"]
+        votes = kind in ("pre_vote", "request_vote", "response_vote")
+        require(
+            not votes and not (kind == "pre_vote_answer" and message["granted"]),
+            f"{sender} is in doubt and sends a {kind} to {target}",
+        )
+
+
 class TermsNeverFall(Invariant):
     """Term and vote survive a crash (Raft paper, 5.1): a new life begins where the last ended."""
 
@@ -400,6 +415,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LogsMatch,
     VotesAreKept,
     NobodyIsDisturbed,
+    WhoForgotKeepsQuiet,
     TermsNeverFall,
     OneChangeAtATime,
 )

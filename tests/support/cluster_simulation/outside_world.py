@@ -17,6 +17,9 @@ from typing import Any
 from unittest.mock import patch
 
 import grpc.aio
+import grpc.experimental.aio
+import grpc_health.v1.health
+import grpc_reflection.v1alpha.reflection
 import psutil
 from prometheus_client import REGISTRY
 
@@ -32,6 +35,13 @@ EPOCH_MS = 1_767_225_600_000
 """The wall clock when the loop's is 0: the beginning of 2026."""
 
 collect_garbage = gc.collect
+
+IMPORTED_EARLY = (
+    grpc.experimental.aio,
+    grpc_health.v1.health,
+    grpc_reflection.v1alpha.reflection,
+)
+"""Modules that servers import when they start: one imported during a run would keep its clocks."""
 
 
 @contextmanager

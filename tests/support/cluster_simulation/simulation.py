@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from brokers.adapters import manager_connection
 from brokers.adapters.metrics import BrokerCollector
 from nextgen.cli.replica_change import ReplicaChanger
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
@@ -202,6 +203,8 @@ class ClusterSimulation:
         for process in processes:
             if process is not None:
                 process.bury()
+        # Kept for the life of a real process; the tasks in it will never end.
+        manager_connection._closing_channels.clear()
         for node in self.nodes.values():
             if node.machine is not None:
                 node.machine.remove()
