@@ -24,7 +24,6 @@ from nextgen.replication import (
     journal_repair,
     journal_worker,
     leading,
-    log_retention,
     membership,
     pysyncobj_check,
     quorum,
@@ -32,6 +31,7 @@ from nextgen.replication import (
     raft_replica,
     read_rounds,
     replicator,
+    snapshot_transfer,
 )
 from nextgen.replication.election import Election
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
@@ -300,6 +300,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "L1",
         "a vote that arrives twice counts once",
         (Edit(HardenedSyncObj, "vote_received", " or sender in self._voters", ""),),
+        (_REPLICATION + "test_pysyncobj_votes.py", _REPLICATION + "test_group_membership.py"),
     ),
     Mutant(
         "counts-votes-of-learners",
@@ -344,15 +345,21 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/integration/replication",),
     ),
     Mutant(
-        "cuts-the-log-before-the-snapshot",
+        "cuts-the-log-without-a-snapshot",
         "D9 (H4)",
-        "the log is cut only behind a durable snapshot",
+        "the log is cut only behind a snapshot and a view that are on disk",
         (
             Edit(
-                log_retention.LogRetention,
-                "snapshot_taken",
-                "self._log, index + 1",
-                "self._log, self._log.last_index + 1",
+                snapshot_transfer.SnapshotTransfer,
+                "take",
+                "await self._blocking(self._files.write, self._state_machine)",
+                "self._state_machine.applied()",
+            ),
+            Edit(
+                snapshot_transfer.SnapshotTransfer,
+                "take",
+                "await self._blocking(self._state_machine.make_durable)",
+                "point",
             ),
         ),
     ),

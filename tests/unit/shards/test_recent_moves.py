@@ -15,7 +15,7 @@ from shards.recent_moves import RECENT_MS, recent_moves
 from tests.support.dict_state_machine import DictStateMachine
 from tests.support.virtual_time import run_virtual
 
-NOW_MS = 1_000_000
+NOW_MS = 1_000_000_000
 
 
 def assigned(name: str, epoch: int, reason: str) -> Event:
