@@ -11,13 +11,19 @@ from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.support.virtual_time import run_virtual
 
 
-def append(term: int, previous: tuple[int, int], entries: list[list[object]]) -> Message:
+def append(
+    term: int,
+    previous: tuple[int, int],
+    entries: list[list[object]],
+    *,
+    commit_index: int = 0,
+) -> Message:
     return {
         "type": "append",
         "term": term,
         "previous_index": previous[0],
         "previous_term": previous[1],
-        "commit_index": 0,
+        "commit_index": commit_index,
         "read_round": 0,
         "entries": entries,
     }
@@ -62,5 +68,34 @@ def test_an_acknowledgement_is_not_given_in_a_later_term_than_its_leaders() -> N
             if message["type"] == "append_answer" and message["success"]
         ]
         assert acknowledged == [(new.node_id, term + 2, end[0] + 1)]
+
+    run_virtual(main)
+
+
+def test_doubt_lasts_until_an_entry_of_the_leaders_own_term_is_committed_here() -> None:
+    """1. A replica lost its disk; what it promised may be anywhere in the leader's log. 2. It gets
+    a part of that log: nothing says yet that this is all. 3. What it gets next is committed, and
+    of the leader's term, so that everything ever acknowledged is before it."""
+
+    async def main() -> None:
+        simulation = RaftSimulation(seed=1)
+        follower, leader, _ = await given_follower_cut_off(simulation)
+        follower.crash()
+        follower.lose_disk()
+        await follower.start(rejoining=True)
+        assert follower.log is not None
+        engine = follower.log.engine
+        earlier, own = [[1, 7, 1, 0, NO_RECORDS]], [[2, 8, 1, 0, NO_RECORDS]]
+
+        engine.on_message(leader.node_id, append(8, (0, 0), earlier, commit_index=1))
+        await asyncio.sleep(0.1)
+        assert engine.journal.doubt_index, "entry 1 is of an earlier term: others may follow it"
+
+        engine.on_message(leader.node_id, append(8, (1, 7), own, commit_index=1))
+        await asyncio.sleep(0.1)
+        assert engine.journal.doubt_index, "entry 2 may still be cut off"
+
+        engine.on_message(leader.node_id, append(8, (2, 8), [], commit_index=2))
+        assert not engine.journal.doubt_index
 
     run_virtual(main)
