@@ -5,15 +5,17 @@ The environment variable ``MUTANT`` names it.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from tests.simulation.mutants import BY_NAME, removed
 
+_STACK = contextlib.ExitStack()
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtestloop() -> Iterator[None]:
-    with removed(BY_NAME[os.environ["MUTANT"]]):
-        return (yield)
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before any test module imports what is removed here.
+    _STACK.enter_context(removed(BY_NAME[os.environ["MUTANT"]]))
+    config.add_cleanup(_STACK.close)

@@ -184,7 +184,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "L6 (H1)",
         "what a follower has acknowledged is not forgotten in its term",
         (Edit(replicator.FollowerProgress, "matched", "max(self.match_index, index)", "index"),),
-        _EVERYTHING,
+        (_REPLICATION + "test_replicator.py",),
     ),
     Mutant(
         "believes-a-restarted-follower",

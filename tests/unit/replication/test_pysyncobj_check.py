@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from pysyncobj import SyncObj
 
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.replication import pysyncobj_check
 from nextgen.replication.pysyncobj_check import (
     EXPECTED_MEMBERS,
     check_library,
@@ -14,6 +17,22 @@ from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
 
 def test_the_installed_library_is_the_expected_one() -> None:
     check_library()
+
+
+def test_another_version_of_the_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pysyncobj_check, "version", lambda _name: "0.3.18")
+
+    with pytest.raises(RefusesToStart, match=r"0\.3\.18 is installed"):
+        check_library()
+
+
+def test_a_library_with_another_member_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        pysyncobj_check, "list_differences", lambda _library: ["_onTick is missing"]
+    )
+
+    with pytest.raises(RefusesToStart, match="_onTick is missing"):
+        check_library()
 
 
 def test_a_member_that_is_missing_or_has_other_parameters_is_named() -> None:
