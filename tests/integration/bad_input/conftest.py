@@ -1,4 +1,4 @@
-"""One small cluster for every kind of bad input, and a good client that must not notice any."""
+"""One small cluster for each kind of bad input, and a good client that must not notice any."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ class Site:
         ]
 
 
-@pytest.fixture(scope="package")
+# Of a file, not of all of them: a worker runs other tests between two files, and the simulation
+# replaces the clocks and gRPC of its whole process, under the good client's thread too.
+@pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, GoodClient]]:
     directory = tmp_path_factory.mktemp("bad-input")
     with blocking_cluster(directory, MINIMAL) as cluster:
