@@ -119,18 +119,32 @@ class Deliveries(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("sequence", "tenant", "namespace", "assign", "release")
+    __slots__ = ("sequence", "tenant", "namespace", "assign", "release", "topic", "removed")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     tenant: _inventory_pb2.Tenant
     namespace: _inventory_pb2.Namespace
     assign: _shard_service_pb2.TopicAssignment
     release: _shard_service_pb2.TopicRelease
-    def __init__(self, sequence: _Optional[int] = ..., tenant: _Optional[_Union[_inventory_pb2.Tenant, _Mapping]] = ..., namespace: _Optional[_Union[_inventory_pb2.Namespace, _Mapping]] = ..., assign: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., release: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ...) -> None: ...
+    topic: _inventory_pb2.Topic
+    removed: MetadataRemoved
+    def __init__(self, sequence: _Optional[int] = ..., tenant: _Optional[_Union[_inventory_pb2.Tenant, _Mapping]] = ..., namespace: _Optional[_Union[_inventory_pb2.Namespace, _Mapping]] = ..., assign: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., release: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ..., topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., removed: _Optional[_Union[MetadataRemoved, _Mapping]] = ...) -> None: ...
+
+class MetadataRemoved(_message.Message):
+    __slots__ = ("kind", "name", "id")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    kind: _inventory_pb2.Kind
+    name: str
+    id: str
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
 class ServesRequest(_message.Message):
     __slots__ = ("topics",)

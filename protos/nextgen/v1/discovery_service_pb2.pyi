@@ -206,16 +206,34 @@ class GetCountersResponse(_message.Message):
     def __init__(self, counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("prefix",)
+    __slots__ = ("prefix", "names", "without_snapshot")
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     FROM_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     prefix: str
-    def __init__(self, prefix: _Optional[str] = ..., **kwargs) -> None: ...
+    names: _containers.RepeatedScalarFieldContainer[str]
+    without_snapshot: bool
+    def __init__(self, prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., without_snapshot: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class WatchUpdate(_message.Message):
-    __slots__ = ("events", "positions")
+    __slots__ = ("events", "positions", "error", "shard_id", "reset", "items", "snapshot_complete", "shard_map", "leaders")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]
     positions: _containers.RepeatedCompositeFieldContainer[ShardPosition]
-    def __init__(self, events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ...) -> None: ...
+    error: _errors_pb2.ErrorDetail
+    shard_id: int
+    reset: bool
+    items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
+    snapshot_complete: bool
+    shard_map: _events_pb2.ShardMapChanged
+    leaders: _containers.RepeatedCompositeFieldContainer[_cluster_service_pb2.LeaderReport]
+    def __init__(self, events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_id: _Optional[int] = ..., reset: _Optional[bool] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., snapshot_complete: _Optional[bool] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[_cluster_service_pb2.LeaderReport, _Mapping]]] = ...) -> None: ...

@@ -291,7 +291,8 @@ class DiscoveryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchTenants(self, request, context):
-        """Reserved: change streams. They answer UNIMPLEMENTED.
+        """Change streams of the whole cluster, or of a part of its names: a snapshot of each shard,
+        then its changes in order; resumable by position. See docs/flows/events.md.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -13,6 +13,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_TENANT: _ClassVar[Kind]
     KIND_NAMESPACE: _ClassVar[Kind]
     KIND_TOPIC: _ClassVar[Kind]
+    KIND_ASSIGNMENT: _ClassVar[Kind]
 
 class LifeState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -22,6 +23,7 @@ KIND_UNSPECIFIED: Kind
 KIND_TENANT: Kind
 KIND_NAMESPACE: Kind
 KIND_TOPIC: Kind
+KIND_ASSIGNMENT: Kind
 LIFE_STATE_ACTIVE: LifeState
 LIFE_STATE_DELETING: LifeState
 
@@ -95,18 +97,36 @@ class Topic(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ...) -> None: ...
 
 class Item(_message.Message):
-    __slots__ = ("kind", "name", "tenant", "namespace", "topic")
+    __slots__ = ("kind", "name", "tenant", "namespace", "topic", "assignment")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     kind: Kind
     name: str
     tenant: Tenant
     namespace: Namespace
     topic: Topic
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[str] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., namespace: _Optional[_Union[Namespace, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+    assignment: UnitAssignment
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[str] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., namespace: _Optional[_Union[Namespace, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., assignment: _Optional[_Union[UnitAssignment, _Mapping]] = ...) -> None: ...
+
+class UnitAssignment(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch", "broker_id", "session_id")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    broker_id: str
+    session_id: str
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class LookupAnswer(_message.Message):
     __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable")

@@ -497,28 +497,144 @@ class AssignmentDelta(_message.Message):
     def __init__(self, position: _Optional[int] = ..., topic: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class ReadEventsRequest(_message.Message):
-    __slots__ = ("shard_id", "from_position", "follow", "events_max", "types")
+    __slots__ = ("shard_id", "from_position", "follow", "events_max", "types", "key_prefix")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     EVENTS_MAX_FIELD_NUMBER: _ClassVar[int]
     TYPES_FIELD_NUMBER: _ClassVar[int]
+    KEY_PREFIX_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     from_position: int
     follow: bool
     events_max: int
     types: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, shard_id: _Optional[int] = ..., from_position: _Optional[int] = ..., follow: _Optional[bool] = ..., events_max: _Optional[int] = ..., types: _Optional[_Iterable[str]] = ...) -> None: ...
+    key_prefix: str
+    def __init__(self, shard_id: _Optional[int] = ..., from_position: _Optional[int] = ..., follow: _Optional[bool] = ..., events_max: _Optional[int] = ..., types: _Optional[_Iterable[str]] = ..., key_prefix: _Optional[str] = ...) -> None: ...
 
 class EventBatch(_message.Message):
-    __slots__ = ("error", "events", "next_position")
+    __slots__ = ("error", "events", "next_position", "oldest_position", "commit_position", "snapshot_position")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_POSITION_FIELD_NUMBER: _ClassVar[int]
     error: _errors_pb2.ErrorDetail
     events: _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]
     next_position: int
-    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
+    oldest_position: int
+    commit_position: int
+    snapshot_position: int
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., next_position: _Optional[int] = ..., oldest_position: _Optional[int] = ..., commit_position: _Optional[int] = ..., snapshot_position: _Optional[int] = ...) -> None: ...
+
+class PinLogRequest(_message.Message):
+    __slots__ = ("shard_id", "reader_id", "position", "ttl_ms")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    READER_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    reader_id: str
+    position: int
+    ttl_ms: int
+    def __init__(self, shard_id: _Optional[int] = ..., reader_id: _Optional[str] = ..., position: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+
+class PinLogResponse(_message.Message):
+    __slots__ = ("error", "oldest_position", "readers")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    error: _errors_pb2.ErrorDetail
+    oldest_position: int
+    readers: _containers.RepeatedCompositeFieldContainer[LogReader]
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., oldest_position: _Optional[int] = ..., readers: _Optional[_Iterable[_Union[LogReader, _Mapping]]] = ...) -> None: ...
+
+class LogReader(_message.Message):
+    __slots__ = ("reader_id", "position", "expires_in_ms", "is_broken")
+    READER_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_BROKEN_FIELD_NUMBER: _ClassVar[int]
+    reader_id: str
+    position: int
+    expires_in_ms: int
+    is_broken: bool
+    def __init__(self, reader_id: _Optional[str] = ..., position: _Optional[int] = ..., expires_in_ms: _Optional[int] = ..., is_broken: _Optional[bool] = ...) -> None: ...
+
+class WatchShardRequest(_message.Message):
+    __slots__ = ("open", "add", "remove", "renew")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
+    open: WatchOpen
+    add: WatchAdd
+    remove: WatchRemove
+    renew: WatchRenew
+    def __init__(self, open: _Optional[_Union[WatchOpen, _Mapping]] = ..., add: _Optional[_Union[WatchAdd, _Mapping]] = ..., remove: _Optional[_Union[WatchRemove, _Mapping]] = ..., renew: _Optional[_Union[WatchRenew, _Mapping]] = ...) -> None: ...
+
+class WatchOpen(_message.Message):
+    __slots__ = ("shard_id", "subscriber_id")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBER_ID_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    subscriber_id: str
+    def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ...) -> None: ...
+
+class WatchAdd(_message.Message):
+    __slots__ = ("watch_id", "kinds", "prefix", "names", "from_position", "without_snapshot", "leased")
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    kinds: _containers.RepeatedScalarFieldContainer[_inventory_pb2.Kind]
+    prefix: str
+    names: _containers.RepeatedScalarFieldContainer[str]
+    from_position: int
+    without_snapshot: bool
+    leased: bool
+    def __init__(self, watch_id: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_inventory_pb2.Kind, str]]] = ..., prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., from_position: _Optional[int] = ..., without_snapshot: _Optional[bool] = ..., leased: _Optional[bool] = ...) -> None: ...
+
+class WatchRemove(_message.Message):
+    __slots__ = ("watch_id",)
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    watch_id: int
+    def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
+
+class WatchRenew(_message.Message):
+    __slots__ = ("acked_position", "asked_at_ms")
+    ACKED_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    acked_position: int
+    asked_at_ms: int
+    def __init__(self, acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ...) -> None: ...
+
+class WatchShardUpdate(_message.Message):
+    __slots__ = ("error", "watch_id", "position", "reset", "items", "snapshot_complete", "events", "ttl_ms", "confirmed_at_ms")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    WATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    error: _errors_pb2.ErrorDetail
+    watch_id: int
+    position: int
+    reset: bool
+    items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
+    snapshot_complete: bool
+    events: _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]
+    ttl_ms: int
+    confirmed_at_ms: int
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., watch_id: _Optional[int] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., snapshot_complete: _Optional[bool] = ..., events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., ttl_ms: _Optional[int] = ..., confirmed_at_ms: _Optional[int] = ...) -> None: ...
 
 class GetNodeStatusRequest(_message.Message):
     __slots__ = ()

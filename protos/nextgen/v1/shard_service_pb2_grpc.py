@@ -49,6 +49,16 @@ class ShardServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ReadEventsRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.EventBatch.FromString,
                 _registered_method=True)
+        self.PinLog = channel.unary_unary(
+                '/nextgen.v1.ShardService/PinLog',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.PinLogRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.PinLogResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.stream_stream(
+                '/nextgen.v1.ShardService/Watch',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchShardRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchShardUpdate.FromString,
+                _registered_method=True)
         self.GetNodeStatus = channel.unary_unary(
                 '/nextgen.v1.ShardService/GetNodeStatus',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.GetNodeStatusRequest.SerializeToString,
@@ -92,6 +102,23 @@ class ShardServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PinLog(self, request, context):
+        """Keeps this replica's log from being cut behind a named reader, over restarts, until the
+        reader lets go, its time-to-live passes, or the log kept for readers exceeds its bound.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request_iterator, context):
+        """Change streams: one stream for each (subscriber, shard), any number of watches on it. Each
+        begins with a snapshot, or behind the position it resumes from, and goes on with the events
+        that concern it, in order. See docs/flows/events.md.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetNodeStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -129,6 +156,16 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     servicer.ReadEvents,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ReadEventsRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.EventBatch.SerializeToString,
+            ),
+            'PinLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinLog,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.PinLogRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.PinLogResponse.SerializeToString,
+            ),
+            'Watch': grpc.stream_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchShardRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchShardUpdate.SerializeToString,
             ),
             'GetNodeStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNodeStatus,
@@ -227,6 +264,60 @@ class ShardService:
             '/nextgen.v1.ShardService/ReadEvents',
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ReadEventsRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.EventBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ShardService/PinLog',
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.PinLogRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.PinLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/nextgen.v1.ShardService/Watch',
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchShardRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchShardUpdate.FromString,
             options,
             channel_credentials,
             insecure,

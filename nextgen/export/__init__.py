@@ -1,0 +1,1 @@
+"""The event log as Parquet files: schema, writer, reader, checks."""
