@@ -28,7 +28,7 @@ from cluster_manager.domain.cluster import (
 )
 from cluster_manager.domain.leader_spread import Transfer
 from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
-from cluster_manager.domain.shard_map import ShardMap
+from cluster_manager.domain.shard_map import FIRST_VERSION, ShardMap, decide_led
 from cluster_manager.ports import Clock
 from cluster_manager.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.spreader import LeaderSpreader, Situation
@@ -217,6 +217,7 @@ class LeaderTerm:
         )
         self._push_to_all(cluster_pb.ClusterUpdate(leaders=[_leader_report(endpoint)]))
         self._spreader.look()
+        self._end_first_map()
 
     def record_broker(self, broker: Broker) -> None:
         """Record a broker's session if it is news; it is pushed when it is committed.
@@ -330,14 +331,21 @@ class LeaderTerm:
             if connection.kind == SHARD_KIND
         }
 
-    def _check_every_shard_was_led(self) -> None:
-        """Keep the first map until each of its shards has had a leader.
+    def _end_first_map(self) -> None:
+        led = [endpoint.shard_id for endpoint in self._endpoints.all()]
+        decision = decide_led(self.pending.shard_map, led)
+        if not decision.events:
+            return
+        try:
+            self.propose(decision.events)
+        except MetadataError as error:
+            # Another report of a leader, here or at the next leader, tries again.
+            _logger.info("the first map stays", why=str(error))
 
-        So a node with an empty disk knows by the version of the map whether it may have voted in
-        one of its groups before.
-        """
+    def _check_every_shard_was_led(self) -> None:
+        """Keep the first map until each of its shards has had a leader: see ``decide_led``."""
         shard_map = self.pending.shard_map
-        if shard_map is None or shard_map.version > 1:
+        if shard_map is None or shard_map.version > FIRST_VERSION:
             return
         unled = [each for each in shard_map.shard_ids if self._endpoints.get(each) is None]
         if unled:

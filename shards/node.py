@@ -215,7 +215,7 @@ class ShardNode:
             members,
             is_joining=self._node_id not in members,
             # By this node too: then its disk is gone, and with it the votes that made it leader.
-            # The map leaves its first version only when every shard has been led.
+            # The map leaves its first version as soon as every shard has been led.
             may_be_lost=shard_id in view.leaders or view.shard_map_version > 1,
         )
         self._replicas[shard_id] = Replica(

@@ -8,12 +8,15 @@ per node by at most two. How placements change later is in ``replica_changes``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits import SHARDS_MAX
 from nextgen.kernel.slots import SlotTable, initial_table, preference_order
+
+FIRST_VERSION = 1
+"""Of a map whose shards have not all been led."""
 
 REPLICATION_FACTOR_MAX = 7
 """Replicas of one shard. Each more one slows the fsync of a majority and buys little."""
@@ -73,6 +76,10 @@ class ShardMap:
         )
         return ShardMap(SlotTable(self.version + 1, self.table.owners), placements)
 
+    def as_next_version(self) -> ShardMap:
+        """Return the next version, in which nothing else is different."""
+        return ShardMap(SlotTable(self.version + 1, self.table.owners), self.placements)
+
 
 @dataclass(frozen=True, slots=True)
 class CreateShardMap:
@@ -117,6 +124,18 @@ def decide(state: State, command: CreateShardMap) -> Accepted[ShardMapChanged] |
     shard_ids = range(1, command.shards + 1)
     placements = place_replicas(shard_ids, node_ids, command.replication_factor)
     return Accepted((ShardMapChanged(ShardMap(initial_table(shard_ids), placements)),))
+
+
+def decide_led(state: State, led: Collection[int]) -> Accepted[ShardMapChanged]:
+    """End the first map once each of its shards has had a leader.
+
+    A node with an empty disk knows by the version whether it may have voted in one of its groups
+    before. Who leads is soft state; this is what remains of it when the cluster manager changes
+    its leader.
+    """
+    if state is None or state.version != FIRST_VERSION or set(state.shard_ids) - set(led):
+        return Accepted(())
+    return Accepted((ShardMapChanged(state.as_next_version()),))
 
 
 def evolve(state: State, event: ShardMapChanged) -> State:

@@ -86,6 +86,7 @@ async def test_a_wish_is_answered_when_it_is_committed_and_pushed_to_every_node(
     cluster: Cluster,
 ) -> None:
     cluster.led()
+    await settle()
     for connection in cluster.nodes.values():
         await taken(connection)
     cluster.under_test.log.hold_commits()
@@ -96,11 +97,11 @@ async def test_a_wish_is_answered_when_it_is_committed_and_pushed_to_every_node(
     cluster.under_test.log.release_commits()
     answer = await asked
 
-    assert answer.shard_map_version == 2
+    assert answer.shard_map_version == 3
     assert list(answer.placement.joining) == ["c"]
     for connection in cluster.nodes.values():
         (update,) = await taken(connection)
-        assert update.shard_map.version == 2
+        assert update.shard_map.version == 3
         assert list(update.shard_map.shards[0].joining) == ["c"]
 
 
@@ -177,7 +178,7 @@ async def test_the_first_map_stays_until_every_shard_has_been_led(cluster: Clust
     assert isinstance(refusal, Unavailable)
     assert "shard 2" in str(refusal)
     cluster.led()
-    assert (await cluster.manager.change_replicas(wish(ADD, "c"))).shard_map_version == 2
+    assert (await cluster.manager.change_replicas(wish(ADD, "c"))).shard_map_version == 3
 
 
 async def test_a_replica_that_does_not_lead_sends_the_asker_to_the_leader(

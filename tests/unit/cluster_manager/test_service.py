@@ -380,3 +380,16 @@ async def test_a_lost_proposal_is_an_error_for_whoever_waits_and_nobody_else(
     with pytest.raises(ProposalLost):
         await waited_for
     gc.collect()
+
+
+async def test_the_map_says_that_every_shard_has_been_led(one: ManagerUnderTest) -> None:
+    first, second = await one.join_shard_nodes()
+    one.manager.receive(first, leader(1, 1, "a"))
+    await settle()
+    assert not [update for update in await taken(second) if update.shard_map.version == 2]
+
+    one.manager.receive(second, leader(2, 1, "b"))
+    await settle()
+
+    (changed,) = [update for update in await taken(second) if update.HasField("shard_map")]
+    assert changed.shard_map.version == 2

@@ -17,6 +17,7 @@ from cluster_manager.domain.shard_map import (
     ShardMapChanged,
     State,
     decide,
+    decide_led,
     evolve,
     place_replicas,
 )
@@ -24,7 +25,7 @@ from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.limits import SHARDS_MAX, SLOT_COUNT
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.slots import SlotTable, initial_table
 
 THREE_NODES = ("shard-node-1", "shard-node-2", "shard-node-3")
 
@@ -163,3 +164,17 @@ def test_total(history: list[CreateShardMap]) -> None:
         state = _apply(state, command)
 
     assert state is None or len(state.table.owners) == SLOT_COUNT
+
+
+def test_the_first_map_ends_once_every_shard_has_been_led() -> None:
+    first = _apply(INITIAL, CreateShardMap(THREE_NODES, shards=3, replication_factor=2))
+    assert first is not None
+
+    assert decide_led(first, [1]).events == ()
+    (changed,) = decide_led(first, [1, 2, 3]).events
+
+    assert changed.shard_map == ShardMap(SlotTable(2, first.table.owners), first.placements), (
+        "nothing but the version is different"
+    )
+    assert decide_led(changed.shard_map, [1, 2, 3]).events == ()
+    assert decide_led(None, [1]).events == ()
