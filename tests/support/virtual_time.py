@@ -14,6 +14,9 @@ from tests.support.sim_process import PROCESS, SimProcess
 
 T = TypeVar("T")
 
+_TIMER_S_MIN = 1e-6
+"""The least that a timer waits, longer than what an event loop takes for at once."""
+
 
 class _ProcessHandle(asyncio.Handle):
     """A callback that runs only while its process does."""
@@ -87,6 +90,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if context is None:
             context = copy_context()
         at_s = when - caller.clock_ahead_s if caller else when
+        if when > self.time():
+            # Not due by its caller's clock, but for rounding by the loop's: set again and again
+            # at once, it would let no time pass.
+            at_s = max(at_s, self.now_s + _TIMER_S_MIN)
         timer = _ProcessTimer(at_s, callback, args, self, context)
         timer.process = context.get(PROCESS)
         heapq.heappush(self._scheduled, timer)

@@ -357,9 +357,14 @@ class EngineSimulation(RaftSimulation):
 
     def _replace(self, node: SimNode, process: SimProcess | None) -> None:
         """Do what an operator does with a replica whose disk failed: start it again."""
-        if process is not None and node.process is process and process.may_run:
-            node.kill()
-            self.restart_soon(node)
+        if process is None or node.process is not process:
+            return
+        if not process.may_run:
+            # Frozen: whoever looks after it has to wait for that to end.
+            self.later(0.1, lambda: self._replace(node, process))
+            return
+        node.kill()
+        self.restart_soon(node)
 
     async def _restart(self, node: SimNode, delay_s: float) -> None:
         try:
