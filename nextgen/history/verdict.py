@@ -1,0 +1,141 @@
+"""What the checks say: findings, and the verdict that sums them up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nextgen.kernel.stream_limits import HISTORY_FINDINGS_KEPT_MAX, HISTORY_NAMED_MAX
+
+
+class FindingKind(StrEnum):
+    """Which promise was broken; each is a column of the verdict."""
+
+    LOST = "lost"
+    PHANTOM = "phantom"
+    VIOLATION = "violation"
+    OWNER_OVERLAP = "owner_overlap"
+    WATCH_ERROR = "watch_error"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that must not be. ``operations`` and ``events`` name what it rests on, the most
+    telling first, at most ``HISTORY_NAMED_MAX`` of each."""
+
+    kind: FindingKind
+    check: str
+    message: str
+    key: str = ""
+    shard: int = 0
+    operations: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    at_ns: int | None = None
+    """When it showed, if that is known: where a timeline looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long writes of one shard waited after a fault began.
+
+    ``recovered_ms``: from its beginning to the first acknowledgement of a write that was asked for
+    after it; None if there was none before the run ended.
+    """
+
+    kind: str
+    target: str
+    shard: int
+    began_ns: int
+    recovered_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The longest time in which a shard acknowledged no write although one was asked for."""
+
+    shard: int
+    began_ns: int
+    ended_ns: int
+
+    @property
+    def duration_ms(self) -> float:
+        return (self.ended_ns - self.began_ns) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was judged, and what was found. Numbers count everything, ``findings`` is bounded."""
+
+    operations: int
+    acked: int
+    """Acknowledged writes and acknowledged messages."""
+    unknown: int
+    reads: int
+    events: int
+    observations: int
+    keys: int
+    lost: int
+    phantom: int
+    violations: int
+    owner_overlaps: int
+    watch_errors: int
+    undecided: int
+    findings: tuple[Finding, ...]
+    unavailable: tuple[Unavailable, ...]
+    recoveries: tuple[Recovery, ...]
+    faults: Mapping[str, int]
+
+    @property
+    def is_green(self) -> bool:
+        """Nothing was found, and nothing was left undecided. Whether enough was done for that to
+        mean anything is for the run to say."""
+        return not (
+            self.lost
+            or self.phantom
+            or self.violations
+            or self.owner_overlaps
+            or self.watch_errors
+            or self.undecided
+        )
+
+    @property
+    def unavailable_ms_max(self) -> float:
+        return max((each.duration_ms for each in self.unavailable), default=0.0)
+
+    def recovery_ms(self, kind: str, share: float) -> float | None:
+        """Return the percentile ``share`` (0.5, 0.99) of recoveries from faults of ``kind``.
+
+        None if there were none, infinity if it falls on one that did not recover.
+        """
+        taken = sorted(
+            float("inf") if each.recovered_ms is None else each.recovered_ms
+            for each in self.recoveries
+            if each.kind == kind
+        )
+        return taken[min(len(taken) - 1, int(share * len(taken)))] if taken else None
+
+
+class FindingList:
+    """Counts findings by kind and keeps the first of each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[FindingKind] = Counter()
+        self._kept: dict[FindingKind, list[Finding]] = {}
+
+    def extend(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.counts[finding.kind] += 1
+            kept = self._kept.setdefault(finding.kind, [])
+            if len(kept) < HISTORY_FINDINGS_KEPT_MAX:
+                kept.append(finding)
+
+    def kept(self) -> tuple[Finding, ...]:
+        return tuple(finding for kind in FindingKind for finding in self._kept.get(kind, ()))
+
+
+def named(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of ``names``, as many as a finding may name."""
+    return tuple(names[:HISTORY_NAMED_MAX])

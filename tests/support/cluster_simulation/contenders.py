@@ -1,0 +1,125 @@
+"""Clients that contend for a few topics, and the judge of what they were told.
+
+The other clients of the simulation use each name once, so an answer says by itself whether it is
+right. These create, change, read, delete, look up and move the same topics at the same time: which
+answers fit together is for ``nextgen.history`` to find out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Mapping
+
+from nextgen.cli.discovery_client import DiscoveryClient
+from nextgen.cli.history_log import log_event_of
+from nextgen.cli.load.recorded_calls import RecordedCalls
+from nextgen.history import Finding, check
+from nextgen.history.model import LogEvent, Operation, Record, Run
+from nextgen.history.record_file import history_of
+from nextgen.replication.ports import Entry
+from protos.nextgen.v1.events_pb2 import DecidedCommand
+
+TENANT, NAMESPACE = "contended", "contended/hot"
+TOPICS = tuple(f"persistent://{NAMESPACE}/topic-{number}" for number in range(3))
+SCOPES = (TENANT, f"persistent://{TENANT}/")
+CALL_MS = 6_000
+PAUSE_S_MAX = 0.5
+
+
+class Records(list[Record]):
+    """A recorder in memory."""
+
+    def write(self, record: Record) -> None:
+        self.append(record)
+
+
+class Contender:
+    """One client process. ``run`` it in that process's name until ``stopping``."""
+
+    def __init__(
+        self, name: str, endpoints: list[str], chance: random.Random, records: Records
+    ) -> None:
+        self.stopping = False
+        self._chance = chance
+        self._client = DiscoveryClient(endpoints, timeout_ms=CALL_MS)
+        self._calls = RecordedCalls(name, self._client, records)  # type: ignore[arg-type]
+        self._versions: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}
+        self._number = 0
+
+    async def run(self) -> None:
+        doings: tuple[Callable[[str], object], ...] = (
+            *(self._create, self._create, self._delete, self._set, self._set, self._set),
+            *(self._get, self._get, self._get, self._look_up, self._move),
+        )
+        try:
+            for parent in (TENANT, NAMESPACE):
+                while not self.stopping:
+                    made = await self._calls.create(parent, {})
+                    if made.is_ok or made.refusal == "ALREADY_EXISTS":
+                        break
+                    await asyncio.sleep(0.2)
+            while not self.stopping:
+                await asyncio.sleep(self._chance.uniform(0, PAUSE_S_MAX))
+                await self._chance.choice(doings)(self._chance.choice(TOPICS))  # type: ignore[misc]
+        finally:
+            await self._client.__aexit__()
+
+    async def _create(self, topic: str) -> None:
+        await self._calls.create(topic, self._properties())
+
+    async def _delete(self, topic: str) -> None:
+        await self._calls.delete(topic)
+
+    async def _set(self, topic: str) -> None:
+        expected = self._versions.get(topic, 0) if self._chance.random() < 0.5 else 0
+        self._learn(
+            await self._calls.set_properties(topic, self._properties(), expected_version=expected)
+        )
+
+    async def _get(self, topic: str) -> None:
+        self._learn(await self._calls.get(topic))
+
+    async def _look_up(self, topic: str) -> None:
+        epoch = (await self._calls.lookup(topic)).value.get("epoch")
+        if isinstance(epoch, int):
+            self._epochs[topic] = epoch
+
+    async def _move(self, topic: str) -> None:
+        if topic in self._epochs:
+            await self._calls.move(topic, self._epochs.pop(topic))
+
+    def _learn(self, operation: Operation) -> None:
+        version = operation.value.get("version")
+        if isinstance(version, int):
+            self._versions[operation.key] = version
+
+    def _properties(self) -> dict[str, str]:
+        self._number += 1
+        return {"by": f"{self._calls.name}#{self._number}"}
+
+
+def judge(records: Records, entries: Mapping[int, Mapping[int, Entry]]) -> tuple[Finding, ...]:
+    """Return what is wrong with what contenders were told, and with the shards' ``entries``."""
+    ended_ns = max(
+        (each.returned_ns or each.invoked_ns for each in records if isinstance(each, Operation)),
+        default=0,
+    )
+    run = Run("simulation", 0, ended_ns, scopes=SCOPES)
+    return check(history_of([run, *records, *_log_of(entries)])).findings
+
+
+def _log_of(entries: Mapping[int, Mapping[int, Entry]]) -> Iterator[LogEvent]:
+    for shard_id, of_shard in sorted(entries.items()):
+        if not shard_id:
+            continue  # The cluster manager's.
+        for _, entry in sorted(of_shard.items()):
+            position = entry.first_position
+            for record in entry.records:
+                decided = DecidedCommand.FromString(record.payload)
+                for event in decided.events:
+                    event.position, event.shard_id, event.term = position, shard_id, entry.term
+                    event.causation_id = decided.command_id
+                    position += 1
+                    yield log_event_of(event)

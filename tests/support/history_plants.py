@@ -1,0 +1,535 @@
+"""Faults planted into a history that is green: each breaks one promise and must be found.
+
+A plant takes any green history, made up or recorded, and raises ``NoPlace`` if there is nothing in
+it that it could spoil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from nextgen.history.log_fold import ObjectState, index_log
+from nextgen.history.model import (
+    FinalItem,
+    History,
+    LogEvent,
+    Observation,
+    Operation,
+    OperationKind,
+    Publish,
+    Received,
+    SnapshotItem,
+    WatchOpened,
+    WatchProgress,
+    WatchRecord,
+    failed,
+    refused,
+)
+from nextgen.history.verdict import FindingKind
+
+T = TypeVar("T")
+
+
+class NoPlace(Exception):
+    """The history has nothing that this plant could spoil."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """``spoil`` breaks a promise; the verdict has to have a finding of ``kind`` by ``check``."""
+
+    name: str
+    kind: FindingKind
+    check: str
+    spoil: Callable[[History], History]
+
+
+# Reads and writes ----------------------------------------------------------------------------
+
+
+def stale_read(history: History) -> History:
+    """A get, after a change was acknowledged, still has what was there before."""
+    write, before = _overwritten(history)
+    return _with_operation(history, _read(write, before))
+
+
+def resurrected_topic(history: History) -> History:
+    """A get, after a deletion was acknowledged, has the topic again."""
+    for write, before in _changes(history, OperationKind.DELETE):
+        return _with_operation(history, _read(write, before))
+    raise NoPlace
+
+
+def repeated_version(history: History) -> History:
+    """A change is answered with the version that the change before it had."""
+    write, before = _overwritten(history)
+    value = {**write.value, "version": before.version}
+    return _instead(history, write, replace(write, value=value))
+
+
+def lost_create(history: History) -> History:
+    """A create was acknowledged; the log does not have it and nobody has seen it."""
+    like = _acked(history, OperationKind.CREATE)
+    planted = replace(
+        like,
+        client="planted",
+        key=f"{like.key}-planted",
+        value={"id": "planted"},
+        command_id="77" * 16,
+    )
+    return _with_operation(history, planted)
+
+
+def lost_change(history: History) -> History:
+    """A change was acknowledged and its event is another one's."""
+    write, _ = _overwritten(history)
+    wanted = {"planted": "by nobody else"}
+    planted = replace(write, argument={"properties": wanted}, command_id="77" * 16)
+    return _instead(history, write, planted)
+
+
+def lost_at_the_end(history: History) -> History:
+    """What the log has is not listed after the load."""
+    prefixes = tuple(listing.prefix for listing in history.final_listings)
+    for item in history.final_items:
+        if item.key.startswith(prefixes):
+            left = tuple(each for each in history.final_items if each is not item)
+            return replace(history, final_items=left)
+    raise NoPlace
+
+
+def phantom_create(history: History) -> History:
+    """The log has a topic, and it is listed, that nobody asked for."""
+    like = _acked(history, OperationKind.CREATE)
+    key = f"{like.key}-planted"
+    shard = max(event.shard for event in history.log)
+    last = max((e for e in history.log if e.shard == shard), key=lambda e: e.position)
+    event = LogEvent(
+        shard, last.position + 1, last.term, "topic_created", key, "planted", causation_id="77" * 16
+    )
+    listed = FinalItem(key, "planted", 1, {})
+    return replace(history, log=(*history.log, event), final_items=(*history.final_items, listed))
+
+
+def phantom_of_a_failure(history: History) -> History:
+    """A change of which its client was told that it did not happen, did."""
+    write, _ = _overwritten(history)
+    denied = replace(write, outcome=failed("UNAVAILABLE"), value={}, position=0, shard=0)
+    return _instead(history, write, denied)
+
+
+def phantom_read(history: History) -> History:
+    """A get has properties that nobody set."""
+    write, before = _overwritten(history)
+    value = {"id": before.id, "version": before.version, "properties": {"planted": "x"}}
+    return _with_operation(history, replace(_read(write, before), value=value))
+
+
+def untrue_refusal(history: History) -> History:
+    """A create is refused because the topic exists, after its deletion and before any create."""
+    like = _acked(history, OperationKind.CREATE)
+    planted = replace(
+        like,
+        client="planted",
+        key=f"{like.key}-planted",
+        outcome=refused("ALREADY_EXISTS"),
+        value={},
+        shard=0,
+        position=0,
+    )
+    return _with_operation(history, planted)
+
+
+def carried_out_twice(history: History) -> History:
+    """One command is in the log twice."""
+    write, _ = _overwritten(history)
+    command = write.command_id or "77" * 16
+    log = list(history.log)
+    events = [e for e in log if e.key == write.key and e.type == "topic_properties_set"]
+    state = index_log(log).keys[write.key]
+    own = next(e for e in events if _version_at(state.at(e.position)) == write.value["version"])
+    log = [replace(e, causation_id=command) if e is own else e for e in log]
+    shard_log = [e for e in log if e.shard == own.shard]
+    again = replace(own, position=shard_log[-1].position + 1, causation_id=command)
+    spoilt = _instead(history, write, replace(write, command_id=command))
+    return replace(spoilt, log=(*log, replace(again, term=shard_log[-1].term)))
+
+
+def parent_denied(history: History) -> History:
+    """A create is refused for want of a namespace that was there all the time."""
+    like = _acked(history, OperationKind.CREATE)
+    end_ns = history.run.ended_ns
+    planted = replace(
+        like,
+        client="planted",
+        key=f"{like.key}-planted",
+        invoked_ns=end_ns - 2,
+        returned_ns=end_ns - 1,
+        outcome=refused("PARENT_NOT_FOUND"),
+        value={},
+    )
+    return _with_operation(history, planted)
+
+
+# The log -------------------------------------------------------------------------------------
+
+
+def epoch_goes_back(history: History) -> History:
+    """An assignment has the epoch of the one before it."""
+    event = _event(history, lambda event: event.type == "topic_assigned" and event.epoch > 1)
+    return _with_event(history, event, replace(event, epoch=event.epoch - 1))
+
+
+def assigned_after_deletion(history: History) -> History:
+    """A topic that was deleted is assigned."""
+    deleted = _event(history, lambda event: event.type == "topic_deleted")
+    like = _event(history, lambda event: event.type == "topic_assigned")
+    last = [event for event in history.log if event.shard == deleted.shard][-1]
+    owners = [e for e in history.log if e.type == "topic_assigned" and e.id == deleted.id]
+    again = replace(
+        like,
+        shard=deleted.shard,
+        position=last.position + 1,
+        term=last.term,
+        key=deleted.key,
+        id=deleted.id,
+        epoch=len(owners) + 1,
+        reason="first_lookup",
+    )
+    return replace(history, log=(*history.log, again))
+
+
+def position_is_missing(history: History) -> History:
+    """The log has a hole."""
+    event = _event(history, lambda event: event.type == "topic_assigned")
+    return replace(history, log=tuple(each for each in history.log if each is not event))
+
+
+def term_goes_back(history: History) -> History:
+    """An entry of an earlier leader stands behind one of a later."""
+    event = _event(history, lambda event: event.position > 2)
+    return _with_event(history, event, replace(event, term=event.term - 1))
+
+
+# Owners and messages -------------------------------------------------------------------------
+
+
+def two_owners(history: History) -> History:
+    """A message is acknowledged under an epoch that a later one had ended before it was sent."""
+    last = _acked_publish(history, lambda publish: publish.epoch > 1)
+    assert last.acked_ns is not None
+    late = replace(
+        last,
+        producer="planted",
+        epoch=last.epoch - 1,
+        ledger=(last.epoch - 1) << 20 | 0xFFFFF,
+        sent_ns=last.acked_ns + 1,
+        acked_ns=last.acked_ns + 2,
+    )
+    return _with_publish(history, late)
+
+
+def one_entry_claimed_twice(history: History) -> History:
+    """Two epochs acknowledge the same entry, at the same time."""
+    claimed = _acked_publish(history, lambda publish: publish.ledger >= 0)
+    other = replace(claimed, producer="planted", epoch=claimed.epoch + 1)
+    return _with_publish(history, other)
+
+
+def lookup_goes_back(history: History) -> History:
+    """A lookup that began after a later epoch was answered is answered an earlier one."""
+    index = index_log(history.log)
+    for later in history.operations:
+        epoch = later.value.get("epoch", 0)
+        if later.kind not in (OperationKind.LOOKUP, OperationKind.MOVE) or not later.is_ok:
+            continue
+        assert isinstance(epoch, int)
+        assert later.returned_ns is not None
+        earlier = index.owners.get((str(later.value["topic_id"]), later.key, epoch - 1))
+        if earlier is None:
+            continue
+        stale = {
+            **later.value,
+            "epoch": earlier.epoch,
+            "broker_id": earlier.broker_id,
+            "session_id": earlier.session_id,
+        }
+        planted = replace(
+            later,
+            client="planted",
+            kind=OperationKind.LOOKUP,
+            value=stale,
+            invoked_ns=later.returned_ns + 1,
+            returned_ns=later.returned_ns + 2,
+        )
+        return _with_operation(history, planted)
+    raise NoPlace
+
+
+def lookup_of_no_owner(history: History) -> History:
+    """A lookup is answered with a broker that was never given the topic."""
+    for operation in history.operations:
+        if operation.kind is OperationKind.LOOKUP and operation.is_ok:
+            value = {**operation.value, "broker_id": "planted"}
+            return _instead(history, operation, replace(operation, value=value))
+    raise NoPlace
+
+
+def lost_message(history: History) -> History:
+    """A message was acknowledged and nobody can read it."""
+    received = _received_acked(history)
+    return replace(history, received=tuple(r for r in history.received if r is not received))
+
+
+def phantom_message(history: History) -> History:
+    """A message is read that nobody sent."""
+    like = _last_of_a_drain(history)
+    planted = replace(like, producer="planted", entry=like.entry + 1)
+    return replace(history, received=(*history.received, planted))
+
+
+def message_stored_twice(history: History) -> History:
+    """A message that was sent again is stored again."""
+    like = _last_of_a_drain(history)
+    planted = replace(like, entry=like.entry + 1)
+    return replace(history, received=(*history.received, planted))
+
+
+def messages_out_of_order(history: History) -> History:
+    """Two messages of one producer are stored in the wrong order."""
+    received = list(history.received)
+    for place in range(len(received) - 1):
+        first, second = received[place : place + 2]
+        if (first.topic, first.producer) == (second.topic, second.producer):
+            received[place] = replace(first, sequence=second.sequence)
+            received[place + 1] = replace(second, sequence=first.sequence)
+            return replace(history, received=tuple(received))
+    raise NoPlace
+
+
+# Watches -------------------------------------------------------------------------------------
+
+
+def reordered_watch(history: History) -> History:
+    """A watch is sent two events in the wrong order."""
+    records = list(history.watch_records)
+    for place in range(len(records) - 1):
+        first, second = records[place : place + 2]
+        if isinstance(first, Observation) and isinstance(second, Observation):
+            records[place : place + 2] = [second, first]
+            return replace(history, watch_records=tuple(records))
+    raise NoPlace
+
+
+def repeated_watch_event(history: History) -> History:
+    """A watch is sent an event twice."""
+    place = _observation(history)
+    records = list(history.watch_records)
+    records.insert(place, records[place])
+    return replace(history, watch_records=tuple(records))
+
+
+def gap_in_a_watch(history: History) -> History:
+    """A watch is not sent an event that concerns it, and told that it was sent everything."""
+    place = _observation(history)
+    records = list(history.watch_records)
+    left = records.pop(place)
+    assert isinstance(left, Observation)
+    told = WatchProgress(left.watcher, left.shard, left.watch, left.position)
+    records.insert(place, told)
+    return replace(history, watch_records=tuple(records))
+
+
+def watch_of_others(history: History) -> History:
+    """A watch is sent an event that its filter leaves out."""
+    log = {(event.shard, event.position): event for event in history.log}
+    records = list(history.watch_records)
+    names: tuple[str, ...] = ()
+    told_to = 0
+    for place, record in enumerate(records):
+        if isinstance(record, WatchOpened):
+            names = record.names
+        position = getattr(record, "position", 0)
+        other = log.get((record.shard, position - 1))
+        is_foreign = other is not None and other.key not in names and told_to < position - 1
+        if names and isinstance(record, Observation) and other is not None and is_foreign:
+            told = (other.position, other.type, other.key)
+            sent = Observation(record.watcher, record.shard, record.watch, *told)
+            records.insert(place, sent)
+            return replace(history, watch_records=tuple(records))
+        told_to = position or getattr(record, "from_position", told_to)
+    raise NoPlace
+
+
+def snapshot_without_an_item(history: History) -> History:
+    """A snapshot leaves something out."""
+    records = list(history.watch_records)
+    place = _place(records, SnapshotItem)
+    del records[place]
+    return replace(history, watch_records=tuple(records))
+
+
+def snapshot_of_yesterday(history: History) -> History:
+    """A snapshot has a topic as it was before its position."""
+    records = list(history.watch_records)
+    for place, item in enumerate(records):
+        if isinstance(item, SnapshotItem) and item.state.get("version", 0) not in (0, 1):
+            version = item.state["version"]
+            assert isinstance(version, int)
+            records[place] = replace(item, state={**item.state, "version": version - 1})
+            return replace(history, watch_records=tuple(records))
+    raise NoPlace
+
+
+def views_differ(history: History) -> History:
+    """Two replicas have different views at the same position."""
+    first = _first(iter(history.view_hashes))
+    planted = replace(first, digest="planted", node="planted")
+    return replace(history, view_hashes=(*history.view_hashes, planted))
+
+
+PLANTS: Sequence[Plant] = (
+    Plant("stale read", FindingKind.VIOLATION, "linearizability", stale_read),
+    Plant("topic back from the dead", FindingKind.VIOLATION, "linearizability", resurrected_topic),
+    Plant("version that repeats", FindingKind.VIOLATION, "linearizability", repeated_version),
+    Plant("lost create", FindingKind.LOST, "acked set", lost_create),
+    Plant("lost change", FindingKind.LOST, "acked set", lost_change),
+    Plant("lost at the end", FindingKind.LOST, "final state", lost_at_the_end),
+    Plant("phantom create", FindingKind.PHANTOM, "acked set", phantom_create),
+    Plant("phantom of a failure", FindingKind.PHANTOM, "acked set", phantom_of_a_failure),
+    Plant("phantom read", FindingKind.PHANTOM, "reads", phantom_read),
+    Plant("untrue refusal", FindingKind.VIOLATION, "linearizability", untrue_refusal),
+    Plant("carried out twice", FindingKind.VIOLATION, "acked set", carried_out_twice),
+    Plant("parent denied", FindingKind.VIOLATION, "parents", parent_denied),
+    Plant("epoch that goes back", FindingKind.VIOLATION, "log", epoch_goes_back),
+    Plant("assigned after deletion", FindingKind.VIOLATION, "log", assigned_after_deletion),
+    Plant("position that is missing", FindingKind.VIOLATION, "log", position_is_missing),
+    Plant("term that goes back", FindingKind.VIOLATION, "log", term_goes_back),
+    Plant("two owners", FindingKind.OWNER_OVERLAP, "single owner", two_owners),
+    Plant("one entry twice", FindingKind.OWNER_OVERLAP, "single owner", one_entry_claimed_twice),
+    Plant("lookup that goes back", FindingKind.VIOLATION, "lookups", lookup_goes_back),
+    Plant("lookup of no owner", FindingKind.VIOLATION, "lookups", lookup_of_no_owner),
+    Plant("lost message", FindingKind.LOST, "messages", lost_message),
+    Plant("phantom message", FindingKind.PHANTOM, "messages", phantom_message),
+    Plant("message stored twice", FindingKind.VIOLATION, "messages", message_stored_twice),
+    Plant("messages out of order", FindingKind.VIOLATION, "messages", messages_out_of_order),
+    Plant("reordered watch", FindingKind.WATCH_ERROR, "watch order", reordered_watch),
+    Plant("repeated watch event", FindingKind.WATCH_ERROR, "watch order", repeated_watch_event),
+    Plant("gap in a watch", FindingKind.WATCH_ERROR, "watch order", gap_in_a_watch),
+    Plant("watch of others", FindingKind.WATCH_ERROR, "watch order", watch_of_others),
+    Plant(
+        "snapshot without an item", FindingKind.WATCH_ERROR, "watch order", snapshot_without_an_item
+    ),
+    Plant("snapshot of yesterday", FindingKind.WATCH_ERROR, "watch order", snapshot_of_yesterday),
+    Plant("views that differ", FindingKind.VIOLATION, "view hashes", views_differ),
+)
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def _changes(history: History, kind: OperationKind) -> Iterator[tuple[Operation, ObjectState]]:
+    """Yield acknowledged writes of topics with the state that each of them replaced."""
+    index = index_log(history.log)
+    for write in history.operations:
+        known = index.keys.get(write.key)
+        if known is None or write.kind is not kind or not write.is_ok or "://" not in write.key:
+            continue
+        for before, after in zip(known.states, known.states[1:], strict=False):
+            is_deletion = kind is OperationKind.DELETE and not after.exists
+            told = (write.value.get("id"), write.value.get("version", before.version + 1))
+            if not before.exists or told != (before.id, before.version + 1):
+                continue
+            if is_deletion or (after.exists and after.version == told[1]):
+                yield write, before
+                break
+
+
+def _overwritten(history: History) -> tuple[Operation, ObjectState]:
+    for found in _changes(history, OperationKind.SET_PROPERTIES):
+        return found
+    raise NoPlace
+
+
+def _read(write: Operation, state: ObjectState) -> Operation:
+    """Return a get that began when ``write`` had returned, and saw ``state``."""
+    assert write.returned_ns is not None
+    value = {"id": state.id, "version": state.version, "properties": dict(state.properties)}
+    return Operation(
+        *("planted", 1, OperationKind.GET, write.key, write.returned_ns + 1),
+        returned_ns=write.returned_ns + 2,
+        outcome="ok",
+        value=value,
+    )
+
+
+def _acked(history: History, kind: OperationKind) -> Operation:
+    found = (op for op in history.operations if op.kind is kind and op.is_ok and "://" in op.key)
+    return _first(found)
+
+
+def _event(history: History, wanted: Callable[[LogEvent], bool]) -> LogEvent:
+    return _first(event for event in history.log if wanted(event))
+
+
+def _acked_publish(history: History, wanted: Callable[[Publish], bool]) -> Publish:
+    acked = [p for p in history.publishes if p.acked_ns is not None and wanted(p)]
+    return _first(reversed(acked))
+
+
+def _received_acked(history: History) -> Received:
+    acked = {(p.topic, p.producer, p.sequence) for p in history.publishes if p.acked_ns}
+    drained = {(each.consumer, each.topic) for each in history.drained}
+    return _first(
+        r
+        for r in history.received
+        if (r.topic, r.producer, r.sequence) in acked and (r.consumer, r.topic) in drained
+    )
+
+
+def _last_of_a_drain(history: History) -> Received:
+    drained = {(each.consumer, each.topic) for each in history.drained}
+    return _first(r for r in reversed(history.received) if (r.consumer, r.topic) in drained)
+
+
+def _observation(history: History) -> int:
+    """Return the place of an event that is not the first its watch was told of."""
+    records = history.watch_records
+    return _first(
+        place
+        for place in range(1, len(records))
+        if isinstance(records[place], Observation) and isinstance(records[place - 1], Observation)
+    )
+
+
+def _place(records: Sequence[WatchRecord], kind: type[object]) -> int:
+    return _first(place for place, record in enumerate(records) if isinstance(record, kind))
+
+
+def _first(found: Iterator[T]) -> T:
+    for each in found:
+        return each
+    raise NoPlace
+
+
+def _version_at(state: ObjectState | None) -> int:
+    return state.version if state is not None else 0
+
+
+def _with_operation(history: History, operation: Operation) -> History:
+    return replace(history, operations=(*history.operations, operation))
+
+
+def _instead(history: History, old: Operation, new: Operation) -> History:
+    kept = tuple(new if each is old else each for each in history.operations)
+    return replace(history, operations=kept)
+
+
+def _with_event(history: History, old: LogEvent, new: LogEvent) -> History:
+    return replace(history, log=tuple(new if each is old else each for each in history.log))
+
+
+def _with_publish(history: History, publish: Publish) -> History:
+    return replace(history, publishes=(*history.publishes, publish))
