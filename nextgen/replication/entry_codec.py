@@ -7,6 +7,7 @@ configuration, see ``membership``: it holds no records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 
 import msgpack
 
@@ -48,7 +49,7 @@ def decode_records(payload: bytes) -> tuple[Record, ...]:
     """Return the records of an entry; the inverse of ``encode_records``."""
     if is_configuration(payload):
         return ()
-    return tuple(Record(body, events) for body, events in msgpack.unpackb(payload))
+    return tuple(starmap(Record, msgpack.unpackb(payload)))
 
 
 def limited_run(entries: Iterable[Entry], *, events_max: int, bytes_max: int) -> Sequence[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from nextgen.kernel.errors import Overloaded
@@ -16,7 +17,7 @@ from nextgen.replication.membership import decode_configuration
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import NodeId
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
-from nextgen.replication.raft_messages import CONFIGURATION_FIELD
+from nextgen.replication.raft_messages import CONFIGURATION_FIELD, HURRY_FIELD
 from nextgen.replication.statistics import ReplicaStatistics
 from nextgen.replication.sync_watch import SyncWatch
 
@@ -49,6 +50,13 @@ class Following:
         self._sync_watch = sync_watch
         self._agreed_index = 0  # Up to here this log is the present leader's.
         self._reported_lag_ms = 0
+        self._hurried: set[object] = set()
+
+    def hurry(self) -> Callable[[], None]:
+        """Ask to be told of commits at once; see ``ReplicatedLog.hurry_commits``."""
+        wish = object()
+        self._hurried.add(wish)
+        return lambda: self._hurried.discard(wish)
 
     def forget_behind(self, index: int) -> None:
         """Note that the log was cut off behind ``index``."""
@@ -130,20 +138,20 @@ class Following:
 
     def _answer(self, node_id: NodeId, *, success: bool, index: int, read_round: int = 0) -> None:
         self._reported_lag_ms = int(self._replica.applier.lag_ms)
-        self._replica.send(
-            node_id,
-            {
-                "type": "append_answer",
-                "term": self._replica.core.term,
-                "success": success,
-                "index": index,
-                "read_round": read_round,
-                "applied_index": self._replica.applier.applied.index,
-                "view_lag_ms": self._reported_lag_ms,
-                "disk_takes_writes": self._replica.disk.trouble is None,
-                DIGEST_FIELD: self._replica.divergence.answer_field,
-            },
-        )
+        message: Message = {
+            "type": "append_answer",
+            "term": self._replica.core.term,
+            "success": success,
+            "index": index,
+            "read_round": read_round,
+            "applied_index": self._replica.applier.applied.index,
+            "view_lag_ms": self._reported_lag_ms,
+            "disk_takes_writes": self._replica.disk.trouble is None,
+            DIGEST_FIELD: self._replica.divergence.answer_field,
+        }
+        if self._hurried:
+            message[HURRY_FIELD] = True
+        self._replica.send(node_id, message)
 
     def _clear_doubt_if_covered(self, message: Message, agreed: int) -> None:
         doubt = self._replica.journal.doubt_index

@@ -7,6 +7,7 @@ proposed meanwhile goes into the next one. The queue is bounded: beyond it, ``Ov
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from nextgen.replication.ports import Commit, Entry, GroupId, Record
 Pending = tuple[Record, "asyncio.Future[Commit]"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InFlight:
     """An entry that is appended and not yet committed, with who waits for it."""
 
     entry: Entry
     futures: tuple[asyncio.Future[Commit], ...]
+    appended_at: float
+    durable_at: float = 0.0
 
 
 class GroupCommit:
@@ -41,6 +44,16 @@ class GroupCommit:
     def is_empty(self) -> bool:
         """True when nothing waits and nothing is in flight."""
         return not self._queue and not self._in_flight
+
+    @property
+    def records_waiting(self) -> int:
+        """Records that no entry has taken up yet."""
+        return len(self._queue)
+
+    @property
+    def entries_in_flight(self) -> int:
+        """Entries appended and not yet committed."""
+        return len(self._in_flight)
 
     @property
     def has_work(self) -> bool:
@@ -81,9 +94,18 @@ class GroupCommit:
                 self._put_back(batch)
                 raise
             entry = Entry(index, term, first_position, records)
-            self._in_flight.append(InFlight(entry, tuple(future for _, future in batch)))
+            futures = tuple(future for _, future in batch)
+            self._in_flight.append(InFlight(entry, futures, time.monotonic()))
             filled += 1
         return filled
+
+    def note_durable(self, durable_index: int) -> None:
+        """Take the time of what reached this leader's own disk since the last call."""
+        for flight in self._in_flight:
+            if flight.entry.index > durable_index:
+                return
+            if not flight.durable_at:
+                flight.durable_at = time.monotonic()
 
     def commit(self, commit_index: int) -> dict[int, Entry]:
         """Resolve what is in flight up to ``commit_index``; return those entries by index."""
@@ -94,7 +116,15 @@ class GroupCommit:
             position = done.entry.first_position
             for record, future in zip(done.entry.records, done.futures, strict=True):
                 if not future.done():
-                    future.set_result(Commit(done.entry.index, done.entry.term, position))
+                    future.set_result(
+                        Commit(
+                            done.entry.index,
+                            done.entry.term,
+                            position,
+                            done.appended_at,
+                            done.durable_at,
+                        )
+                    )
                 position += record.events
         return committed
 

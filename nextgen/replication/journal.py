@@ -197,6 +197,10 @@ class Journal:
         """Return the one that held behind an entry from ``base_index`` to ``last_index``."""
         return self._configurations.at(index)
 
+    def first_position_of(self, index: int) -> int:
+        """Return the position of the first event of an entry, or of the next one if it has none."""
+        return self._table.first_position_of(index)
+
     @property
     def bytes_on_disk(self) -> int:
         """Space that the segments take, preallocated space included."""

@@ -25,6 +25,9 @@ from nextgen.replication.sync_watch import SyncWatch
 COMMIT_NOTICE_S = 0.01
 """Until followers are told of a commit that no further entry carries to them."""
 
+HURRIED_NOTICE_S = 0.001
+"""The same for a follower at which somebody follows the log: commits of a millisecond share it."""
+
 
 class LeadingReplica(Protocol):
     """What leading needs of its replica."""
@@ -57,11 +60,12 @@ class Leading:
         self._sync_watch = sync_watch
         self._loop = asyncio.get_running_loop()
         self._commit_notice: asyncio.TimerHandle | None = None
+        self._hurried_notice: asyncio.TimerHandle | None = None
         self._committed_at = 0.0
         self._leave_deadline: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        for timer in (self._commit_notice, self._leave_deadline):
+        for timer in (self._commit_notice, self._hurried_notice, self._leave_deadline):
             if timer is not None:
                 timer.cancel()
 
@@ -99,6 +103,7 @@ class Leading:
         """Commit what can be, fill entries, send them, confirm reads."""
         replica, replicator = self._replica, leadership.replicator
         replicator.follow_configuration(replica.commit_index)
+        leadership.commits.note_durable(replica.journal.durable_index)
         index = next_commit_index(
             replicator.majority_durable_index(),
             commit_index=replica.commit_index,
@@ -236,6 +241,14 @@ class Leading:
         self._committed_at = self._loop.time()
         if leadership.replicator.followers and self._commit_notice is None:
             self._commit_notice = self._loop.call_later(COMMIT_NOTICE_S, self._notice_commit)
+        if self._hurried_notice is None and leadership.replicator.is_hurried:
+            self._hurried_notice = self._loop.call_later(HURRIED_NOTICE_S, self._notice_hurried)
+
+    def _notice_hurried(self) -> None:
+        self._hurried_notice = None
+        replica, leadership = self._replica, self._replica.leadership
+        if leadership is not None and not replica.stopped:
+            leadership.replicator.send_commit_hurried(replica.commit_index, leadership.reads.round)
 
     def _notice_commit(self) -> None:
         self._commit_notice = None

@@ -93,6 +93,8 @@ class LogRetention:
         self._allowed = 0  # Entries before it are in a durable snapshot.
         self._cut: asyncio.Future[None] | None = None
         self._stopped = False
+        self.broken = 0
+        """Pins of readers that were broken since the start."""
 
     @property
     def pin_count(self) -> int:
@@ -117,6 +119,10 @@ class LogRetention:
     def hold_entries(self, name: str, index: int) -> Pin:
         """Keep the entries from ``index`` on, for a follower that gets a snapshot."""
         return self._add(Pin(self, name, position=None, index=index))
+
+    def notice_broken(self) -> None:
+        """Break the pins of what is gone: the log may have been replaced by a snapshot."""
+        self._first_needed()
 
     def released(self, pin: Pin) -> None:
         if pin in self._pins:
@@ -172,6 +178,7 @@ class LogRetention:
 
     def _break(self, pin: Pin) -> None:
         pin.is_broken = True
+        self.broken += pin.is_of_reader
         self._pins.remove(pin)
 
     def _go_on(self) -> None:

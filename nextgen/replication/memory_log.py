@@ -17,6 +17,7 @@ from nextgen.kernel.limits import ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
 from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
 from nextgen.replication.entry_codec import check_record, limited_run
 from nextgen.replication.membership import after_change, members_of
+from nextgen.replication.named_readers import check_reader
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
@@ -24,6 +25,7 @@ from nextgen.replication.ports import (
     Entry,
     GroupId,
     LogPin,
+    LogReader,
     LogStatus,
     MemberChange,
     MemberProgress,
@@ -87,6 +89,8 @@ class MemoryLog:
         self._applied = self._base
         self._entries: list[Entry] = []
         self._pins: list[_MemoryPin] = []
+        self._readers: dict[str, tuple[_MemoryPin, int]] = {}
+        self.hurried = 0
         self._queue: list[Pending] = []
         self._queue_bytes = 0
         self._flush_scheduled = False
@@ -189,6 +193,14 @@ class MemoryLog:
     def is_leader(self) -> bool:
         return self._role is Role.LEADER
 
+    @property
+    def commit_position(self) -> int:
+        return self._next_position - 1
+
+    @property
+    def hears_leader(self) -> bool:
+        return self._role is not Role.STOPPED and self._leader_id is not None
+
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         if not self.is_leader:
             raise NotLeader(self._group_id, self._leader_id)
@@ -234,6 +246,15 @@ class MemoryLog:
 
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._commit_listeners.add(listener)
+
+    def hurry_commits(self) -> Callable[[], None]:
+        """Every commit is known at once here; what counts is that each call is ended."""
+        self.hurried += 1
+
+        def end() -> None:
+            self.hurried -= 1
+
+        return end
 
     def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
         unsubscribe = self._role_listeners.add(listener)
@@ -289,6 +310,24 @@ class MemoryLog:
         pin = _MemoryPin(name, position, self._pins)
         self._pins.append(pin)
         return pin
+
+    async def pin_reader(self, reader_id: str, position: int, ttl_ms: int) -> None:
+        check_reader(reader_id, position, ttl_ms)
+        before = self._readers.pop(reader_id, None)
+        if before is not None:
+            position = max(position, before[0].position)
+            before[0].release()
+        if ttl_ms:
+            pin = self.pin(reader_id, position)
+            assert isinstance(pin, _MemoryPin)
+            self._readers[reader_id] = (pin, ttl_ms)
+
+    def readers(self) -> Sequence[LogReader]:
+        """Time does not pass here: each one has all of its time left."""
+        return tuple(
+            LogReader(reader_id, pin.position, ttl_ms, is_broken=False)
+            for reader_id, (pin, ttl_ms) in sorted(self._readers.items())
+        )
 
     async def stop(self) -> None:
         if self._role is Role.STOPPED:

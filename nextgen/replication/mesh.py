@@ -101,6 +101,16 @@ class Mesh:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
+    @property
+    def outbox_bytes(self) -> int:
+        """Bytes for all peers that they have not taken yet."""
+        return sum(connection.outbox_bytes for connection in self._connections.values())
+
+    @property
+    def connection_count(self) -> int:
+        """Peers that are connected."""
+        return len(self._connections)
+
     async def start(self) -> None:
         """Listen. ``OSError`` names the port if it is taken."""
         loop = asyncio.get_running_loop()

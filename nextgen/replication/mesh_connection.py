@@ -83,6 +83,12 @@ class PeerConnection(asyncio.Protocol):
         name = self._transport.get_extra_info("peername") if self._transport else None
         return str(name[0]) if name else ""
 
+    @property
+    def outbox_bytes(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        buffered = self._transport.get_write_buffer_size() if self._transport else 0
+        return self._outgoing_bytes + buffered
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast: what uvloop hands over does not derive from asyncio's class.
         self._transport = cast(asyncio.Transport, transport)

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NewType, Protocol
 
-from nextgen.kernel.errors import Definite
+# Part of this port: what ``read`` and ``pin`` raise.
+from nextgen.kernel.errors import PositionCompacted as PositionCompacted
+from nextgen.replication.statistics import ReplicaStatistics
 
 NodeId = NewType("NodeId", str)
 """Name of a process in the mesh, for example ``shard-node-1``. Stable across restarts."""
@@ -75,11 +77,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Where a proposed record landed: its entry, and the position of its first event."""
+    """Where a proposed record landed: its entry, and the position of its first event.
+
+    The times are ``time.monotonic()``'s in seconds, 0.0 where they are not known: a majority of
+    followers may be faster than the leader's own disk.
+    """
 
     index: int
     term: int
     first_position: int
+    appended_at: float = field(default=0.0, compare=False)  # The entry, to the leader's log.
+    durable_at: float = field(default=0.0, compare=False)  # On the leader's own disk.
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,18 +195,25 @@ class LogStatus:
     divergence: str = ""  # Whose view differs from the others', "" while none is known to.
     log_pins: int = 0  # Readers that keep a part of the log; see ``ReplicatedLog.pin``.
     pinned_bytes: int = 0  # Log that is kept for pins alone.
+    log_readers: int = 0  # Of the pins, those that have a name and survive a restart.
+    readers_expired: int = 0  # Named readers that did not renew, since the replica was opened.
     snapshots: int = 0  # Written since the replica was opened.
     snapshots_installed: int = 0  # That came from a leader.
     snapshot_ms: float = 0.0  # What writing the newest of them took.
+    records_waiting: int = 0  # Proposed here and not yet in an entry.
+    entries_in_flight: int = 0  # Appended by this leader and not yet committed.
+    statistics: ReplicaStatistics | None = None  # Counts since the replica was opened.
+    pins_broken: int = 0  # Of readers, because together they kept too much, or the log was cut.
 
 
-class PositionCompacted(Definite):
-    """The position asked for is no longer in the log; reading can start at ``oldest``."""
+@dataclass(frozen=True, slots=True)
+class LogReader:
+    """A named reader, as one replica knows it; see ``ReplicatedLog.pin_reader``."""
 
-    def __init__(self, asked: int, oldest: int) -> None:
-        super().__init__(f"position {asked} is no longer in the log, the oldest is {oldest}")
-        self.asked = asked
-        self.oldest = oldest
+    reader_id: str
+    position: int  # What is committed from here on is kept.
+    expires_in_ms: int
+    is_broken: bool  # The log was cut in spite of it.
 
 
 class StateMachine(Protocol):
@@ -259,6 +274,16 @@ class ReplicatedLog(Protocol):
         """True while ``propose`` may be called: see ``RoleChange.role``."""
         ...
 
+    @property
+    def commit_position(self) -> int:
+        """The last event that this replica knows as committed, 0 for none."""
+        ...
+
+    @property
+    def hears_leader(self) -> bool:
+        """True while this replica leads, or heard its leader within an election's silence."""
+        ...
+
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         """Queue ``record`` for the log and return a future of its commit; never blocks.
 
@@ -312,6 +337,14 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    def hurry_commits(self) -> Callable[[], None]:
+        """Have the leader tell this replica of commits at once, not with what it sends next.
+
+        Each commit may cost a message more: for as long as somebody follows the log here.
+        Returns a function that ends it.
+        """
+        ...
+
     def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
         """Call ``listener`` with the present role at once, then with each change."""
         ...
@@ -349,6 +382,24 @@ class ReplicatedLog(Protocol):
             PositionCompacted: It is gone already.
             Overloaded: There are too many pins.
         """
+        ...
+
+    async def pin_reader(self, reader_id: str, position: int, ttl_ms: int) -> None:
+        """Pin under a name: on disk when this returns, over restarts, until ``ttl_ms`` after the
+        last call for this name, or after the restart. ``ttl_ms`` 0 lets go.
+
+        A position before the one that is pinned changes nothing but the time.
+
+        Raises:
+            PositionCompacted: It is gone already, with the pin if there was one.
+            Overloaded: There are too many pins, or named readers.
+            InvalidRequest: Name, position or time are not within their bounds.
+            Unavailable: The disk refuses; the pin ends with the process.
+        """
+        ...
+
+    def readers(self) -> Sequence[LogReader]:
+        """Return the named readers of this replica, by name."""
         ...
 
     async def take_snapshot(self) -> AppliedPoint:

@@ -9,16 +9,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
 from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.divergence import ViewDiverged
-from nextgen.replication.entry_codec import decode_records, limited_run
+from nextgen.replication.entry_codec import decode_records
 from nextgen.replication.handovers import Handovers
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.mesh_frames import Message
+from nextgen.replication.named_readers import NamedReaders
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
     Configuration,
     Entry,
     LogPin,
+    LogReader,
     LogStatus,
     MemberChange,
     MemberProgress,
@@ -56,6 +58,7 @@ class PySyncObjGroup:
         self._stopping: asyncio.Task[None] | None = None
         self._replica: RaftReplica
         self._snapshots: SnapshotTransfer
+        self._readers: NamedReaders
         self._state_machine: StateMachine
         self._release: Callable[[], Awaitable[None]]
         self._distrust: Callable[[], Awaitable[None]]
@@ -64,6 +67,7 @@ class PySyncObjGroup:
         self,
         replica: RaftReplica,
         snapshots: SnapshotTransfer,
+        readers: NamedReaders,
         state_machine: StateMachine,
         release: Callable[[], Awaitable[None]],
         distrust: Callable[[], Awaitable[None]],
@@ -72,6 +76,7 @@ class PySyncObjGroup:
         host lent; ``distrust`` notes on disk that the view must be rebuilt."""
         self._replica = replica
         self._snapshots = snapshots
+        self._readers = readers
         self._state_machine = state_machine
         self._release = release
         self._distrust = distrust
@@ -99,6 +104,7 @@ class PySyncObjGroup:
     def status(self) -> LogStatus:
         replica, journal = self._replica, self._replica.journal
         change, configuration = replica.role_change, self._replica.configuration
+        commits = replica.leadership.commits if replica.leadership else None
         return LogStatus(
             group_id=replica.group_id,
             role=change.role,
@@ -116,6 +122,8 @@ class PySyncObjGroup:
             disk_trouble=replica.disk.trouble or "",
             log_pins=self._snapshots.retention.pin_count,
             pinned_bytes=self._snapshots.retention.pinned_bytes,
+            log_readers=self._readers.count,
+            readers_expired=self._readers.expired,
             snapshots=replica.statistics.snapshots,
             snapshots_installed=replica.statistics.snapshots_installed,
             snapshot_ms=replica.statistics.last_snapshot_ms,
@@ -124,11 +132,24 @@ class PySyncObjGroup:
             progress=self._progress(),
             digest=self._state_machine.digest(),
             divergence=replica.divergence.alarm,
+            records_waiting=commits.records_waiting if commits else 0,
+            entries_in_flight=commits.entries_in_flight if commits else 0,
+            pins_broken=self._snapshots.retention.broken,
+            statistics=replica.statistics,
         )
 
     @property
     def is_leader(self) -> bool:
         return self._replica.is_ready_leader
+
+    @property
+    def commit_position(self) -> int:
+        return self._replica.commit_position
+
+    @property
+    def hears_leader(self) -> bool:
+        replica = self._replica
+        return not replica.stopped and (replica.is_ready_leader or replica.election.is_leader_alive)
 
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         return self._replica.propose(record)
@@ -152,12 +173,16 @@ class PySyncObjGroup:
         if from_position > replica.commit_position:
             return ()
         first = journal.index_of_position(from_position)
-        last = min(replica.commit_index, first + ENTRIES_PER_MESSAGE_MAX - 1)
-        found = journal.entries(first, last, bytes_max)
-        return limited_run(map(_decoded, found), events_max=events_max, bytes_max=bytes_max)
+        # Whatever holds the event behind the last one allowed is not read at all.
+        end = journal.index_of_position(journal.first_position_of(first) + events_max)
+        last = min(replica.commit_index, first + ENTRIES_PER_MESSAGE_MAX - 1, max(first, end - 1))
+        return tuple(map(_decoded, journal.entries(first, last, bytes_max)))
 
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._commit_listeners.add(listener)
+
+    def hurry_commits(self) -> Callable[[], None]:
+        return self._replica.following.hurry()
 
     def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
         unsubscribe = self._role_listeners.add(listener)
@@ -178,6 +203,13 @@ class PySyncObjGroup:
         self._check_running()
         return self._snapshots.retention.pin(name, position)
 
+    async def pin_reader(self, reader_id: str, position: int, ttl_ms: int) -> None:
+        self._check_running()
+        await self._readers.pin(reader_id, position, ttl_ms)
+
+    def readers(self) -> Sequence[LogReader]:
+        return self._readers.readers()
+
     async def take_snapshot(self) -> AppliedPoint:
         self._check_running()
         return await self._snapshots.take()
@@ -192,6 +224,7 @@ class PySyncObjGroup:
         """End at once: see ``PySyncObjHost.abandon``."""
         self._replica.abandon()
         self._snapshots.abandon()
+        self._readers.stop()
         if self._stopping is not None:
             self._stopping.cancel()
 
@@ -320,6 +353,7 @@ class PySyncObjGroup:
         error = Unavailable(f"group {replica.group_id}: the replica stopped")
         self._index_waiters.fail(error)
         self._position_waiters.fail(error)
+        await asyncio.gather(*self._readers.stop(), return_exceptions=True)
         await self._snapshots.stop()
         replica.journal.close()
         await self._release()

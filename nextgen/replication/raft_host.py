@@ -27,6 +27,7 @@ from nextgen.replication.journal import Journal, JournalBroken
 from nextgen.replication.journal_worker import Runner, ThreadRunner
 from nextgen.replication.mesh import Mesh, MeshChannel
 from nextgen.replication.mesh_frames import Message
+from nextgen.replication.named_readers import NamedReaders, ReadersFile
 from nextgen.replication.ports import (
     AppliedPoint,
     Configuration,
@@ -51,6 +52,10 @@ class HostMesh(Protocol):
 
     @property
     def port(self) -> int: ...
+    @property
+    def connection_count(self) -> int: ...
+    @property
+    def outbox_bytes(self) -> int: ...
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
     def register(self, channel: int, receiver: MeshChannel) -> None: ...
@@ -125,6 +130,11 @@ class PySyncObjHost:
         return self._mesh.port
 
     @property
+    def mesh(self) -> HostMesh:
+        """The way to the other processes; read only."""
+        return self._mesh
+
+    @property
     def groups(self) -> Sequence[PySyncObjGroup]:
         """The open replicas."""
         return tuple(self._groups.values())
@@ -172,7 +182,7 @@ class PySyncObjHost:
             for report in broken:
                 report(error)
 
-        journal, files, view, applied = await self._blocking(
+        journal, files, readers, view, applied = await self._blocking(
             lambda: self._open_files(group_id, state_machine, journal_broke, rejoining=rejoining)
         )
         if journal.doubt_index:
@@ -184,7 +194,7 @@ class PySyncObjHost:
             )
         group = PySyncObjGroup(applied=applied, handovers=self._handovers, on_stopped=self._forget)
         broken.append(group.broken)
-        self._wire(group, group_id, given, journal, view, files, applied)
+        self._wire(group, group_id, given, journal, view, files, readers, applied)
         self._groups[group_id] = group
         self._mesh.register(group_id, group.engine)
         return group
@@ -231,7 +241,7 @@ class PySyncObjHost:
         on_broken: Callable[[JournalBroken], None],
         *,
         rejoining: bool,
-    ) -> tuple[Journal, SnapshotFiles, StateMachine, AppliedPoint]:
+    ) -> tuple[Journal, SnapshotFiles, ReadersFile, StateMachine, AppliedPoint]:
         """Recover what is on disk and open the view behind it. Blocks."""
         directory = self._data_directory / f"group-{group_id}"
         was_member = self._was_member(group_id)
@@ -258,7 +268,8 @@ class PySyncObjHost:
             begin_again_if_distrusted(self._storage, directory, journal, files, view)
             applied = _join_view(journal, view, files, directory)
             files.partial.drop_if_behind(applied.index)
-            return journal, files, view, applied
+            readers = ReadersFile(self._storage, directory)
+            return journal, files, readers, view, applied
         except BaseException:
             journal.close()
             if view is not None and view is not state_machine:
@@ -273,6 +284,7 @@ class PySyncObjHost:
         journal: Journal,
         state_machine: StateMachine,
         files: SnapshotFiles,
+        readers_file: ReadersFile,
         applied: AppliedPoint,
     ) -> None:
         executor = self._surroundings.make_executor(f"view-{group_id}")
@@ -300,6 +312,9 @@ class PySyncObjHost:
             on_broken=group.broken,
         )
 
+        # Before anything is applied: what they keep must not be cut off behind a snapshot.
+        readers = NamedReaders(snapshots.retention, readers_file, self._blocking)
+
         def close() -> None:
             state_machine.close()
             executor.shutdown(wait=True)
@@ -313,7 +328,7 @@ class PySyncObjHost:
             directory = self._data_directory / f"group-{group_id}"
             await self._blocking(lambda: note_distrust(self._storage, directory))
 
-        group.attach(replica, snapshots, state_machine, release, distrust)
+        group.attach(replica, snapshots, readers, state_machine, release, distrust)
 
     def _forget(self, group: PySyncObjGroup) -> None:
         self._groups.pop(group.engine.group_id, None)

@@ -65,11 +65,15 @@ _FIELDS: dict[str, dict[str, type]] = {
 _OPTIONAL_FIELDS: dict[str, dict[str, type]] = {
     "snapshot_chunk": {"file_checksum": int, "round": int},
     "snapshot_answer": {"round": int, "installing": bool},
+    "append_answer": {"hurry": bool},
 }
 
 CONFIGURATION_FIELD = "configuration"
 """In ``append``: what held behind ``previous_index``. In ``snapshot_chunk``: at the snapshot's
 point. Left out while the log says nothing of its members."""
+
+HURRY_FIELD = "hurry"
+"""In ``append_answer``: somebody follows the log here and wants to know of commits at once."""
 
 _DIGEST_NUMBERS = 4  # Scheme, index, position, digest.
 _ENTRY_FIELDS = (int, int, int, int, bytes)

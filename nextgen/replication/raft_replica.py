@@ -108,7 +108,7 @@ class RaftReplica:
             may_campaign=self._may_campaign,
         )
         self.disk = DiskRoom(group_id, journal, self.applier)
-        self._following = Following(self, self._sync_watch)
+        self.following = Following(self, self._sync_watch)
         self._leading = Leading(self, self._sync_watch)
         self.divergence = DigestComparison(self, state_machine.digest, owner.diverged)
         self._handlers: dict[str, Callable[[NodeId, Message], None]] = {
@@ -116,7 +116,7 @@ class RaftReplica:
             "pre_vote_answer": self.election.on_pre_vote_answer,
             "request_vote": self._on_request_vote,
             "response_vote": self.core.vote_received,
-            "append": self._following.on_append,
+            "append": self.following.on_append,
             "append_answer": self._leading.on_append_answer,
             "timeout_now": self._on_timeout_now,
             "view_diverged": self.divergence.on_view_diverged,
@@ -360,7 +360,7 @@ class RaftReplica:
             # What lies behind the snapshot here was never acknowledged as part of this log.
             configuration = journal.configuration_at(point.index)
             journal.reset_to(point.index, point.term, point.position, configuration)
-            self._following.forget_behind(point.index)
+            self.following.forget_behind(point.index)
         if point.index > self.commit_index:
             self.commit_index = point.index
             self.commit_position = point.position
@@ -441,7 +441,7 @@ class RaftReplica:
         if self.leadership is not None:
             self.kick()
         elif not self.stopped:
-            self._following.report_fresh_view()
+            self.following.report_fresh_view()
         self._owner.role_may_have_changed()
 
     def _is_view_awaited(self) -> bool:

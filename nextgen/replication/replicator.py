@@ -26,7 +26,7 @@ from nextgen.replication.membership import encode_configuration, members_of
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import Configuration, NodeId
 from nextgen.replication.quorum import Number, reached_by_majority
-from nextgen.replication.raft_messages import CONFIGURATION_FIELD
+from nextgen.replication.raft_messages import CONFIGURATION_FIELD, HURRY_FIELD
 
 SILENCE_MS_MAX = 600
 """A follower that said nothing for this long, four heartbeats, is not handed leadership to."""
@@ -60,6 +60,7 @@ class FollowerProgress:
     applied_index: int = 0
     view_lag_ms: int = 0
     disk_takes_writes: bool = True
+    hurries: bool = False  # Commits are to be told at once.
     probing: bool = True  # One message at a time: its log may differ.
     removed_at: float | None = None  # Since when it is no member any more.
     needs_snapshot: bool = False
@@ -204,6 +205,7 @@ class Replicator:
         follower.applied_index = max(follower.applied_index, message["applied_index"])
         follower.view_lag_ms = message["view_lag_ms"]
         follower.disk_takes_writes = message["disk_takes_writes"]
+        follower.hurries = message.get(HURRY_FIELD, False)
         index = min(message["index"], self._log.last_index + 1)
         if message["success"]:
             follower.matched(min(index, self._log.last_index))
@@ -237,6 +239,18 @@ class Replicator:
         """Tell the commit index to those who have not heard it yet."""
         for follower in self.followers.values():
             if follower.connected and follower.told_commit_index < commit_index:
+                self._send_heartbeat(follower, commit_index, read_round)
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether some follower wants to know of commits at once."""
+        return any(follower.hurries for follower in self.followers.values())
+
+    def send_commit_hurried(self, commit_index: int, read_round: int) -> None:
+        """Tell the commit index to those of them who asked to hear it at once."""
+        for follower in self.followers.values():
+            is_behind = follower.told_commit_index < min(commit_index, follower.next_index - 1)
+            if follower.hurries and follower.connected and is_behind:
                 self._send_heartbeat(follower, commit_index, read_round)
 
     def majority_durable_index(self) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+SYNC_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+"""Upper bounds of the counts of syncs: from a good disk to one that should be replaced."""
 
 
 @dataclass(slots=True)
@@ -17,6 +21,10 @@ class ReplicaStatistics:
     """Times that pending bytes became durable."""
     last_sync_ms: float = 0.0
     """What the newest of them took, from the append on."""
+    sync_counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_BUCKETS_S) + 1))
+    """Syncs by duration; the last count has no bound."""
+    sync_seconds: float = 0.0
+    """What all of them took together."""
     elections: int = 0
     """Elections won."""
     truncations: int = 0
@@ -27,3 +35,10 @@ class ReplicaStatistics:
     """What the newest of them took, until the view was durable too."""
     snapshots_installed: int = 0
     """Snapshots that came from a leader."""
+
+    def add_sync(self, seconds: float) -> None:
+        """Count one sync."""
+        self.syncs += 1
+        self.last_sync_ms = seconds * 1_000
+        self.sync_counts[bisect_left(SYNC_BUCKETS_S, seconds)] += 1
+        self.sync_seconds += seconds

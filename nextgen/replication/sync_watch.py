@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from nextgen.replication.journal import Journal
 from nextgen.replication.statistics import ReplicaStatistics
@@ -16,6 +17,7 @@ class SyncWatch:
         self._statistics = statistics
         self._loop = asyncio.get_running_loop()
         self._began_at: float | None = None
+        self._measured_from = 0.0
 
     @property
     def age_ms(self) -> float:
@@ -28,11 +30,12 @@ class SyncWatch:
         """Note that the journal has something to write."""
         if self._began_at is None:
             self._began_at = self._loop.time()
+            # The loop's own clock stands still within a turn, some milliseconds at times.
+            self._measured_from = time.monotonic()
             self._journal.when_durable(self._synced)
 
     def _synced(self) -> None:
-        self._statistics.syncs += 1
-        self._statistics.last_sync_ms = self.age_ms
+        self._statistics.add_sync(time.monotonic() - self._measured_from)
         self._began_at = None
         if self._journal.durable_index < self._journal.last_index:
             self.changed()

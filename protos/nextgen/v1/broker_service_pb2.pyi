@@ -11,16 +11,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class BrokerMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "sync", "goodbye")
+    __slots__ = ("hello", "heartbeat", "sync", "goodbye", "held")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     SYNC_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     hello: BrokerHello
     heartbeat: BrokerHeartbeat
     sync: SyncPosition
     goodbye: BrokerGoodbye
-    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ...) -> None: ...
+    held: HeldMetadata
+    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ...) -> None: ...
 
 class BrokerHello(_message.Message):
     __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone")
@@ -78,6 +80,36 @@ class BrokerGoodbye(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class HeldMetadata(_message.Message):
+    __slots__ = ("objects", "complete")
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    objects: _containers.RepeatedCompositeFieldContainer[HeldObject]
+    complete: bool
+    def __init__(self, objects: _Optional[_Iterable[_Union[HeldObject, _Mapping]]] = ..., complete: _Optional[bool] = ...) -> None: ...
+
+class HeldObject(_message.Message):
+    __slots__ = ("kind", "name", "id", "version", "units")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    kind: _inventory_pb2.Kind
+    name: str
+    id: str
+    version: int
+    units: _containers.RepeatedCompositeFieldContainer[HeldUnit]
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., units: _Optional[_Iterable[_Union[HeldUnit, _Mapping]]] = ...) -> None: ...
+
+class HeldUnit(_message.Message):
+    __slots__ = ("unit", "epoch")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    unit: str
+    epoch: int
+    def __init__(self, unit: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
 class ManagerMessage(_message.Message):
     __slots__ = ("established", "error", "deliveries", "heartbeat_ack")
     ESTABLISHED_FIELD_NUMBER: _ClassVar[int]
@@ -91,20 +123,22 @@ class ManagerMessage(_message.Message):
     def __init__(self, established: _Optional[_Union[SessionEstablished, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ...) -> None: ...
 
 class SessionEstablished(_message.Message):
-    __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence")
+    __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence", "report_held")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     SESSION_TTL_MS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_HELD_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     epoch: int
     resumed: bool
     session_ttl_ms: int
     heartbeat_ms: int
     next_sequence: int
-    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ...) -> None: ...
+    report_held: bool
+    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ..., report_held: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatAck(_message.Message):
     __slots__ = ("sent_at_ms",)
@@ -119,7 +153,7 @@ class Deliveries(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("sequence", "tenant", "namespace", "assign", "release", "topic", "removed")
+    __slots__ = ("sequence", "tenant", "namespace", "assign", "release", "topic", "removed", "trace_id")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +161,7 @@ class Delivery(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     tenant: _inventory_pb2.Tenant
     namespace: _inventory_pb2.Namespace
@@ -134,7 +169,8 @@ class Delivery(_message.Message):
     release: _shard_service_pb2.TopicRelease
     topic: _inventory_pb2.Topic
     removed: MetadataRemoved
-    def __init__(self, sequence: _Optional[int] = ..., tenant: _Optional[_Union[_inventory_pb2.Tenant, _Mapping]] = ..., namespace: _Optional[_Union[_inventory_pb2.Namespace, _Mapping]] = ..., assign: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., release: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ..., topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., removed: _Optional[_Union[MetadataRemoved, _Mapping]] = ...) -> None: ...
+    trace_id: str
+    def __init__(self, sequence: _Optional[int] = ..., tenant: _Optional[_Union[_inventory_pb2.Tenant, _Mapping]] = ..., namespace: _Optional[_Union[_inventory_pb2.Namespace, _Mapping]] = ..., assign: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., release: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ..., topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., removed: _Optional[_Union[MetadataRemoved, _Mapping]] = ..., trace_id: _Optional[str] = ...) -> None: ...
 
 class MetadataRemoved(_message.Message):
     __slots__ = ("kind", "name", "id")
@@ -214,6 +250,24 @@ class BrokerStatus(_message.Message):
     capacity_units: int
     counters: _containers.ScalarMap[str, int]
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., applied_sequence: _Optional[int] = ..., topics: _Optional[int] = ..., namespaces: _Optional[int] = ..., tenants: _Optional[int] = ..., capacity_units: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class GetMetadataRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.ObjectName]
+    def __init__(self, names: _Optional[_Iterable[_Union[_shard_service_pb2.ObjectName, _Mapping]]] = ...) -> None: ...
+
+class GetMetadataResponse(_message.Message):
+    __slots__ = ("items", "broker_id", "session_id", "applied_sequence")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
+    broker_id: str
+    session_id: str
+    applied_sequence: int
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., applied_sequence: _Optional[int] = ...) -> None: ...
 
 class GetSchemaRequest(_message.Message):
     __slots__ = ("topic", "version")

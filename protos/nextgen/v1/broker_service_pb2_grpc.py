@@ -137,6 +137,11 @@ class BrokerServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsResponse.FromString,
                 _registered_method=True)
+        self.GetMetadata = channel.unary_unary(
+                '/nextgen.v1.BrokerService/GetMetadata',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerServiceServicer:
@@ -176,6 +181,13 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMetadata(self, request, context):
+        """Tenants, namespaces and topics as this broker has them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -203,6 +215,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.GetTopicStats,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsResponse.SerializeToString,
+            ),
+            'GetMetadata': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMetadata,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -341,6 +358,33 @@ class BrokerService:
             '/nextgen.v1.BrokerService/GetTopicStats',
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetTopicStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMetadata(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.BrokerService/GetMetadata',
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.FromString,
             options,
             channel_credentials,
             insecure,

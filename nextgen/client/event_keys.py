@@ -1,0 +1,64 @@
+"""The key of an event: the name it is about. What prefixes and watches are compared with.
+
+A tenant, a namespace (``tenant/namespace``), a topic or partition by its canonical name, or a
+broker id. Events of shards, nodes and maps are about no name and have the key ``""``.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from protos.nextgen.v1.events_pb2 import Event
+
+NO_KEY = ""
+"""Key of an event that is about no name."""
+
+KEY_FIELDS = MappingProxyType(
+    {
+        "tenant_created": "name",
+        "tenant_properties_set": "name",
+        "tenant_deletion_started": "name",
+        "tenant_deletion_aborted": "name",
+        "tenant_deleted": "name",
+        "namespace_created": "name",
+        "namespace_properties_set": "name",
+        "namespace_deletion_started": "name",
+        "namespace_deletion_aborted": "name",
+        "namespace_deleted": "name",
+        "topic_created": "name",
+        "topic_properties_set": "name",
+        "topic_deleted": "name",
+        "policy_set": "name",
+        "policy_cleared": "name",
+        "topic_assigned": "name",
+        "topic_unassigned": "name",
+        "broker_session_established": "broker_id",
+        "broker_session_ended": "broker_id",
+        "capacity_granted": "broker_id",
+        "capacity_leased": "broker_id",
+        "capacity_lease_released": "broker_id",
+        "slots_adopted": None,
+        "parent_gate_opened": "parent_name",
+        "parent_gate_closed": "parent_name",
+        "node_registered": None,
+        "shard_map_changed": None,
+        "broker_recorded": "broker_id",
+    }
+)
+"""The field of each payload that holds its key, None for a payload that is about no name."""
+
+EVENT_TYPES = frozenset(KEY_FIELDS)
+"""Every payload that an event can have, by the name of its field."""
+
+
+def event_key(event: Event) -> str:
+    """Return the name that ``event`` is about, ``NO_KEY`` if it is about none.
+
+    An event of a later release has no key here.
+    """
+    payload = event.WhichOneof("payload")
+    field = KEY_FIELDS.get(payload) if payload is not None else None
+    if payload is None or field is None:
+        return NO_KEY
+    key: str = getattr(getattr(event, payload), field)
+    return key

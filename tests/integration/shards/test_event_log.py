@@ -1,0 +1,201 @@
+"""A reader of the log while leaders are killed and the log is cut: each position, once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.plan import NodePlan, make_plan_on_free_ports
+from nextgen.client import Client
+from nextgen.client.event_log import ShardLogReader, log_readers, pin_log
+from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted
+from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
+from tests.support.local_cluster import ClusterSize
+from tests.support.replica_questions import SHARD, leader_and_followers
+
+SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=0, shards=1)
+KILLS = 2
+STEP_S = 60
+PROPERTY_BYTES = 3_500
+WRITERS = 8
+READER = "keeper"
+TTL_MS = 600_000
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class QuickCutCluster(LocalCluster):
+    """Its shard nodes cut their logs after a megabyte."""
+
+    def command_of(self, node: NodePlan) -> list[str]:
+        command = super().command_of(node)
+        if node.kind == "shard-node":
+            command[1:3] = ["-m", "tests.support.quick_cut_node"]
+        return command
+
+
+@asynccontextmanager
+async def quick_cut_cluster(data_dir: Path) -> AsyncIterator[LocalCluster]:
+    plan = make_plan_on_free_ports(SIZE, cluster_id="test")
+    async with QuickCutCluster(plan, data_dir) as cluster:
+        await cluster.wait_ready()
+        yield cluster
+
+
+class Following:
+    """What a reader has seen. Fails at once when a position is not the next one."""
+
+    def __init__(self, cluster: LocalCluster, *, prefer_follower: bool) -> None:
+        self.next_position = 1
+        self._moved = asyncio.Event()
+        self._reader = ShardLogReader(
+            cluster.plan.discovery_endpoints, SHARD, prefer_follower=prefer_follower
+        )
+
+    async def run(self) -> None:
+        async with aclosing(self._reader.pages(follow=True)) as pages:
+            async for page in pages:
+                for event in page.events:
+                    assert event.position == self.next_position
+                    self.next_position += 1
+                self._moved.set()
+
+    async def reach(self, position: int) -> None:
+        async with asyncio.timeout(STEP_S):
+            while self.next_position <= position:
+                self._moved.clear()
+                await self._moved.wait()
+
+
+class Writing:
+    """Changes properties until it is stopped; ``position`` is the last acknowledged one."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.position = 0
+        self.is_over = False
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(WRITERS):
+                tasks.create_task(self._write(f"persistent://{NAMESPACE}/t-{number}"))
+
+    async def _write(self, topic: str) -> None:
+        await self._client.create_topics([topic])
+        count = 0
+        while not self.is_over:
+            count += 1
+            note = f"{count:08d}" + "x" * PROPERTY_BYTES
+            try:
+                written = await self._client.set_topic_properties(topic, {"note": note})
+            except MetadataError:
+                continue  # Nobody leads at the moment; the client has waited.
+            self.position = max(self.position, written.position)
+
+    async def go_on(self, events: int) -> None:
+        """Return when so many more were acknowledged."""
+        wanted = self.position + events
+        async with asyncio.timeout(STEP_S):
+            while self.position < wanted:
+                await asyncio.sleep(0.05)
+
+
+async def oldest_positions(cluster: LocalCluster) -> list[int]:
+    answers = await log_readers(cluster.plan.discovery_endpoints, SHARD)
+    return [
+        answer.oldest_position
+        for answer in answers.values()
+        if not isinstance(answer, MetadataError)
+    ]
+
+
+async def move_the_pin(nodes: Sequence[str], following: Sequence[Following]) -> None:
+    """Keep what a reader still needs that has to go on elsewhere, and nothing before it."""
+    position = min(each.next_position for each in following)
+    await pin_log(nodes, SHARD, READER, position, ttl_ms=TTL_MS)
+
+
+async def kill_the_leader(cluster: LocalCluster, writing: Writing) -> None:
+    leader, _ = await leader_and_followers(cluster)
+    await cluster.kill(leader)
+    await writing.go_on(100)
+    await cluster.start_node(leader)
+    await cluster.wait_ready([leader])
+
+
+async def freeze_the_leader(
+    cluster: LocalCluster, writing: Writing, following: Sequence[Following]
+) -> None:
+    """Stop the leader's process: its streams stay open, and nothing comes from them."""
+    leader, _ = await leader_and_followers(cluster)
+    cluster.strike(leader, signal.SIGSTOP)
+    try:
+        await writing.go_on(100)
+        for each in following:
+            await each.reach(writing.position)
+    finally:
+        cluster.strike(leader, signal.SIGCONT)
+
+
+async def test_a_reader_sees_each_position_once_across_kills_and_cuts(tmp_path: Path) -> None:
+    """
+    1. A named reader pins position 1 everywhere; two readers follow, one at a follower.
+    2. Leaders are killed and come back: nothing is cut, the pin survives their restarts.
+    3. The named reader moves on: the log is cut behind it. The readers go on as if nothing had
+       happened, and leave a leader that is killed, and one that is frozen.
+    """
+    async with quick_cut_cluster(tmp_path) as cluster, client_of(cluster) as client:
+        await prepare_namespace(client)
+        nodes = cluster.plan.discovery_endpoints
+        await pin_log(nodes, SHARD, READER, 1, ttl_ms=TTL_MS)
+        writing = Writing(client)
+        following = [Following(cluster, prefer_follower=each) for each in (True, False)]
+        async with asyncio.TaskGroup() as tasks:
+            readers = [tasks.create_task(each.run()) for each in following]
+            writer = tasks.create_task(writing.run())
+            await writing.go_on(600)
+            for _ in range(KILLS):
+                await kill_the_leader(cluster, writing)
+            assert await oldest_positions(cluster) == [1, 1, 1]
+
+            async with asyncio.timeout(STEP_S):
+                while min(await oldest_positions(cluster)) == 1:
+                    await move_the_pin(nodes, following)
+                    await writing.go_on(50)
+            await kill_the_leader(cluster, writing)
+            await freeze_the_leader(cluster, writing, following)
+            writing.is_over = True
+            await writer
+            for each in following:
+                await each.reach(writing.position)
+            for reader in readers:
+                reader.cancel()
+
+        await pin_log(nodes, SHARD, READER, 0, ttl_ms=0)
+        await check_the_ends(cluster, writing.position)
+
+
+async def check_the_ends(cluster: LocalCluster, last: int) -> None:
+    """Behind the cut and beyond the end are refused, with the numbers that help."""
+    nodes = cluster.plan.discovery_endpoints
+    with pytest.raises(PositionCompacted) as compacted:
+        await pin_log(nodes, SHARD, READER, 1, ttl_ms=TTL_MS)
+    oldest = compacted.value.oldest
+    for prefer_follower in (True, False):
+        reader = ShardLogReader(nodes, SHARD, prefer_follower=prefer_follower)
+        with pytest.raises(PositionCompacted) as compacted:
+            async for _ in reader.pages(1):
+                pass
+        assert compacted.value.snapshot_position >= compacted.value.oldest - 1
+        assert 1 < compacted.value.oldest <= oldest
+        with pytest.raises(PositionAhead) as ahead:
+            async for _ in reader.pages(10 * last):
+                pass
+        assert (ahead.value.is_final, ahead.value.asked) == (True, 10 * last)
+        assert ahead.value.last >= last

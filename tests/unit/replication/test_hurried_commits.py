@@ -1,0 +1,85 @@
+"""A follower at which somebody follows the log is told of commits at once; others are not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nextgen.replication.leading import COMMIT_NOTICE_S, HURRIED_NOTICE_S
+from nextgen.replication.mesh_frames import RemoteProtocolError
+from nextgen.replication.raft_messages import HURRY_FIELD, check_message
+from tests.support.raft_simulation import RaftSimulation, SimNode
+from tests.unit.replication.test_group import log_of, now, others_than, propose, simulated
+
+HEARD_S = 0.5
+"""Some heartbeats: the leader has heard what a follower wishes."""
+
+WAY_S = 0.005
+"""More than a message takes in the simulation."""
+
+
+async def notice_s(leader: SimNode, follower: SimNode) -> float:
+    """Return how long after the leader's commit the follower knew of it. Nothing else is sent."""
+    await asyncio.sleep(HEARD_S)
+    known: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    unsubscribe = log_of(follower).on_commit(
+        lambda _entries: None if known.done() else known.set_result(now())
+    )
+    await propose(leader)
+    committed_at = now()
+    noticed_at = await known
+    unsubscribe()
+    return noticed_at - committed_at
+
+
+def test_a_commit_is_told_at_once_to_a_follower_that_wishes_it() -> None:
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        hurried, other = others_than(simulation, leader)
+        end = log_of(hurried).hurry_commits()
+
+        assert await notice_s(leader, hurried) <= HURRIED_NOTICE_S + WAY_S
+        assert await notice_s(leader, other) >= COMMIT_NOTICE_S
+
+        end()
+        assert await notice_s(leader, hurried) >= COMMIT_NOTICE_S
+
+    simulated(scenario)
+
+
+def test_who_hurries_is_not_forgotten_by_the_next_leader() -> None:
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        hurried, other = others_than(simulation, leader)
+        log_of(hurried).hurry_commits()
+        await log_of(leader).transfer_leadership(other.node_id)
+        await simulation.leader()
+
+        assert await notice_s(other, hurried) <= HURRIED_NOTICE_S + WAY_S
+
+    simulated(scenario)
+
+
+def answer(**fields: object) -> dict[str, object]:
+    return {
+        "type": "append_answer",
+        "term": 1,
+        "success": True,
+        "index": 1,
+        "read_round": 0,
+        "applied_index": 1,
+        "view_lag_ms": 0,
+        "disk_takes_writes": True,
+        **fields,
+    }
+
+
+def test_a_follower_of_an_earlier_version_wishes_nothing() -> None:
+    assert check_message(answer()) == "append_answer"
+    assert check_message(answer(**{HURRY_FIELD: True})) == "append_answer"
+
+
+def test_a_wish_that_is_no_wish_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="hurry"):
+        check_message(answer(**{HURRY_FIELD: 1}))
