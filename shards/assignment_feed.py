@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
@@ -29,8 +29,9 @@ from nextgen.kernel.limits import (
     EVENTS_BATCH_BYTES_MAX,
 )
 from nextgen.replication.ports import Entry, PositionCompacted, ReplicatedLog
-from protos.nextgen.v1.events_pb2 import DecidedCommand, Event
+from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, AssignmentUpdate
+from shards.decoded_entries import DecodedEntries
 from shards.ports import Cancellable, Clock
 
 _TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
@@ -113,8 +114,16 @@ class _Waiter:
 class AssignmentFeed:
     """The feed of one shard, for as long as this replica leads it."""
 
-    def __init__(self, shard_id: int, log: ReplicatedLog, clock: Clock) -> None:
+    def __init__(
+        self,
+        shard_id: int,
+        log: ReplicatedLog,
+        clock: Clock,
+        decoded: DecodedEntries | None = None,
+    ) -> None:
         self._shard_id = shard_id
+        # Shared with the change streams of the replica, who look at the same entries next.
+        self._decoded = decoded or DecodedEntries(shard_id)
         self._log = log
         self._clock = clock
         self._leader_since = clock.monotonic()
@@ -262,7 +271,7 @@ class AssignmentFeed:
         deltas = [
             delta
             for entry in entries
-            for delta in assignment_deltas(entry)
+            for delta in assignment_deltas(self._decoded.events(entry))
             if delta.position > subscription.cursor
         ]
         return AssignmentUpdate(position=entries[-1].next_position - 1, deltas=deltas)
@@ -275,7 +284,7 @@ class AssignmentFeed:
         known = len(self._recent)
         if self._subscriptions:
             for entry in entries:
-                self._recent.extend(assignment_deltas(entry))
+                self._recent.extend(assignment_deltas(self._decoded.events(entry)))
         has_deltas = len(self._recent) > known
         self._position = max(self._position, entries[-1].next_position - 1)
         if not self._subscriptions:
@@ -311,25 +320,18 @@ class AssignmentFeed:
                 self.leave(subscription)
 
 
-def assignment_deltas(entry: Entry) -> Iterator[AssignmentDelta]:
-    """Yield the changes of assignments in a committed entry, in order."""
-    position = entry.first_position
-    for record in entry.records:
-        if not record.events:
-            continue
-        decided = DecidedCommand.FromString(record.payload)
-        assert len(decided.events) == record.events, "a record counts its events wrongly"
-        for event in decided.events:
-            make = _DELTAS.get(event.WhichOneof("payload"))
-            if make is not None:
-                yield make(event, position)
-            position += 1
+def assignment_deltas(events: Iterable[Event]) -> Iterator[AssignmentDelta]:
+    """Yield the changes of assignments among ``events`` of the log, in order."""
+    for event in events:
+        make = _DELTAS.get(event.WhichOneof("payload"))
+        if make is not None:
+            yield make(event)
 
 
-def _assigned(event: Event, position: int) -> AssignmentDelta:
+def _assigned(event: Event) -> AssignmentDelta:
     assigned = event.topic_assigned
     return AssignmentDelta(
-        position=position,
+        position=event.position,
         topic=assigned.name,
         epoch=assigned.epoch,
         broker_id=assigned.broker_id,
@@ -338,14 +340,14 @@ def _assigned(event: Event, position: int) -> AssignmentDelta:
     )
 
 
-def _unassigned(event: Event, position: int) -> AssignmentDelta:
+def _unassigned(event: Event) -> AssignmentDelta:
     ended = event.topic_unassigned
     return AssignmentDelta(
-        position=position, topic=ended.name, epoch=ended.epoch, topic_id=ended.topic_id
+        position=event.position, topic=ended.name, epoch=ended.epoch, topic_id=ended.topic_id
     )
 
 
-_DELTAS: dict[str | None, Callable[[Event, int], AssignmentDelta]] = {
+_DELTAS: dict[str | None, Callable[[Event], AssignmentDelta]] = {
     "topic_assigned": _assigned,
     "topic_unassigned": _unassigned,
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.event_reader import read_events
 from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.perf.bench import Bench, check_count
+from nextgen.client.event_log import read_events
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import SlotTable

@@ -1,0 +1,135 @@
+"""One watch of a change stream: what it asks for, and how far it was told.
+
+    WAITING ──(snapshot)──▶ JOINING ──(log, up to the commit position)──▶ LEVEL ──▶ ENDED
+                               ▲                                            │
+                               └──────────── its place was cut off ─────────┘
+
+A watch that is LEVEL is told by the updates of its whole stream; before, by updates of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from nextgen.client.change_index import WATCHED_KINDS
+from nextgen.kernel.errors import InvalidRequest, Overloaded
+from nextgen.kernel.limits import TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.stream_limits import WATCH_NAMES_MAX, WATCHES_PER_STREAM_MAX
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Kind
+from protos.nextgen.v1.shard_service_pb2 import WatchAdd
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a watch is about: ``names``, or, with none, all that begins with ``prefix``."""
+
+    kinds: tuple[Kind, ...]
+    prefix: str
+    names: tuple[str, ...]
+    """Ascending, each once."""
+
+
+class Stage(Enum):
+    """Where a watch is; see the module."""
+
+    WAITING = auto()
+    JOINING = auto()
+    LEVEL = auto()
+    ENDED = auto()
+
+
+class ChangeWatch:
+    """A watch as its stream keeps it. Made by ``checked_watch``."""
+
+    __slots__ = (
+        "from_position",
+        "has_snapshot",
+        "is_leased",
+        "selection",
+        "since",
+        "stage",
+        "watch_id",
+    )
+
+    def __init__(self, watch_id: int, selection: Selection, add: WatchAdd) -> None:
+        self.watch_id = watch_id
+        self.selection = selection
+        self.from_position = add.from_position
+        self.has_snapshot = not add.without_snapshot
+        """Whether it wants a snapshot where it cannot be told event by event."""
+        self.is_leased = add.leased
+        self.stage = Stage.WAITING
+        self.since = add.from_position
+        """Everything up to it that concerns the watch was told, by whatever updates."""
+
+    def __repr__(self) -> str:
+        return f"<ChangeWatch {self.watch_id} {self.stage.name} since={self.since}>"
+
+
+def checked_watch(add: WatchAdd) -> ChangeWatch:
+    """Return the watch that ``add`` asks for.
+
+    Raises:
+        InvalidRequest: It is malformed; the message says how.
+    """
+    _check_kinds(add)
+    if add.prefix and add.names:
+        raise InvalidRequest(
+            f"watch {add.watch_id} has names and a prefix: it may have one of them"
+        )
+    if len(add.names) > WATCH_NAMES_MAX:
+        raise InvalidRequest(
+            f"watch {add.watch_id} has {len(add.names)} names, at most {WATCH_NAMES_MAX} "
+            "are allowed: add another watch"
+        )
+    for name in (add.prefix, *add.names):
+        if len(name) > TOPIC_TEXT_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"watch {add.watch_id} has a name of {len(name)} characters, "
+                f"at most {TOPIC_TEXT_CHARACTERS_MAX} are allowed"
+            )
+    if "" in add.names:
+        raise InvalidRequest(f"watch {add.watch_id} has an empty name")
+    if add.leased and (tuple(add.kinds) != (KIND_ASSIGNMENT,) or add.prefix or add.names):
+        raise InvalidRequest(
+            f"watch {add.watch_id} is leased: it must be of all assignments and nothing else"
+        )
+    selection = Selection(tuple(dict.fromkeys(add.kinds)), add.prefix, tuple(sorted({*add.names})))
+    return ChangeWatch(add.watch_id, selection, add)
+
+
+def _check_kinds(add: WatchAdd) -> None:
+    if not add.kinds:
+        raise InvalidRequest(f"watch {add.watch_id} has no kinds: it needs at least one")
+    for kind in add.kinds:
+        if kind not in WATCHED_KINDS:
+            raise InvalidRequest(f"watch {add.watch_id} has a kind {kind} that cannot be watched")
+
+
+class UsedIds:
+    """The watch ids of one stream: each may be used once. Those that count up cost nothing."""
+
+    def __init__(self) -> None:
+        self._floor = 0
+        """Every id up to it was used."""
+        self._above: set[int] = set()
+
+    def take(self, watch_id: int) -> bool:
+        """Note that an id is used; return whether it was not before.
+
+        Raises:
+            InvalidRequest: It is 0.
+            Overloaded: The ids leave too many gaps to be remembered.
+        """
+        if not watch_id:
+            raise InvalidRequest("the ids of watches begin at 1")
+        if watch_id <= self._floor or watch_id in self._above:
+            return False
+        if len(self._above) >= WATCHES_PER_STREAM_MAX:
+            raise Overloaded("the watch ids of this stream leave too many gaps: count up from 1")
+        self._above.add(watch_id)
+        while self._floor + 1 in self._above:
+            self._floor += 1
+            self._above.discard(self._floor)
+        return True
