@@ -8,13 +8,15 @@ import sys
 from discovery.bootstrap import serve
 from discovery.config import parse_config
 from nextgen.runtime.logs import configure_logging
+from nextgen.runtime.observability import observed
 from nextgen.runtime.process import Shutdown, run
 
 
 async def _main(shutdown: Shutdown) -> None:
     config = parse_config(sys.argv[1:], os.environ)
     configure_logging(component="discovery", node=config.node_id)
-    await serve(config, shutdown)
+    async with observed(config.tracing, component="discovery", node_id=config.node_id):
+        await serve(config, shutdown)
 
 
 if __name__ == "__main__":

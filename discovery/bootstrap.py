@@ -10,10 +10,12 @@ from typing import Final
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from discovery.adapters.catch_up_stream import CatchUpStreams
 from discovery.adapters.discovery_servicer import SERVICE_NAME, DiscoveryServicer
 from discovery.adapters.http_lookups import HttpLookups
 from discovery.adapters.metrics import DiscoveryCollector
 from discovery.adapters.pulsar_connection import ClientServices, DiscoveryConnection
+from discovery.adapters.shard_streams import ShardStreams
 from discovery.adapters.watches import CacheWatches
 from discovery.adapters.worker_line import WorkerEnd
 from discovery.adapters.worker_pool import WorkerPool
@@ -27,6 +29,7 @@ from discovery.service.lookup import LookupService
 from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
 from discovery.service.topics import CachedTopicDirectory, KnownTopics
+from discovery.service.watch_desk import WatchDesk
 from discovery.wire import encoded_answer_facts
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
@@ -46,7 +49,7 @@ from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
-from nextgen.runtime.settings import Address
+from nextgen.runtime.settings import Address, TraceSettings
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
 GRACE_MS: Final = 2_000
@@ -77,7 +80,12 @@ class LookupCore:
         )
         self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
         self.counters = DiscoveryCounters()
-        self.watches = CacheWatches(config.node_id, self.link, self.cache)
+        self.streams = ShardStreams(config.node_id, self.link)
+        self.watches = CacheWatches(self.streams, self.link, self.cache)
+        self.watch_desk = WatchDesk(
+            self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
+        )
+        self.link.on_change(lambda _view, _update: self.watch_desk.cluster_changed())
         self.lookups = LookupService(self.router, self.link, self.cache, self.counters, clock)
         known = KnownTopics(self.cache, self.partition_counts)
         self._directory = RoutedTopicDirectory(
@@ -108,7 +116,10 @@ class LookupCore:
     def report(self) -> Report:
         """Return the numbers of this process."""
         self.counters.pulsar_connections_refused = self.pulsar.refused_connections
-        return self._reporter.report()
+        report = self._reporter.report()
+        report.counts.update(self.watch_desk.counts())
+        report.gauges.update(self.watch_desk.gauges())
+        return report
 
     async def wait_ready(self) -> None:
         """Return once any topic can be answered.
@@ -149,7 +160,9 @@ class LookupCore:
         """Close everything, once nobody asks any more."""
         await self._directory.stop()
         await self.lookups.stop()
+        await self.watch_desk.stop()
         await self.watches.stop()
+        await self.streams.stop()
         await self._pool.stop()
         await self.link.stop()
 
@@ -176,6 +189,7 @@ class DiscoveryNode:
             core.lookups,
             InventoryService(core.router, core.link, core.counters, core.make_default_namespace),
             StatusService(core.link, self._refreshed),
+            core.watch_desk,
             core.counters,
             lambda: core.link.view.shard_map_version,
         )
@@ -339,8 +353,18 @@ def _worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
         "--pulsar-listen": str(Address(config.pulsar_listen.host, pulsar_port)),
         "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
         "--workers": "1",
+        **_trace_flags(config.tracing),
     }
     return [part for flag in flags.items() for part in flag]
+
+
+def _trace_flags(settings: TraceSettings) -> dict[str, str]:
+    """Return a worker's flags: where the spans go, into another file than this process'."""
+    flags = {"--otlp-endpoint": settings.otlp_endpoint, "--trace-ratio": str(settings.ratio)}
+    if settings.file is not None:
+        own = "" if settings.file.is_dir() else ".w{number}"
+        flags["--trace-file"] = f"{settings.file}{own}"
+    return flags
 
 
 def _hello(config: DiscoveryConfig) -> Hello:

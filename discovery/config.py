@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from nextgen.kernel.pulsar_limits import DISCOVERY_WORKERS_MAX
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
+    NO_TRACES,
     NODE_FLAGS,
     PULSAR_FLAGS,
+    TRACE_FLAGS,
     Address,
     Flag,
     Given,
+    TraceSettings,
     read_settings,
 )
 
@@ -67,6 +70,8 @@ class DiscoveryConfig:
     worker: WorkerRole | None = None
     """Set in a process that is one of the others."""
 
+    tracing: TraceSettings = NO_TRACES
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> DiscoveryConfig:
     """Return the configuration that flags and environment give.
@@ -78,7 +83,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
     given = read_settings(
         "python -m discovery",
         "A discovery node: answers lookups, routes writes.",
-        (*NODE_FLAGS, *PULSAR_FLAGS, MANAGERS_FLAG, _WORKERS_FLAG),
+        (*NODE_FLAGS, *PULSAR_FLAGS, *TRACE_FLAGS, MANAGERS_FLAG, _WORKERS_FLAG),
         arguments,
         environment,
     )
@@ -93,6 +98,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         pulsar_advertise=given.optional_advertised("--pulsar-advertise", "--pulsar-listen"),
         workers=given.number("--workers", least=1, most=DISCOVERY_WORKERS_MAX),
         worker=_worker_role(given, environment.get(WORKER_VARIABLE, "")),
+        tracing=given.tracing(environment),
     )
     if config.workers > 1 and config.pulsar_listen is None:
         given.mistakes.append("--workers is more than 1 without --pulsar-listen to share")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from nextgen.client.cluster_view import ClusterView
-from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
+from nextgen.client.shard_watch import WatchListener
+from protos.nextgen.v1.inventory_pb2 import Kind
+from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse, WatchShardUpdate
 
 Clock = Callable[[], float]
 """Seconds that never go back; the event loop's time."""
@@ -38,3 +40,46 @@ class Directory(Protocol):
 
     @property
     def view(self) -> ClusterView: ...
+
+
+class ChangeStreams(Protocol):
+    """One change stream to each shard, shared by everybody here: what is on it must not be slow.
+
+    See ``nextgen.client.shard_watch.ShardWatch`` for what listeners are told, and when.
+    """
+
+    def position(self, shard_id: int) -> int:
+        """Return how far the shard's stream is; 0 while it has said nothing."""
+
+    def add(
+        self,
+        shard_id: int,
+        listener: WatchListener,
+        *,
+        kind: Kind,
+        prefix: str,
+        names: Sequence[str],
+        from_position: int,
+    ) -> int:
+        """Watch from a position, 0: from the present on. No snapshot is ever given."""
+
+    def remove(self, shard_id: int, watch_id: int) -> None: ...
+
+
+class CatchUpReader(Protocol):
+    """Reads a shard for one watch alone, as fast as it is iterated over and no faster."""
+
+    def read(
+        self,
+        shard_id: int,
+        *,
+        kind: Kind,
+        prefix: str,
+        names: Sequence[str],
+        from_position: int,
+    ) -> AsyncGenerator[WatchShardUpdate]:
+        """Yield the snapshot, or what is behind ``from_position``, and go on for ever.
+
+        Raises:
+            MetadataError: Why it ended; what was yielded before holds.
+        """

@@ -24,6 +24,7 @@ from protos.nextgen.v1.discovery_service_pb2 import (
     LookupRequest,
     LookupResponse,
 )
+from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, CommandResult
 
@@ -75,6 +76,32 @@ def delta_of(message: AssignmentDelta) -> Delta:
         broker_id=message.broker_id,
         session_id=message.session_id,
     )
+
+
+def delta_of_event(event: Event) -> Delta | None:
+    """Return the change of an assignment that ``event`` is, None if it is none."""
+    match event.WhichOneof("payload"):
+        case "topic_assigned":
+            assigned = event.topic_assigned
+            return Delta(
+                position=event.position,
+                topic=assigned.name,
+                topic_id=assigned.topic_id,
+                epoch=assigned.epoch,
+                broker_id=assigned.broker_id,
+                session_id=assigned.session_id,
+            )
+        case "topic_unassigned":
+            ended = event.topic_unassigned
+            return Delta(
+                position=event.position,
+                topic=ended.name,
+                topic_id=ended.topic_id,
+                epoch=ended.epoch,
+                broker_id="",
+                session_id="",
+            )
+    return None
 
 
 def trouble_answer(topic: str, error: MetadataError) -> bytes:

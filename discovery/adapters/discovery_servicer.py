@@ -6,7 +6,8 @@ Lookups stay bytes on their way in and out: see ``discovery.wire.encoded_answer`
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -14,13 +15,19 @@ import structlog
 from google.protobuf.message import Message
 
 from discovery.adapters.lookup_stream import LookupStreamCall
+from discovery.adapters.public_watch_call import serve_watch
+from discovery.domain.watch_scope import WatchedKind
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
+from discovery.service.public_watch import PublicWatch
+from discovery.service.shard_map_watch import ShardMapWatch
 from discovery.service.status import StatusService
+from discovery.service.watch_desk import WatchDesk
 from nextgen.client.errors_wire import abort
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
+from nextgen.runtime import tracing
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 
 SERVICE_NAME = "nextgen.v1.DiscoveryService"
@@ -28,10 +35,17 @@ SERVICE_NAME = "nextgen.v1.DiscoveryService"
 _ANSWER_MARGIN_MS = 50
 """An answer must be on its way before the caller gives up."""
 
-_RESERVED = ("WatchTenants", "WatchNamespaces", "WatchTopics", "WatchAssignments", "WatchShardMap")
+_WATCHES = {
+    "WatchTenants": WatchedKind.TENANTS,
+    "WatchNamespaces": WatchedKind.NAMESPACES,
+    "WatchTopics": WatchedKind.TOPICS,
+    "WatchAssignments": WatchedKind.ASSIGNMENTS,
+}
 
 Work = Callable[[Any, int], Awaitable[Message]]
 """Carries out a request within so many milliseconds."""
+
+OpenWatch = Callable[[pb.WatchRequest], PublicWatch | ShardMapWatch]
 
 _logger = structlog.get_logger(__name__)
 
@@ -44,9 +58,11 @@ class DiscoveryServicer:
         lookups: LookupService,
         inventory: InventoryService,
         status: StatusService,
+        watches: WatchDesk,
         counters: DiscoveryCounters,
         shard_map_version: Callable[[], int],
     ) -> None:
+        self._watches = watches
         self._lookups = lookups
         self._inventory = inventory
         self._status = status
@@ -58,6 +74,7 @@ class DiscoveryServicer:
     def drain(self) -> None:
         """End every stream once what was read is answered."""
         self._is_draining = True
+        self._watches.drain()
         for stream in self._streams:
             stream.drain()
 
@@ -95,13 +112,22 @@ class DiscoveryServicer:
         # Without serializers these get and give bytes.
         handlers["Lookup"] = grpc.unary_unary_rpc_method_handler(self._lookup)
         handlers["LookupStream"] = grpc.stream_stream_rpc_method_handler(self._lookup_stream)
-        for method in _RESERVED:
-            handlers[method] = grpc.unary_stream_rpc_method_handler(_reserved(method))
+        openings: dict[str, OpenWatch] = {
+            method: partial(self._watches.open, kind) for method, kind in _WATCHES.items()
+        }
+        openings["WatchShardMap"] = self._watches.open_shard_map
+        for method, open_watch in openings.items():
+            handlers[method] = grpc.unary_stream_rpc_method_handler(
+                self._watch(open_watch), request_deserializer=pb.WatchRequest.FromString
+            )
         return grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)
 
     async def _lookup(self, data: bytes, context: Any) -> bytes:
         try:
-            return await self._lookups.answer(data, _timeout_ms(context))
+            if tracing.active is None:
+                return await self._lookups.answer(data, _timeout_ms(context))
+            with tracing.span("discovery.Lookup", _traceparent(context)):
+                return await self._lookups.answer(data, _timeout_ms(context))
         except MetadataError as error:
             await abort(context, error, shard_map_version=self._shard_map_version())
 
@@ -116,7 +142,30 @@ class DiscoveryServicer:
             self._counters.streams_open -= 1
             self._streams.discard(stream)
 
+    def _watch(self, open_watch: OpenWatch) -> Callable[[pb.WatchRequest, Any], Awaitable[None]]:
+        async def handle(request: pb.WatchRequest, context: Any) -> None:
+            try:
+                watch = open_watch(request)
+            except MetadataError as error:
+                if isinstance(error, InvalidRequest):
+                    self._counters.requests_invalid += 1
+                await abort(context, error, shard_map_version=self._shard_map_version())
+            try:
+                await serve_watch(watch, context)
+            finally:
+                await self._watches.close(watch)
+
+        return handle
+
     def _unary(self, method: str, work: Work) -> Callable[[Any, Any], Awaitable[Message]]:
+        name = f"discovery.{method}"
+
+        async def traced(request: Any, context: Any) -> Message:
+            if tracing.active is None:
+                return await handle(request, context)
+            with tracing.span(name, _traceparent(context)):
+                return await handle(request, context)
+
         async def handle(request: Any, context: Any) -> Message:
             try:
                 return await work(request, _timeout_ms(context))
@@ -130,7 +179,15 @@ class DiscoveryServicer:
                 failure = DeadlineExceeded(f"{method} failed: {error!r}")
                 await abort(context, failure, shard_map_version=self._shard_map_version())
 
-        return handle
+        return traced
+
+
+def _traceparent(context: Any) -> str:
+    """Return what the caller's metadata say, "" if nothing."""
+    for key, value in context.invocation_metadata() or ():
+        if key == tracing.METADATA_KEY and isinstance(value, str):
+            return value
+    return ""
 
 
 def _timeout_ms(context: Any) -> int:
@@ -139,14 +196,3 @@ def _timeout_ms(context: Any) -> int:
     if remaining is None:
         return REQUEST_TIMEOUT_DEFAULT_MS
     return max(1, min(int(remaining * 1_000) - _ANSWER_MARGIN_MS, REQUEST_TIMEOUT_MAX_MS))
-
-
-def _reserved(method: str) -> Callable[[bytes, Any], Awaitable[None]]:
-    async def refuse(_request: bytes, context: Any) -> NoReturn:
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED,
-            f"{method} is reserved for change streams, which this release does not serve",
-        )
-        raise AssertionError("context.abort() returned")
-
-    return refuse

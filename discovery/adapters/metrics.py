@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import (
@@ -14,6 +15,14 @@ from prometheus_client.registry import Collector
 
 from discovery.service.counters import COLD_LATENCY_BUCKETS_MS
 from discovery.service.report import COLD_PREFIX, COLD_SUM, RESULT_PREFIX, Report, retries_of
+from discovery.service.watch_desk import (
+    OPEN_PREFIX,
+    RELAYED_PREFIX,
+    SLOW_PREFIX,
+    WATCH_KINDS,
+)
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import MetadataError
 
 _COUNTERS = (
     ("lookup_messages", "lookup_messages", "Lookup messages read"),
@@ -52,6 +61,20 @@ _GAUGES = (
 )
 
 
+def _kinds_of(kind: type[MetadataError]) -> Iterator[type[MetadataError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds_of(each)
+
+
+_OUTCOMES = frozenset(
+    ["assigned"]
+    + [code.value.lower() for code in RejectionCode]
+    + [kind.reason.lower() for kind in _kinds_of(MetadataError)]
+)
+"""What a lookup may end with; the answers of the cache are counted apart."""
+
+
 class DiscoveryCollector(Collector):
     """Turns reports into metrics; costs nothing between two scrapes."""
 
@@ -64,6 +87,7 @@ class DiscoveryCollector(Collector):
         yield _cold_latency(report)
         yield _retries(report)
         yield from _watch_lag(report)
+        yield from _watches(report)
         for name, key, text in _GAUGES:
             yield _gauge(name, text, report.gauges[key])
         for name, key, text in _COUNTERS:
@@ -72,12 +96,16 @@ class DiscoveryCollector(Collector):
 
 def _lookups(report: Report) -> Metric:
     family = CounterMetricFamily(
-        "nextgen_discovery_lookups", "Names looked up, by result", labels=["result"]
+        "nextgen_discovery_lookups", "Names looked up, by outcome", labels=["outcome"]
     )
-    family.add_metric(["cached"], report.counts["answers_from_cache"])
+    outcomes = Counter({"cached": report.counts["answers_from_cache"]})
     for name, count in report.counts.items():
         if name.startswith(RESULT_PREFIX):
-            family.add_metric([name.removeprefix(RESULT_PREFIX)], count)
+            outcome = name.removeprefix(RESULT_PREFIX)
+            # Codes come from shards, which may be of a later release.
+            outcomes[outcome if outcome in _OUTCOMES else "other"] += count
+    for outcome, count in sorted(outcomes.items()):
+        family.add_metric([outcome], count)
     return family
 
 
@@ -120,6 +148,40 @@ def _watch_lag(report: Report) -> Iterator[Metric]:
         resets.add_metric([shard_id], report.watch_resets[shard_id])
     yield age
     yield resets
+
+
+def _watches(report: Report) -> Iterator[Metric]:
+    """Yield the numbers of the watches of programs, by kind: five of each."""
+    watches = GaugeMetricFamily(
+        "nextgen_discovery_watches", "Watches of programs that are open", labels=["kind"]
+    )
+    relayed = CounterMetricFamily(
+        "nextgen_discovery_watch_events_relayed",
+        "Events queued for watchers, once for each of them",
+        labels=["kind"],
+    )
+    slow = CounterMetricFamily(
+        "nextgen_discovery_watches_ended_as_slow",
+        "Watches ended because their watcher did not read",
+        labels=["kind"],
+    )
+    for kind in WATCH_KINDS:
+        watches.add_metric([kind], report.gauges[f"{OPEN_PREFIX}{kind}"])
+        relayed.add_metric([kind], report.counts[f"{RELAYED_PREFIX}{kind}"])
+        slow.add_metric([kind], report.counts[f"{SLOW_PREFIX}{kind}"])
+    yield watches
+    yield relayed
+    yield slow
+    yield _gauge(
+        "watch_lag_positions",
+        "Events of a shard that the watcher furthest behind was not sent yet",
+        report.gauges["watch_lag_positions"],
+    )
+    yield _gauge(
+        "watch_lag_seconds",
+        "How long the oldest update has waited for its watcher to read",
+        report.gauges["watch_lag_ms"] / 1_000,
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from discovery.adapters.assignment_watch import AssignmentWatch
+from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.adapters.shard_streams import ShardStreams
 from discovery.domain.answer_cache import AnswerCache
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
@@ -15,16 +16,16 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 class CacheWatches:
     """Starts a watch for each shard that the map names. Owned by one event loop."""
 
-    def __init__(self, subscriber_id: str, link: ClusterLink, cache: AnswerCache) -> None:
-        self._subscriber_id = subscriber_id
+    def __init__(self, streams: ShardStreams, link: ClusterLink, cache: AnswerCache) -> None:
+        self._streams = streams
         self._link = link
         self._cache = cache
-        self._watches: dict[int, AssignmentWatch] = {}
+        self._watches: dict[int, LeasedAssignments] = {}
         self._tasks: list[asyncio.Task[None]] = []
         link.on_change(self._on_change)
 
     @property
-    def by_shard(self) -> Mapping[int, AssignmentWatch]:
+    def by_shard(self) -> Mapping[int, LeasedAssignments]:
         """The watches, by shard id."""
         return self._watches
 
@@ -42,6 +43,6 @@ class CacheWatches:
                 self._watch(shard_id)
 
     def _watch(self, shard_id: int) -> None:
-        watch = AssignmentWatch(shard_id, self._subscriber_id, self._link, self._cache)
+        watch = LeasedAssignments(self._streams.stream(shard_id), self._link, self._cache)
         self._watches[shard_id] = watch
         self._tasks.append(asyncio.get_running_loop().create_task(watch.run()))

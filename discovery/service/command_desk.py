@@ -15,6 +15,7 @@ from nextgen.kernel.pulsar_limits import (
     DISCOVERY_LISTINGS_MAX,
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.runtime import tracing
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
 Answer = TypeVar("Answer")
@@ -108,7 +109,12 @@ class CommandDesk:
             raise Overloaded(f"{self._listings} namespaces are being listed")
 
     async def _answer(self, asker: Asker, command: BaseCommand) -> None:
-        asker.send_command(await self._commands.answer(command))
+        if tracing.active is None:
+            asker.send_command(await self._commands.answer(command))
+            return
+        # Pulsar's protocol carries no trace: it begins here.
+        with tracing.span(f"pulsar.{BaseCommand.Type.Name(command.type)}", ""):
+            asker.send_command(await self._commands.answer(command))
 
     def _done(self, asker: Asker, is_listing: bool, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

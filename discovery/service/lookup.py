@@ -16,6 +16,7 @@ from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.names import InvalidName, TopicName, parse_topic
+from nextgen.runtime import tracing
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
@@ -81,10 +82,20 @@ class LookupService:
         Names whose shard has not answered within ``timeout_ms`` are answered as retryable: one
         shard without a leader costs the names of the others nothing but the wait.
         """
+        trace_id = lookup.request.trace_id
+        if tracing.active is None:
+            return await self._answer_later(lookup, timeout_ms, trace_id)
+        # The text in the message says who asked, also on a stream that others share; without
+        # one it is the call's own span, and else a trace begins here.
+        parent = trace_id or tracing.traceparent()
+        with tracing.span("discovery.lookup", parent, missing=len(lookup.missing)):
+            return await self._answer_later(lookup, timeout_ms, tracing.traceparent())
+
+    async def _answer_later(self, lookup: OpenLookup, timeout_ms: int, trace_id: str) -> bytes:
         waiting: dict[int, asyncio.Future[bytes]] = {}
         names = lookup.request.topics
         for place in lookup.missing:
-            answer = self._asked(names[place], lookup.request.trace_id)
+            answer = self._asked(names[place], trace_id)
             if isinstance(answer, bytes):
                 lookup.answers[place] = answer
             else:
@@ -121,9 +132,11 @@ class LookupService:
         if not missing:
             self._counters.answers_from_cache += 1
             return decoded_answer(answers[0])
-        flight = self._lookups.ask(self._shards.shard_of_key(name.routing_key), topic)
-        # Unlike await, wait leaves the shared future alone when this is cancelled.
-        await asyncio.wait((flight,))
+        with tracing.span("discovery.lookup", missing=1):
+            shard_id = self._shards.shard_of_key(name.routing_key)
+            flight = self._lookups.ask(shard_id, topic, tracing.outgoing())
+            # Unlike await, wait leaves the shared future alone when this is cancelled.
+            await asyncio.wait((flight,))
         return decoded_answer(flight.result())
 
     def refusal(self, data: bytes, error: MetadataError) -> bytes:

@@ -24,6 +24,7 @@ from nextgen.kernel.limits import (
     NAMES_PER_LOOKUP_MAX,
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
+from nextgen.runtime import tracing
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest
 
@@ -123,7 +124,9 @@ class ShardLookups:
         self, shard_id: int, shard: _Shard, names: list[str], trace_id: str
     ) -> None:
         try:
-            await self._ask_shard(shard_id, names, trace_id)
+            # Of the first who asked: what a request asks for others besides has no other trace.
+            with tracing.span("discovery.ask_shard", trace_id, names=len(names)):
+                await self._ask_shard(shard_id, names, tracing.outgoing() or trace_id)
         except MetadataError as error:
             self._counters.lookups_by_result[error.reason] += len(names)
             for name in names:

@@ -21,21 +21,41 @@ if TYPE_CHECKING:
         TopicLocation,
         Written,
     )
+    from nextgen.client.watch_model import (
+        Assignment,
+        Change,
+        ChangeKind,
+        ShardMap,
+        WatchedObjects,
+    )
 
 __all__ = [
+    "Assignment",
     "BlockingClient",
+    "Change",
+    "ChangeKind",
     "Client",
     "ClusterState",
     "CreatedTopic",
     "Namespace",
     "NewTopic",
+    "ShardMap",
     "Tenant",
     "Topic",
     "TopicLocation",
+    "WatchedObjects",
     "Written",
 ]
 
-_MODULES = {"BlockingClient": "blocking", "Client": "client"}
+_MODULES = {
+    "Assignment": "watch_model",
+    "BlockingClient": "blocking",
+    "Change": "watch_model",
+    "ChangeKind": "watch_model",
+    "Client": "client",
+    "ShardMap": "watch_model",
+    "WatchedObjects": "watch_model",
+}
 
 
 def __getattr__(name: str) -> Any:

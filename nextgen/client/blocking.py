@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, TypeVar
 
 from nextgen.client.client import TIMEOUT_DEFAULT_MS, Client
@@ -19,6 +27,7 @@ from nextgen.client.model import (
     TopicLocation,
     Written,
 )
+from nextgen.client.watch_model import Assignment, Change, ShardMap
 
 Value = TypeVar("Value")
 
@@ -129,6 +138,63 @@ class BlockingClient:
     ) -> list[TopicLocation]:
         return self._wait(self._client.move_topics(moves, expected_epochs=expected_epochs))
 
+    # Close a watch's generator, or end its ``for``, to end the watch.
+
+    def watch_tenants(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> Generator[Change[Tenant]]:
+        watch = self._client.watch_tenants(
+            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
+        )
+        return self._generate(watch)
+
+    def watch_namespaces(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> Generator[Change[Namespace]]:
+        watch = self._client.watch_namespaces(
+            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
+        )
+        return self._generate(watch)
+
+    def watch_topics(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> Generator[Change[Topic]]:
+        watch = self._client.watch_topics(
+            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
+        )
+        return self._generate(watch)
+
+    def watch_assignments(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> Generator[Change[Assignment]]:
+        watch = self._client.watch_assignments(
+            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
+        )
+        return self._generate(watch)
+
+    def watch_shard_map(self) -> Generator[ShardMap]:
+        return self._generate(self._client.watch_shard_map())
+
     def cluster(self) -> ClusterState:
         return self._wait(self._client.cluster())
 
@@ -142,6 +208,13 @@ class BlockingClient:
         except BaseException:
             future.cancel()
             raise
+
+    def _generate(self, items: AsyncGenerator[Value]) -> Generator[Value]:
+        try:
+            yield from self._iterate(items)
+        finally:
+            if not self._loop.is_closed():
+                self._wait(_closed(items))
 
     def _iterate(self, items: AsyncIterator[Value]) -> Iterator[Value]:
         while True:
@@ -180,6 +253,10 @@ async def _next(items: AsyncIterator[Value]) -> Value | _End:
         return await anext(items)
     except StopAsyncIteration:
         return _End()
+
+
+async def _closed(items: AsyncGenerator[Any]) -> None:
+    await items.aclose()
 
 
 async def _made(endpoints: Sequence[str], timeout_ms: int, read_your_writes: bool) -> Client:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -36,6 +37,8 @@ from nextgen.client.model import (
     topic_of,
     written_of,
 )
+from nextgen.client.watch import watch_changes, watch_shard_map
+from nextgen.client.watch_model import Assignment, Change, ShardMap
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import (
     COMMAND_ID_BYTES,
@@ -250,6 +253,69 @@ class Client:
         response = await self._call("MoveTopics", request, pb.MoveTopicsResponse)
         return [location_of(answer) for answer in response.answers]
 
+    # Watches ----------------------------------------------------------------------------------
+
+    def watch_tenants(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> AsyncGenerator[Change[Tenant]]:
+        """Yield the changes of tenants; see ``watch_topics``."""
+        return self._watch("WatchTenants", prefix, names, resume, without_snapshot)
+
+    def watch_namespaces(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> AsyncGenerator[Change[Namespace]]:
+        """Yield the changes of namespaces; see ``watch_topics``."""
+        return self._watch("WatchNamespaces", prefix, names, resume, without_snapshot)
+
+    def watch_topics(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> AsyncGenerator[Change[Topic]]:
+        """Yield what there is and then every change, of all topics or some, for ever.
+
+        ``prefix`` is the beginning of canonical names (``persistent://tenant/namespace/``);
+        ``names`` are full names in any accepted form. ``resume`` is the token of the change that
+        was taken in last: what happened since comes without a snapshot. ``without_snapshot``
+        begins with the present. Changes of one shard come in order, each once; of several mixed.
+        A node or a stream that ends is replaced by another without a gap. Whoever reads too
+        slowly is brought up to date when he reads on, if need be with a RESET.
+
+        Raises:
+            InvalidRequest: A name, the prefix or the token is none.
+            PositionAhead: The token is of a future that this cluster does not have.
+            MetadataError: No node has served the watch once within the client's ``timeout_ms``.
+        """
+        return self._watch("WatchTopics", prefix, names, resume, without_snapshot)
+
+    def watch_assignments(
+        self,
+        *,
+        prefix: str = "",
+        names: Sequence[str] = (),
+        resume: str = "",
+        without_snapshot: bool = False,
+    ) -> AsyncGenerator[Change[Assignment]]:
+        """Yield which brokers get and lose topics and partitions; see ``watch_topics``."""
+        return self._watch("WatchAssignments", prefix, names, resume, without_snapshot)
+
+    def watch_shard_map(self) -> AsyncGenerator[ShardMap]:
+        """Yield the shard map with its leaders, and again whenever either changes."""
+        return watch_shard_map(self._nodes, timeout_ms=self._timeout_ms)
+
     # The cluster ------------------------------------------------------------------------------
 
     async def cluster(self) -> ClusterState:
@@ -270,6 +336,19 @@ class Client:
         return dict(response.counters)
 
     # ------------------------------------------------------------------------------------------
+
+    def _watch(
+        self, method: str, prefix: str, names: Sequence[str], resume: str, without_snapshot: bool
+    ) -> AsyncGenerator[Change[Any]]:
+        return watch_changes(
+            self._nodes,
+            method,
+            prefix=prefix,
+            names=names,
+            resume=resume,
+            without_snapshot=without_snapshot,
+            timeout_ms=self._timeout_ms,
+        )
 
     async def _create_batch(self, batch: list[NewTopic]) -> list[CreatedTopic]:
         request = pb.CreateTopicsRequest(

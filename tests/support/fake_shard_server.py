@@ -16,6 +16,7 @@ from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError, NotLeader
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2_grpc
+from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Namespace, Topic
 
 Hook = Callable[[pb.ShardRequest], Awaitable[pb.ShardResponse | None]]
@@ -88,6 +89,8 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         self.requests: list[pb.ShardRequest] = []
         self.keeps_requests = True
         self.is_silent = False
+        self.knows_change_streams = True
+        """False: a release that serves ``WatchAssignments`` only."""
         self.port = 0
         self._update_ms = update_ms
         self._server: grpc.aio.Server | None = None
@@ -176,6 +179,61 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
             reading.cancel()
             if shard.watchers.get(first.subscriber_id) is queue:
                 del shard.watchers[first.subscriber_id]
+
+    async def Watch(
+        self, request_iterator: AsyncIterator[pb.WatchShardRequest], context: Any
+    ) -> None:
+        """A leased watch of assignments, and progress for whatever else there is."""
+        if not self.knows_change_streams:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        opening = (await anext(request_iterator)).open
+        if opening.shard_id not in self.leads:
+            detail = to_detail(NotLeader(opening.shard_id, self.leader_hint))
+            await context.write(pb.WatchShardUpdate(error=detail))
+            return
+        shard = self.shards[opening.shard_id]
+        queue: asyncio.Queue[pb.AssignmentUpdate | None] = asyncio.Queue()
+        reading = asyncio.create_task(self._read_watches(shard, opening, request_iterator, queue))
+        watched = False
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._update_ms / 1_000):
+                        update = await queue.get()
+                except TimeoutError:
+                    update = pb.AssignmentUpdate(position=shard.position)
+                if update is None:
+                    return
+                if self.is_silent:
+                    continue
+                watched = watched or bool(update.ttl_ms)
+                if watched:
+                    update.confirmed_at_ms = shard.asked_at_ms.get(opening.subscriber_id, 0)
+                await context.write(_as_watch_update(update, is_leased=watched))
+        finally:
+            reading.cancel()
+            if shard.watchers.get(opening.subscriber_id) is queue:
+                del shard.watchers[opening.subscriber_id]
+
+    async def _read_watches(
+        self,
+        shard: FakeShard,
+        opening: pb.WatchOpen,
+        requests: AsyncIterator[pb.WatchShardRequest],
+        queue: asyncio.Queue[pb.AssignmentUpdate | None],
+    ) -> None:
+        async for request in requests:
+            if request.add.leased:
+                assert request.add.watch_id == 1, "the leased watch is the first"
+                position = request.add.from_position
+                update = self._first_update(shard, position)
+                update.reset = update.reset or not position
+                queue.put_nowait(update)
+                shard.watchers[opening.subscriber_id] = queue
+            if request.HasField("renew"):
+                shard.acked[opening.subscriber_id] = request.renew.acked_position
+                if not shard.confirms_nothing:
+                    shard.asked_at_ms[opening.subscriber_id] = request.renew.asked_at_ms
 
     @staticmethod
     def _first_update(shard: FakeShard, from_position: int) -> pb.AssignmentUpdate:
@@ -299,3 +357,27 @@ def _list(shard: FakeShard, request: pb.ListRequest, response: pb.ListResponse) 
     limit = request.limit or 100
     response.items.extend(shard.items[name] for name in names[:limit])
     response.more_items = len(names) > limit
+
+
+def _as_watch_update(update: pb.AssignmentUpdate, *, is_leased: bool) -> pb.WatchShardUpdate:
+    """Return an update of assignments as the leased watch, of id 1, is told it."""
+    return pb.WatchShardUpdate(
+        watch_id=int(is_leased),
+        position=update.position,
+        reset=update.reset,
+        events=[
+            Event(
+                position=delta.position,
+                topic_assigned=TopicAssigned(
+                    topic_id=delta.topic_id,
+                    name=delta.topic,
+                    epoch=delta.epoch,
+                    broker_id=delta.broker_id,
+                    session_id=delta.session_id,
+                ),
+            )
+            for delta in update.deltas
+        ],
+        ttl_ms=update.ttl_ms,
+        confirmed_at_ms=update.confirmed_at_ms,
+    )

@@ -78,8 +78,15 @@ async def started_node(manager: FakeClusterServer, node_id: str = "discovery-1")
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
+def knows_change_streams() -> bool:
+    """Whether the shard nodes are of this release."""
+    return True
+
+
+@pytest.fixture
+async def site(knows_change_streams: bool) -> AsyncIterator[Site]:
     server = FakeShardServer(*SHARDS)
+    server.knows_change_streams = knows_change_streams
     endpoint = await server.start()
     update = full_update(dict.fromkeys(SHARDS, endpoint))
     update.brokers.append(pulsar_broker("broker-1", "s-1"))

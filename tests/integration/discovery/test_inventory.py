@@ -1,5 +1,7 @@
 """Tenants, namespaces and topics through a discovery node with fake shards behind it."""
 
+from contextlib import aclosing
+
 import grpc
 import pytest
 
@@ -17,6 +19,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
 from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from tests.integration.discovery.conftest import started_node
 
 
@@ -220,19 +223,35 @@ async def test_the_cluster_is_described(site):
     assert [broker.broker_id for broker in cluster.brokers] == ["broker-1"]
 
 
-@pytest.mark.parametrize("method", ["WatchTopics", "WatchShardMap"])
-async def test_reserved_streams_say_that_they_are_not_served(site, method):
-    async with grpc.aio.insecure_channel(site.endpoint) as channel:
-        call = channel.unary_stream(
-            f"/nextgen.v1.DiscoveryService/{method}",
-            request_serializer=pb.WatchRequest.SerializeToString,
-            response_deserializer=pb.WatchUpdate.FromString,
-        )(pb.WatchRequest())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call.read()
+async def test_the_shard_map_is_watched_leaders_and_all(site):
+    async with aclosing(site.client.watch_shard_map()) as states:
+        first = await anext(states)
+        site.manager.push(
+            ClusterUpdate(leaders=[LeaderReport(shard_id=2, term=9, node_id="x", grpc="x:1")])
+        )
+        second = await anext(states)
 
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "reserved" in caught.value.details()
+    assert [shard.shard_id for shard in first.shards] == [1, 2, 3]
+    assert {shard.leader_grpc for shard in first.shards} == {site.server.endpoint}
+    assert [(shard.term, shard.leader_grpc) for shard in second.shards][1] == (9, "x:1")
+    assert second.version == first.version
+
+
+async def test_a_watch_that_cannot_be_is_refused_at_once(site):
+    for method, request in (
+        ("WatchTopics", pb.WatchRequest(prefix="acme/orders/")),
+        ("WatchTenants", pb.WatchRequest(names=["a/b"])),
+        ("WatchShardMap", pb.WatchRequest(prefix="acme")),
+    ):
+        async with grpc.aio.insecure_channel(site.endpoint) as channel:
+            call = channel.unary_stream(
+                f"/nextgen.v1.DiscoveryService/{method}",
+                request_serializer=pb.WatchRequest.SerializeToString,
+                response_deserializer=pb.WatchUpdate.FromString,
+            )(request)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call.read()
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_the_blocking_client_does_the_same_from_a_thread(site):

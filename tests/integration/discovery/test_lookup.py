@@ -15,6 +15,11 @@ from tests.support.fake_cluster import broker
 TOPIC = "persistent://acme/orders/paid"
 
 
+@pytest.fixture(params=[True, False], ids=["change streams", "an earlier release"])
+def knows_change_streams(request):
+    return request.param
+
+
 async def test_a_second_lookup_does_not_ask_the_shard(site):
     site.assign(TOPIC)
 

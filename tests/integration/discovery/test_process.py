@@ -35,8 +35,8 @@ async def test_a_node_with_map_and_leaders_is_ready_and_shows_its_metrics(site):
     assert (await fetched(site, "/livez"))[0] == 200
     _, page = await fetched(site, "/metrics")
 
-    assert 'nextgen_discovery_lookups_total{result="cached"} 1.0' in page
-    assert 'nextgen_discovery_lookups_total{result="assigned"} 1.0' in page
+    assert 'nextgen_discovery_lookups_total{outcome="cached"} 1.0' in page
+    assert 'nextgen_discovery_lookups_total{outcome="assigned"} 1.0' in page
     assert 'nextgen_discovery_cold_lookup_seconds_bucket{le="0.2"} 1.0' in page
     assert 'nextgen_discovery_request_retries_bucket{le="0"} 1.0' in page
     assert "nextgen_discovery_cached_answers 1.0" in page

@@ -1,0 +1,130 @@
+"""Reads one shard for one watcher, over a connection that nothing else uses.
+
+Nobody reads ahead: what is not taken stays in the shard's hands, by the flow control of the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from nextgen.client.channel import close_channel, open_channel, wait_connected
+from nextgen.client.errors_wire import error_of_rpc, from_detail
+from nextgen.client.shard_watch import WatchLink
+from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
+from nextgen.kernel.limits import CONNECT_TIMEOUT_MS
+from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
+from protos.nextgen.v1.inventory_pb2 import Kind
+from protos.nextgen.v1.shard_service_pb2 import (
+    WatchAdd,
+    WatchOpen,
+    WatchShardRequest,
+    WatchShardUpdate,
+)
+
+_WATCH = "/nextgen.v1.ShardService/Watch"
+_WATCH_ID = 1
+
+
+class CatchUpStreams:
+    """See ``discovery.ports.CatchUpReader``. Asks the shard's leader."""
+
+    def __init__(self, node_id: str, link: WatchLink) -> None:
+        self._node_id = node_id
+        self._link = link
+        self._opened = 0
+
+    async def read(
+        self,
+        shard_id: int,
+        *,
+        kind: Kind,
+        prefix: str,
+        names: Sequence[str],
+        from_position: int,
+    ) -> AsyncGenerator[WatchShardUpdate]:
+        """See ``CatchUpReader.read``."""
+        endpoint = await self._leader(shard_id)
+        self._opened += 1
+        subscriber_id = f"{self._node_id}.catch-up-{self._opened}"
+        requests = (
+            WatchShardRequest(open=WatchOpen(shard_id=shard_id, subscriber_id=subscriber_id)),
+            WatchShardRequest(
+                add=WatchAdd(
+                    watch_id=_WATCH_ID,
+                    kinds=[kind],
+                    prefix=prefix,
+                    names=names,
+                    from_position=from_position,
+                )
+            ),
+        )
+        channel = open_channel(endpoint)
+        try:
+            await wait_connected(channel, endpoint)
+            watch: Any = channel.stream_stream(
+                _WATCH,
+                request_serializer=WatchShardRequest.SerializeToString,
+                response_deserializer=WatchShardUpdate.FromString,
+            )
+            call = watch()
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+                    for request in requests:
+                        await call.write(request)
+                is_level = False
+                while True:
+                    update = await _read(call, endpoint)
+                    # What the whole stream is told is about this watch once that was said.
+                    is_level = is_level or _says_level(update)
+                    if update.watch_id or is_level:
+                        yield update
+            finally:
+                call.cancel()
+        except TimeoutError as error:
+            raise ConnectionLost(f"{endpoint} is silent") from error
+        except grpc.RpcError as error:
+            raise _translated(error, endpoint) from error
+        except (asyncio.InvalidStateError, DecodeError) as error:
+            raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
+        finally:
+            await close_channel(channel)
+
+    async def _leader(self, shard_id: int) -> str:
+        await self._link.wait_until(lambda view: view.leader_endpoint(shard_id) is not None)
+        endpoint = self._link.view.leader_endpoint(shard_id)
+        assert endpoint is not None, "a leader was known a moment ago"
+        return endpoint
+
+
+async def _read(call: Any, endpoint: str) -> WatchShardUpdate:
+    async with asyncio.timeout(WATCH_SILENCE_MS_MAX / 1_000):
+        update = await call.read()
+    if not isinstance(update, WatchShardUpdate):
+        code = await call.code()
+        raise Unavailable(f"{endpoint} ended the watch ({code.name})")
+    if update.HasField("error"):
+        error = from_detail(update.error)
+        # Any replica serves a watch; one that names another has lost its shard.
+        raise Unavailable(str(error)) if isinstance(error, NotLeader) else error
+    return update
+
+
+def _says_level(update: WatchShardUpdate) -> bool:
+    """Return whether ``update`` carries nothing but the watch's id and a position."""
+    return bool(update.watch_id and update.position) and not (
+        update.events or update.items or update.snapshot_complete or update.reset
+    )
+
+
+def _translated(error: grpc.RpcError, endpoint: str) -> MetadataError:
+    code = error.code() if hasattr(error, "code") else None
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        # A shard node of an earlier release, while the cluster is being upgraded.
+        return Unavailable(f"{endpoint} does not serve change streams yet")
+    return error_of_rpc(error)

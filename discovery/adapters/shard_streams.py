@@ -1,0 +1,73 @@
+"""One change stream to each shard of the map, shared by everybody in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.shard_watch import ShardWatch, WatchListener
+from protos.nextgen.v1.inventory_pb2 import Kind
+
+
+class ShardStreams:
+    """See ``discovery.ports.ChangeStreams``. Owned by one event loop; ``stop`` it at the end.
+
+    A stream begins with its first watch.
+    """
+
+    def __init__(self, subscriber_id: str, link: ClusterLink) -> None:
+        self._subscriber_id = subscriber_id
+        self._link = link
+        self._streams: dict[int, tuple[ShardWatch, asyncio.Task[None]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<ShardStreams shards={sorted(self._streams)}>"
+
+    def position(self, shard_id: int) -> int:
+        """See ``ChangeStreams.position``."""
+        entry = self._streams.get(shard_id)
+        return 0 if entry is None else entry[0].position
+
+    def stream(self, shard_id: int) -> ShardWatch:
+        """Return the stream of a shard, which begins with this if there was none."""
+        entry = self._streams.get(shard_id)
+        if entry is None:
+            stream = ShardWatch(shard_id, self._subscriber_id, self._link)
+            task = asyncio.get_running_loop().create_task(stream.run())
+            entry = self._streams[shard_id] = stream, task
+        return entry[0]
+
+    def add(
+        self,
+        shard_id: int,
+        listener: WatchListener,
+        *,
+        kind: Kind,
+        prefix: str,
+        names: Sequence[str],
+        from_position: int,
+    ) -> int:
+        """See ``ChangeStreams.add``."""
+        return self.stream(shard_id).add(
+            listener,
+            kinds=[kind],
+            prefix=prefix,
+            names=names,
+            from_position=from_position,
+            without_snapshot=True,
+        )
+
+    def remove(self, shard_id: int, watch_id: int) -> None:
+        """See ``ChangeStreams.remove``."""
+        entry = self._streams.get(shard_id)
+        if entry is not None:
+            entry[0].remove(watch_id)
+
+    async def stop(self) -> None:
+        """End all streams."""
+        tasks = [task for _, task in self._streams.values()]
+        self._streams.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

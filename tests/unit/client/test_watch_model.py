@@ -1,0 +1,155 @@
+"""Changes of a watch, their tokens, and their fold."""
+
+import pytest
+
+from nextgen.client.model import Topic
+from nextgen.client.watch import _Place
+from nextgen.client.watch_model import (
+    POSITION_MAX,
+    Assignment,
+    Change,
+    ChangeKind,
+    WatchedObjects,
+    happened,
+    parse_token,
+    token_of,
+)
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.slots import SHARD_ID_MAX
+from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
+from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
+from tests.support.fake_shard_changes import created, deleted, properties_set, topic_item
+
+
+def update(shard_id=1, position=0, **more) -> WatchUpdate:
+    places = [ShardPosition(shard_id=shard_id, position=position)] if position else []
+    return WatchUpdate(shard_id=shard_id, positions=places, **more)
+
+
+@pytest.mark.parametrize("positions", [{}, {1: 1}, {3: 7, 1: 12, SHARD_ID_MAX: POSITION_MAX}])
+def test_a_token_says_the_positions_it_was_made_of(positions):
+    assert parse_token(token_of(positions)) == positions
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        "1",
+        "1:",
+        ":1",
+        "1:2,",
+        ",",
+        "1:2 ",
+        "1:-2",
+        "1:+2",
+        "1:2:3",
+        "1:1_0",
+        "1:\uff12",
+        "0:5",
+        "1:0",
+        f"{SHARD_ID_MAX + 1}:1",
+        f"1:{POSITION_MAX + 1}",
+        "1:" + "9" * 5_000,
+        "1:2,1:3",
+    ],
+)
+def test_a_malformed_token_is_refused(token):
+    with pytest.raises(InvalidRequest, match="token"):
+        parse_token(token)
+
+
+def test_tokens_move_with_each_change_and_name_no_shard_within_its_snapshot():
+    place = _Place({})
+    changes = [
+        *place.changes(update(1, reset=True)),
+        *place.changes(update(2, reset=True)),
+        *place.changes(update(1, items=[topic_item("a")])),
+        *place.changes(update(1, 20, snapshot_complete=True)),
+        *place.changes(update(1, 23, events=[created(21, "b"), deleted(23, "b")])),
+        *place.changes(update(2, items=[topic_item("c")])),
+        *place.changes(update(2, 9, snapshot_complete=True)),
+    ]
+    assert [(change.kind, change.name, change.token) for change in changes] == [
+        (ChangeKind.PRESENT, "a", ""),
+        (ChangeKind.SNAPSHOT_COMPLETE, "", "1:20"),
+        (ChangeKind.CREATED, "b", "1:21"),
+        (ChangeKind.DELETED, "b", "1:23"),
+        (ChangeKind.PRESENT, "c", "1:23"),
+        (ChangeKind.SNAPSHOT_COMPLETE, "", "1:23,2:9"),
+    ]
+    assert place.in_snapshot == set()
+
+
+def test_a_reset_of_what_is_known_is_told_and_takes_the_shard_out_of_the_token():
+    place = _Place({1: 20, 2: 9})
+    changes = place.changes(update(1, reset=True))
+    assert changes == [Change(ChangeKind.RESET, "2:9", 1)]
+    assert place.in_snapshot == {1}
+
+
+def test_an_event_that_comes_again_is_told_once():
+    place = _Place({1: 20})
+    changes = place.changes(update(1, 22, events=[created(20, "a"), created(22, "b")]))
+    assert [change.position for change in changes] == [22]
+    assert place.changes(update(1, 22, events=[created(22, "b")])) == []
+
+
+def test_a_position_alone_is_progress():
+    place = _Place({1: 20, 2: 9})
+    places = [ShardPosition(shard_id=1, position=25), ShardPosition(shard_id=2, position=9)]
+    assert place.changes(WatchUpdate(positions=places)) == [Change(ChangeKind.PROGRESS, "1:25,2:9")]
+    assert place.changes(WatchUpdate(positions=places)) == []
+
+
+def test_assignments_come_and_go():
+    assigned = TopicAssigned(
+        topic_id="t", unit="p1", name="x-partition-1", epoch=4, broker_id="b", session_id="s"
+    )
+    unassigned = TopicUnassigned(topic_id="t", unit="p1", name="x-partition-1", epoch=4)
+    came = happened(Event(position=1, topic_assigned=assigned), 1, "1:1")
+    went = happened(Event(position=2, topic_unassigned=unassigned), 1, "1:2")
+    objects: WatchedObjects[Assignment] = WatchedObjects()
+
+    objects.apply(came)
+    assert objects.by_name() == {
+        "x-partition-1": Assignment("x-partition-1", "t", "p1", 4, "b", "s")
+    }
+    objects.apply(went)
+    assert len(objects) == 0
+
+
+def test_an_event_that_cannot_be_watched_is_left_out():
+    assert happened(Event(position=1), 1, "1:1") is None
+
+
+def test_the_fold_of_snapshot_and_changes_is_what_there_is():
+    place = _Place({})
+    objects: WatchedObjects[Topic] = WatchedObjects()
+    for message in (
+        update(1, reset=True),
+        update(2, reset=True),
+        update(1, items=[topic_item("a", key="1"), topic_item("b")]),
+        update(2, items=[topic_item("c")]),
+        update(1, 20, snapshot_complete=True),
+        update(1, 21, events=[properties_set(21, "a", key="2")]),
+        update(1, 23, events=[deleted(22, "b"), created(23, "d")]),
+        update(2, reset=True),
+        update(2, items=[topic_item("e")]),
+        update(2, 9, snapshot_complete=True),
+    ):
+        for change in place.changes(message):
+            objects.apply(change)
+
+    assert sorted(objects) == ["a", "d", "e"]
+    assert (objects.get("a").properties, objects.get("a").version) == ({"key": "2"}, 2)
+    assert objects.get("d").created_time_ms == 23
+    assert objects.get("c") is None
+
+
+def test_a_fold_without_a_snapshot_ignores_what_it_does_not_know():
+    place = _Place({1: 20})
+    objects: WatchedObjects[Topic] = WatchedObjects()
+    for change in place.changes(update(1, 22, events=[properties_set(22, "a", key="1")])):
+        objects.apply(change)
+    assert len(objects) == 0

@@ -1,0 +1,141 @@
+"""What the leased watch on the shared stream does to the cache of answers."""
+
+import asyncio
+
+import pytest
+
+from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.domain.answer_cache import AnswerCache
+from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
+from nextgen.kernel.errors import Overloaded
+from nextgen.kernel.limits import WATCH_TTL_MARGIN_MS
+from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from tests.support.fake_cluster import StaticLink
+
+SHARD = 1
+TOPIC = "persistent://t/n/x"
+TTL_MS = 2_000
+
+
+class FakeStream:
+    """The shared stream of a shard: remembers what is added."""
+
+    def __init__(self) -> None:
+        self.shard_id = SHARD
+        self.subscriber_id = "discovery-1"
+        self.is_current = True
+        self.added: list[dict] = []
+        self.removed = 0
+
+    def add(self, listener, **watch) -> int:
+        self.added.append(watch)
+        return len(self.added)
+
+    def remove(self, watch_id: int) -> None:
+        self.removed += 1
+
+
+@pytest.fixture
+def cache() -> AnswerCache:
+    return AnswerCache(encoded_answer_facts, answers_max=10, aliases_max=10, deltas_max=10)
+
+
+@pytest.fixture
+def watch(cache) -> LeasedAssignments:
+    return LeasedAssignments(FakeStream(), StaticLink(), cache)
+
+
+def answer(epoch: int = 1, position: int = 20) -> LookupAnswer:
+    return LookupAnswer(
+        topic=TOPIC,
+        broker_id="b-1",
+        session_id="s-1",
+        epoch=epoch,
+        topic_id="id",
+        position=position,
+    )
+
+
+def assigned(position: int, epoch: int) -> Event:
+    payload = TopicAssigned(
+        topic_id="id", name=TOPIC, epoch=epoch, broker_id="b-2", session_id="s-2"
+    )
+    return Event(position=position, topic_assigned=payload)
+
+
+def put(cache: AnswerCache, message: LookupAnswer) -> bool:
+    return cache.insert(SHARD, encoded_answer(message), answer_facts(message))
+
+
+def begin(watch: LeasedAssignments, position: int = 10) -> None:
+    watch.on_reset()
+    watch.on_position(position)
+
+
+async def test_an_answer_may_be_given_for_the_time_to_live_from_the_question_on(watch, cache):
+    begin(watch)
+    assert put(cache, answer())
+    assert not cache.has_answer(TOPIC, 5.0), "nothing was confirmed yet"
+
+    watch._renew(5_000, TTL_MS)
+
+    last = 5.0 + (TTL_MS - WATCH_TTL_MARGIN_MS) / 1_000
+    assert cache.has_answer(TOPIC, last - 0.001)
+    assert not cache.has_answer(TOPIC, last)
+    assert watch.heard_at > float("-inf")
+
+
+async def test_a_change_takes_the_answer_away_before_its_position_is_known(watch, cache):
+    begin(watch)
+    put(cache, answer())
+    watch._renew(5_000, TTL_MS)
+
+    watch.on_events([assigned(21, 2)])
+
+    assert not cache.has_answer(TOPIC, 5.0)
+    assert cache.position(SHARD) == 21
+    assert not put(cache, answer()), "an answer that the change overtook"
+
+
+async def test_an_assignment_that_ends_takes_the_answer_away(watch, cache):
+    begin(watch)
+    put(cache, answer())
+    watch._renew(5_000, TTL_MS)
+    ended = TopicUnassigned(topic_id="id", name=TOPIC, epoch=1)
+    watch.on_events([Event(position=21, topic_unassigned=ended)])
+    assert not cache.has_answer(TOPIC, 5.0)
+
+
+async def test_a_reset_takes_every_answer_away_at_once_and_begins_with_the_present(watch, cache):
+    begin(watch)
+    put(cache, answer())
+    watch._renew(5_000, TTL_MS)
+
+    watch.on_reset()
+    assert not cache.has_answer(TOPIC, 5.0), "before the present is known"
+
+    watch.on_position(90)
+    watch._renew(5_100, TTL_MS)
+    assert not put(cache, answer(position=89)), "it may be older than what is not known"
+    assert put(cache, answer(position=90))
+    assert cache.has_answer(TOPIC, 5.2)
+    assert watch.resets == 2
+
+
+async def test_it_resumes_where_the_cache_is_and_again_when_the_watch_ends(watch, cache):
+    stream = watch._stream
+    begin(watch, 30)
+    running = asyncio.create_task(watch.run())
+    await asyncio.sleep(0)
+    watch.on_position(31)
+    watch.on_ended(Overloaded("too many subscribers"))
+    async with asyncio.timeout(5):
+        while len(stream.added) < 2:
+            await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert [added["from_position"] for added in stream.added] == [30, 31]
+    assert all(added["leased"] and added["without_snapshot"] for added in stream.added)
+    assert stream.removed == 2
