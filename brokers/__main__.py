@@ -8,13 +8,20 @@ import sys
 from brokers.bootstrap import serve
 from brokers.config import parse_config
 from nextgen.runtime.logs import configure_logging
+from nextgen.runtime.observability import observed
 from nextgen.runtime.process import Shutdown, run
 
 
 async def _main(shutdown: Shutdown) -> None:
     config = parse_config(sys.argv[1:], os.environ)
     configure_logging(component="broker", node=config.node_id)
-    await serve(config, shutdown)
+    async with observed(
+        config.tracing,
+        component="broker",
+        node_id=config.node_id,
+        directory=config.ledger_dir or config.data_dir,
+    ):
+        await serve(config, shutdown)
 
 
 if __name__ == "__main__":

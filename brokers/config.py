@@ -9,17 +9,21 @@ from pathlib import Path
 from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
+    NO_TRACES,
     NODE_FLAGS,
     PULSAR_FLAGS,
+    TRACE_FLAGS,
     Address,
     Flag,
     Given,
+    TraceSettings,
     read_settings,
 )
 
 _FLAGS = (
     *NODE_FLAGS,
     *PULSAR_FLAGS,
+    *TRACE_FLAGS,
     MANAGERS_FLAG,
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
@@ -84,6 +88,8 @@ class BrokerConfig:
     """What the slowest durable subscription of a topic or partition may have before it; beyond it
     nothing is published there. Ten gibibytes: Pulsar's own default of earlier releases."""
 
+    tracing: TraceSettings = NO_TRACES
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags and environment give.
@@ -111,6 +117,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         retention_time_ms=given.number("--retention-time-ms", least=0, most=STORED_INTEGER_MAX),
         retention_bytes=given.number("--retention-bytes", least=0, most=STORED_INTEGER_MAX),
         backlog_bytes_max=given.number("--backlog-bytes-max", least=1, most=STORED_INTEGER_MAX),
+        tracing=given.tracing(environment),
     )
     given.check()
     return config

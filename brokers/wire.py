@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any, cast
 
 from google.protobuf.message import DecodeError
@@ -9,11 +11,14 @@ from google.protobuf.message import DecodeError
 from brokers.domain.holding import (
     Assignment,
     Holding,
+    MetadataKind,
+    MetadataRemoved,
     NamespaceMetadata,
     Payload,
     Release,
     TenantMetadata,
     TopicMetadata,
+    UnknownStep,
 )
 from brokers.domain.schema import Schema
 from brokers.domain.session import Delivered, Delivery, Established
@@ -26,23 +31,25 @@ from brokers.ports.session import (
     TurnedAway,
 )
 from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.stream_limits import HELD_BYTES_PER_MESSAGE_MAX, HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import inventory_pb2, shard_service_pb2
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
-
-class UnknownMessage(ValueError):
-    """The peer sent something this version does not know, or nothing where something must be."""
+_KINDS = MappingProxyType(
+    {
+        inventory_pb2.KIND_TENANT: MetadataKind.TENANT,
+        inventory_pb2.KIND_NAMESPACE: MetadataKind.NAMESPACE,
+        inventory_pb2.KIND_TOPIC: MetadataKind.TOPIC,
+    }
+)
 
 
 def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
     """Return what a broker manager's message says. What is not known ends the stream."""
     match message.WhichOneof("body"):
         case "deliveries":
-            try:
-                deliveries = [_delivery(delivery) for delivery in message.deliveries.deliveries]
-            except UnknownMessage as error:
-                return StreamEnded(str(error))
+            deliveries = [_delivery(delivery) for delivery in message.deliveries.deliveries]
             return Delivered(deliveries, now_ms)
         case "heartbeat_ack":
             return HeartbeatEcho(message.heartbeat_ack.sent_at_ms)
@@ -51,6 +58,7 @@ def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
             return Greeting(
                 Established(said.session_id, said.epoch, said.resumed, said.next_sequence),
                 Timing(session_ttl_ms=said.session_ttl_ms, heartbeat_ms=said.heartbeat_ms),
+                wants_held=said.report_held,
             )
         case "error":
             said_no = message.error
@@ -81,8 +89,12 @@ def _payload(delivery: wire.Delivery) -> Payload:
                 dict(namespace.properties),
                 namespace.version,
             )
-    # Skipping it would break the promise that everything up to the sync position is applied.
-    raise UnknownMessage(f"delivery {delivery.sequence} has a kind that this version does not know")
+        case "topic":
+            return _topic(delivery.topic)
+        case "removed":
+            return _removed(delivery.removed)
+    # A later manager knows that an earlier broker cannot act on it: it counts, and that is all.
+    return UnknownStep()
 
 
 def _assignment(given: shard_service_pb2.TopicAssignment) -> Assignment:
@@ -93,6 +105,11 @@ def _topic(given: inventory_pb2.Topic) -> TopicMetadata:
     return TopicMetadata(
         given.topic_id, given.name, given.partitions, dict(given.properties), given.version
     )
+
+
+def _removed(given: wire.MetadataRemoved) -> Payload:
+    kind = _KINDS.get(given.kind)
+    return UnknownStep() if kind is None else MetadataRemoved(kind, given.name, given.id)
 
 
 def _release(given: shard_service_pb2.TopicRelease) -> Release:
@@ -106,6 +123,94 @@ def _release(given: shard_service_pb2.TopicRelease) -> Release:
         new_broker_grpc=given.new_broker_grpc,
         new_broker_url=given.new_broker_url,
     )
+
+
+def held_pages(holding: Holding) -> Iterator[wire.HeldMetadata]:
+    """Yield what is held, in messages of bounded size, the last one marked as such.
+
+    What changes while this goes on may be in it or not.
+    """
+    page, size_bytes = wire.HeldMetadata(), 0
+    for held in _held_objects(holding):
+        held_bytes = held.ByteSize()
+        if len(page.objects) == HELD_OBJECTS_PER_MESSAGE_MAX or (
+            page.objects and size_bytes + held_bytes > HELD_BYTES_PER_MESSAGE_MAX
+        ):
+            yield page
+            page, size_bytes = wire.HeldMetadata(), 0
+        page.objects.append(held)
+        size_bytes += held_bytes
+    page.complete = True
+    yield page
+
+
+def _held_objects(holding: Holding) -> Iterator[wire.HeldObject]:
+    for tenant in tuple(holding.tenants.values()):
+        yield wire.HeldObject(
+            kind=inventory_pb2.KIND_TENANT,
+            name=tenant.name,
+            id=tenant.tenant_id,
+            version=tenant.version,
+        )
+    for namespace in tuple(holding.namespaces.values()):
+        yield wire.HeldObject(
+            kind=inventory_pb2.KIND_NAMESPACE,
+            name=namespace.name,
+            id=namespace.namespace_id,
+            version=namespace.version,
+        )
+    for topic in tuple(holding.topics.values()):
+        yield wire.HeldObject(
+            kind=inventory_pb2.KIND_TOPIC,
+            name=topic.name,
+            id=topic.topic_id,
+            version=topic.version,
+            units=[
+                wire.HeldUnit(unit=unit, epoch=epoch)
+                for unit, epoch in holding.units(topic.topic_id).items()
+            ],
+        )
+
+
+def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventory_pb2.Item:
+    """Return an object as it is held; without a value if it is not."""
+    item = inventory_pb2.Item(kind=kind, name=name)
+    match _KINDS.get(kind):
+        case MetadataKind.TENANT:
+            tenant = holding.tenants.get(name)
+            if tenant is not None:
+                item.tenant.CopyFrom(
+                    inventory_pb2.Tenant(
+                        tenant_id=tenant.tenant_id,
+                        name=tenant.name,
+                        properties=tenant.properties,
+                        version=tenant.version,
+                    )
+                )
+        case MetadataKind.NAMESPACE:
+            namespace = holding.namespaces.get(name)
+            if namespace is not None:
+                item.namespace.CopyFrom(
+                    inventory_pb2.Namespace(
+                        namespace_id=namespace.namespace_id,
+                        name=namespace.name,
+                        properties=namespace.properties,
+                        version=namespace.version,
+                    )
+                )
+        case MetadataKind.TOPIC:
+            topic = holding.topic(name)
+            if topic is not None:
+                item.topic.CopyFrom(
+                    inventory_pb2.Topic(
+                        topic_id=topic.topic_id,
+                        name=topic.name,
+                        partitions=topic.partitions,
+                        properties=topic.properties,
+                        version=topic.version,
+                    )
+                )
+    return item
 
 
 def serving(holding: Holding, asked: str, now_ms: int) -> wire.Serving:

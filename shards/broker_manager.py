@@ -1,8 +1,9 @@
 """The broker managers of one shard: what its brokers are told, in which order, and who waits.
 
 Everything for a broker goes through one dense sequence per session: metadata, assignments,
-releases. The broker answers with its sync position, a point in it. One instance lives for one
-term of leadership.
+releases, and what changes later in the metadata of what the session has (``metadata_watch``).
+The broker answers with its sync position, a point in it. One instance lives for one term of
+leadership.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nextgen.kernel.decider import Rejected
-from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired
+from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired, Unavailable
 from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
 from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.runtime import tracing
 from protos.nextgen.v1.broker_service_pb2 import Delivery
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -28,7 +30,9 @@ from shards.broker_sessions import BrokerSessions, session_rejection
 from shards.domain import broker_session
 from shards.domain.broker_session import GrantCapacity
 from shards.metadata_reads import MetadataReads
+from shards.metadata_watch import MetadataWatch
 from shards.ports import Clock, MetadataReader, SessionReports
+from shards.session_metadata import Sent, SessionMetadata, parent_id
 from shards.session_soft_state import SessionSoftState
 from shards.shard_state import ShardState
 
@@ -44,11 +48,13 @@ class BrokerManager:
         shard_id: int,
         state: ShardState,
         metadata: MetadataReader,
+        watch: MetadataWatch,
         reports: SessionReports,
         clock: Clock,
     ) -> None:
         self._state = state
-        self.sessions = BrokerSessions(shard_id, state, reports, clock)
+        self.metadata = watch
+        self.sessions = BrokerSessions(shard_id, state, watch, reports, clock)
         self._reads = MetadataReads(metadata)
 
     def __repr__(self) -> str:
@@ -61,6 +67,7 @@ class BrokerManager:
     def close(self, error: MetadataError) -> None:
         """Stop leading: everybody who waits fails with ``error``, brokers connect elsewhere."""
         self._reads.close(error)
+        self.metadata.close()
         self.sessions.close(error)
 
     async def assign(
@@ -73,27 +80,33 @@ class BrokerManager:
         Raises:
             SessionExpired: The session is not, or no longer, the broker's live one.
             Overloaded: The broker has too much that it has not synced.
-            MetadataError: The metadata could not be read.
+            MetadataError: The metadata could not be read, or is of another namespace.
         """
         _check_batch(len(request.assignments))
         session = await self._attached(request.broker_id, request.session_id)
-        names = _metadata_names(request)
-        missing = [name for name in names if not session.was_sent(name.name)]
+        missing = _missing_parents(request, session.metadata)
         items = await self._reads.read(missing) if missing else []
         # From here to the last append there is no await: the sequence has no gaps or strangers.
         session = self.sessions.live(request.broker_id, request.session_id)
         # Others may have sent the same metadata while it was read.
-        unsent = [item for item in items if not session.was_sent(item.name)]
+        unsent = [
+            item for item in items if not session.metadata.has_parent(item.name, parent_id(item))
+        ]
         session.check_room(len(unsent) + len(request.assignments))
         for item in unsent:
             session.append(_metadata_delivery(item))
-            session.note_sent(item.name)
+            self._hold(*session.metadata.note_parent(item))
+        if missing:
+            _check_namespaces(request, session.metadata)
         sequence = session.sequence
-        for assignment in request.assignments:
-            sequence = session.append(Delivery(assign=assignment))
-        if on_sequenced is not None:
-            on_sequenced(sequence)
-        await session.wait_synced(sequence)
+        with tracing.span("deliver", assignments=len(request.assignments)):
+            trace_id = tracing.outgoing()
+            for assignment in request.assignments:
+                sequence = session.append(Delivery(assign=assignment, trace_id=trace_id))
+                self._hold(session.metadata.note_assigned(assignment))
+            if on_sequenced is not None:
+                on_sequenced(sequence)
+            await session.wait_synced(sequence)
         return AssignResponse(sequence=sequence, synced=True)
 
     async def release(
@@ -111,6 +124,9 @@ class BrokerManager:
         sequence = session.sequence
         for release in request.releases:
             sequence = session.append(Delivery(release=release))
+            topic = session.metadata.note_released(release)
+            if topic is not None:
+                self.metadata.drop(topic)
         if on_sequenced is not None:
             on_sequenced(sequence)
         await session.wait_synced(sequence)
@@ -142,6 +158,13 @@ class BrokerManager:
         assert state is not None, "a grant was accepted for a broker that was never seen"
         return GrantCapacityResponse(units=max(units, state.granted_units))
 
+    def _hold(self, sent: Sent | None, evicted: Sent | None = None) -> None:
+        """Keep true from here on what was just put into a session's sequence."""
+        if evicted is not None:
+            self.metadata.drop(evicted)
+        if sent is not None:
+            self.metadata.hold(sent)
+
     async def _attached(self, broker_id: str, session_id: str) -> SessionSoftState:
         """Return the live session once its broker was connected to this leader.
 
@@ -163,8 +186,11 @@ def _check_batch(count: int) -> None:
         )
 
 
-def _metadata_names(request: AssignRequest) -> list[ObjectName]:
-    """Return the tenants and namespaces of the assignments, each once, tenants first."""
+def _missing_parents(request: AssignRequest, metadata: SessionMetadata) -> list[ObjectName]:
+    """Return the tenants and namespaces that the session does not have, each once, tenants first.
+
+    A namespace that was deleted and created again is another, and so may be its tenant.
+    """
     tenants: dict[str, None] = {}
     namespaces: dict[str, None] = {}
     for assignment in request.assignments:
@@ -172,12 +198,30 @@ def _metadata_names(request: AssignRequest) -> list[ObjectName]:
             name = parse_topic(assignment.name)
         except InvalidName as error:
             raise InvalidRequest(str(error)) from error
-        tenants[name.tenant] = None
-        namespaces[name.namespace_text] = None
+        if not metadata.has_parent(name.namespace_text, assignment.topic.namespace_id):
+            namespaces[name.namespace_text] = None
+            tenants[name.tenant] = None
+        elif not metadata.has_parent(name.tenant):
+            tenants[name.tenant] = None
     return [
         *(ObjectName(kind=KIND_TENANT, name=tenant) for tenant in tenants),
         *(ObjectName(kind=KIND_NAMESPACE, name=namespace) for namespace in namespaces),
     ]
+
+
+def _check_namespaces(request: AssignRequest, metadata: SessionMetadata) -> None:
+    """Return if every topic's own namespace is in the sequence.
+
+    Raises:
+        Unavailable: It was deleted, or created again while it was read; asking again settles it.
+    """
+    for assignment in request.assignments:
+        name = parse_topic(assignment.name)
+        if not metadata.has_parent(name.namespace_text, assignment.topic.namespace_id):
+            raise Unavailable(
+                f"topic {assignment.name} belongs to another namespace "
+                f"{name.namespace_text} than the one there is"
+            )
 
 
 def _metadata_delivery(item: Item) -> Delivery:

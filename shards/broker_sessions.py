@@ -33,11 +33,13 @@ from nextgen.kernel.limits import (
     SESSIONS_PER_SHARD_MAX,
     STORED_INTEGER_MAX,
 )
+from nextgen.kernel.stream_limits import HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1.broker_service_pb2 import (
     BrokerHeartbeat,
     BrokerHello,
     BrokerMessage,
     HeartbeatAck,
+    HeldMetadata,
     ManagerMessage,
     SessionEstablished,
 )
@@ -53,6 +55,7 @@ from shards.domain.broker_session import (
     EndSession,
     EstablishSession,
 )
+from shards.metadata_watch import MetadataWatch
 from shards.ports import Cancellable, Clock, SessionReports
 from shards.session_soft_state import BrokerConnection, SessionSoftState
 from shards.shard_state import ShardState
@@ -64,9 +67,15 @@ class BrokerSessions:
     """The live sessions of one shard's brokers, for one term."""
 
     def __init__(
-        self, shard_id: int, state: ShardState, reports: SessionReports, clock: Clock
+        self,
+        shard_id: int,
+        state: ShardState,
+        metadata: MetadataWatch,
+        reports: SessionReports,
+        clock: Clock,
     ) -> None:
         self._shard_id = shard_id
+        self._metadata = metadata
         self._state = state
         self._reports = reports
         self._clock = clock
@@ -85,12 +94,18 @@ class BrokerSessions:
     def count(self) -> int:
         return len(self._sessions)
 
+    @property
+    def unsynced(self) -> int:
+        """Deliveries that brokers have not confirmed, all sessions together."""
+        return sum(session.unsynced for session in self._sessions.values())
+
     def start(self) -> None:
         """Take over the sessions that live in the log; each counts as heard from right now."""
         now = self._clock.monotonic()
         for session in self._state.sessions():
             if session.is_live:
-                self._add(_record(session), now)
+                # What an earlier leader sent it is for the broker to say.
+                self._add(_record(session), now).metadata.awaits_report = True
         self._report_all()
 
     def close(self, error: MetadataError) -> None:
@@ -141,7 +156,7 @@ class BrokerSessions:
         """Take in one message that followed the hello.
 
         Raises:
-            InvalidRequest: It has no body, or is a second hello.
+            InvalidRequest: It has no body, is a second hello, or is too large.
         """
         session = connection.session
         session.heard_at = self._clock.monotonic()
@@ -150,10 +165,16 @@ class BrokerSessions:
                 self._heartbeat(connection, message.heartbeat)
             case "sync":
                 session.acknowledge(message.sync.sequence)
+                self._metadata.deliver_waiting(session)
+            case "held":
+                _check_held(message.held)
+                self._metadata.take_report(session, message.held)
             case "goodbye":
                 self._run(self._end(session, REASON_CLOSED))
             case _:
-                raise InvalidRequest("a broker says hello once, then heartbeat, sync or goodbye")
+                raise InvalidRequest(
+                    "a broker says hello once, then heartbeat, sync, what it holds or goodbye"
+                )
 
     def disconnect(self, connection: BrokerConnection) -> None:
         """The stream is gone: the session ends unless the broker is back soon.
@@ -272,6 +293,7 @@ class BrokerSessions:
         if session is None:
             return
         session.end(SessionExpired(f"{session.record.broker_id}: {why}"))
+        self._metadata.drop_all(session)
         ended = BrokerRecorded()
         ended.CopyFrom(session.record)
         ended.is_live = False
@@ -361,6 +383,14 @@ def _check_hello(hello: BrokerHello) -> None:
         raise InvalidRequest(f"broker {broker_id} applied up to {hello.last_sequence}, nobody did")
 
 
+def _check_held(held: HeldMetadata) -> None:
+    if len(held.objects) > HELD_OBJECTS_PER_MESSAGE_MAX:
+        raise InvalidRequest(
+            f"a broker says of {len(held.objects)} objects that it holds them, "
+            f"at most {HELD_OBJECTS_PER_MESSAGE_MAX} are allowed in one message"
+        )
+
+
 def _is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:
     """Say whether the broker is who it was and holds what this leader believes."""
     record = session.record
@@ -382,6 +412,7 @@ def _established(
         session_ttl_ms=SESSION_TTL_MS,
         heartbeat_ms=SESSION_HEARTBEAT_MS,
         next_sequence=last_sequence + 1,
+        report_held=resumed and session.metadata.awaits_report,
     )
 
 

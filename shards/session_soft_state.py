@@ -17,12 +17,12 @@ from nextgen.kernel.limits import (
     DELIVERIES_BYTES_MAX,
     DELIVERIES_PER_MESSAGE_MAX,
     DELIVERIES_UNACKED_MAX,
-    SESSION_METADATA_MAX,
     SESSION_RESUME_MS,
     SESSION_TTL_MS,
 )
 from protos.nextgen.v1.broker_service_pb2 import Deliveries, Delivery, LoadReport, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from shards.session_metadata import SessionMetadata
 
 
 class SessionSoftState:
@@ -47,7 +47,7 @@ class SessionSoftState:
         """Set once the broker connected here: only then is its sequence known."""
         self.ended: MetadataError | None = None
         self._unacked: dict[int, Delivery] = {}
-        self._metadata_sent: dict[str, None] = {}
+        self.metadata = SessionMetadata(self)
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def __repr__(self) -> str:
@@ -93,6 +93,11 @@ class SessionSoftState:
         self.broken_at = now
         return True
 
+    @property
+    def unsynced(self) -> int:
+        """How many deliveries the broker has not synced."""
+        return len(self._unacked)
+
     def check_room(self, count: int) -> None:
         """Return if so many more deliveries fit.
 
@@ -113,15 +118,6 @@ class SessionSoftState:
         if self.connection is not None:
             self.connection.changed.set()
         return self.sequence
-
-    def was_sent(self, name: str) -> bool:
-        """Say whether the session has the metadata called ``name`` in its sequence."""
-        return name in self._metadata_sent
-
-    def note_sent(self, name: str) -> None:
-        if len(self._metadata_sent) >= SESSION_METADATA_MAX:
-            del self._metadata_sent[next(iter(self._metadata_sent))]
-        self._metadata_sent[name] = None
 
     def acknowledge(self, sequence: int) -> None:
         """Let go of what the broker applied and of those who waited for it."""

@@ -12,10 +12,10 @@ from brokers.adapters.topic_statistics import topic_stats
 from brokers.ports.session import Clock
 from brokers.service.agent import BrokerAgent
 from brokers.service.topics import Topics
-from brokers.wire import serving
+from brokers.wire import held_item, serving
 from nextgen.client.errors_wire import abort
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
-from nextgen.kernel.limits import SERVES_NAMES_MAX
+from nextgen.kernel.limits import NAMES_PER_GET_MAX, SERVES_NAMES_MAX
 from nextgen.kernel.names import InvalidName, parse_topic
 from nextgen.kernel.pulsar_limits import TOPIC_STATS_NAMES_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
@@ -101,6 +101,20 @@ class BrokerServicer(BrokerServiceServicer):
         if self._topics is None:
             return wire.GetTopicStatsResponse()
         return wire.GetTopicStatsResponse(topics=topic_stats(self._topics, request.topics))
+
+    async def GetMetadata(
+        self, request: wire.GetMetadataRequest, context: _Context
+    ) -> wire.GetMetadataResponse:
+        if len(request.names) > NAMES_PER_GET_MAX:
+            message = f"{len(request.names)} names asked for, at most {NAMES_PER_GET_MAX}"
+            await abort(context, InvalidRequest(message))
+        session = self._agent.session
+        return wire.GetMetadataResponse(
+            items=[held_item(session.holding, each.kind, each.name) for each in request.names],
+            broker_id=self._broker_id,
+            session_id=session.session_id,
+            applied_sequence=session.applied_sequence,
+        )
 
     def _counters(self) -> dict[str, int]:
         counters = self._agent.counters.as_dict()

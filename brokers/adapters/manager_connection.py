@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections import deque
+from collections.abc import Iterator
 
 import grpc
 import grpc.aio
 
+from brokers.domain.holding import Holding
 from brokers.ports.session import Clock, FromManager, Load, ManagerConnection, StreamEnded
-from brokers.wire import from_manager
+from brokers.wire import from_manager, held_pages
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
+from nextgen.runtime import tracing
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
 
@@ -50,10 +55,13 @@ class GrpcManagerConnection:
         self._hello: wire.BrokerHello | None = hello
         self._sync_to_send: int | None = None
         self._heartbeat_to_send: wire.BrokerHeartbeat | None = None
+        self._held_to_send: Iterator[wire.HeldMetadata] | None = None
         self._is_leaving = False
         self._to_send = asyncio.Event()
         self._to_send.set()
         self._arrived: asyncio.Queue[FromManager] = asyncio.Queue(BROKER_ARRIVALS_MAX)
+        self._traced: deque[tuple[int, str, float]] = deque(maxlen=BROKER_ARRIVALS_MAX)
+        """Sequence, trace and arrival of deliveries that are not applied yet, while traced."""
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
 
@@ -64,6 +72,9 @@ class GrpcManagerConnection:
         return await self._arrived.get()
 
     def report_sync(self, sequence: int) -> None:
+        while self._traced and self._traced[0][0] <= sequence:
+            applied, trace_id, arrived_at = self._traced.popleft()
+            tracing.record("broker.apply", arrived_at, time.monotonic(), trace_id, sequence=applied)
         self._sync_to_send = sequence
         self._to_send.set()
 
@@ -81,6 +92,10 @@ class GrpcManagerConnection:
                 connections=load.connections,
             ),
         )
+        self._to_send.set()
+
+    def report_held(self, holding: Holding) -> None:
+        self._held_to_send = held_pages(holding)
         self._to_send.set()
 
     async def say_goodbye(self) -> None:
@@ -115,7 +130,17 @@ class GrpcManagerConnection:
             return StreamEnded(str(error_of_rpc(error)))
         if not isinstance(message, wire.ManagerMessage):
             return StreamEnded(f"{self._endpoint} ended the stream")
+        if tracing.active is not None:
+            self._note_traced(message)
         return from_manager(message, self._clock())
+
+    def _note_traced(self, message: wire.ManagerMessage) -> None:
+        arrived_at = time.monotonic()
+        self._traced.extend(
+            (delivery.sequence, delivery.trace_id, arrived_at)
+            for delivery in message.deliveries.deliveries
+            if delivery.trace_id
+        )
 
     async def _write(self) -> None:
         """Send what is due; a report that is overtaken while another is sent is never sent."""
@@ -138,7 +163,8 @@ class GrpcManagerConnection:
         if self._heartbeat_to_send is not None:
             heartbeat, self._heartbeat_to_send = self._heartbeat_to_send, None
             return wire.BrokerMessage(heartbeat=heartbeat)
-        return None
+        page = next(self._held_to_send, None) if self._held_to_send is not None else None
+        return None if page is None else wire.BrokerMessage(held=page)
 
 
 _closing_channels: set[asyncio.Task[None]] = set()

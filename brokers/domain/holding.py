@@ -1,8 +1,9 @@
 """What a broker holds: metadata it was sent, units it serves, and what it let go of.
 
 Everything is keyed by (topic id, unit); a second index by canonical name answers ``serving``
-with two dictionary reads. The rule that makes repeats and races harmless: an epoch that is
-lower than one already known for the same unit changes nothing.
+with two dictionary reads. The rules that make repeats and races harmless: an epoch that is
+lower than one already known for the same unit changes nothing, and of one object only a higher
+version replaces what is here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from nextgen.kernel.limits import BROKER_TOMBSTONE_MS, BROKER_TOMBSTONES_MAX
 
@@ -19,7 +21,7 @@ UnitKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TenantMetadata:
-    """A tenant as the broker manager last sent it."""
+    """A tenant in the highest version that the broker manager sent."""
 
     tenant_id: str
     name: str
@@ -29,7 +31,10 @@ class TenantMetadata:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMetadata:
-    """A namespace as the broker manager last sent it. ``name`` is ``tenant/namespace``."""
+    """A namespace in the highest version that the broker manager sent.
+
+    ``name`` is ``tenant/namespace``.
+    """
 
     namespace_id: str
     name: str
@@ -39,7 +44,7 @@ class NamespaceMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic as it was when the unit was assigned. ``partitions`` 0: not partitioned."""
+    """A topic, never a partition of one. ``partitions`` 0: not partitioned."""
 
     topic_id: str
     name: str
@@ -50,7 +55,10 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One unit of a topic that this broker is to serve. ``name`` includes the partition."""
+    """One unit of a topic that this broker is to serve. ``name`` includes the partition.
+
+    ``topic`` is as it was when the unit was assigned; ``Holding.topics`` has what it is.
+    """
 
     topic: TopicMetadata
     unit: str
@@ -87,7 +95,37 @@ class Release:
         return max(self.epoch, self.new_epoch)
 
 
-Payload = TenantMetadata | NamespaceMetadata | Assignment | Release
+class MetadataKind(StrEnum):
+    """What metadata is about."""
+
+    TENANT = "tenant"
+    NAMESPACE = "namespace"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRemoved:
+    """An object was deleted. One of the same name that came after it has another id."""
+
+    kind: MetadataKind
+    name: str
+    object_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownStep:
+    """A step of a kind that a later broker manager knows; it counts in the sequence."""
+
+
+Payload = (
+    TenantMetadata
+    | NamespaceMetadata
+    | TopicMetadata
+    | MetadataRemoved
+    | Assignment
+    | Release
+    | UnknownStep
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +143,11 @@ class Holding:
     def __init__(self, *, tombstones_max: int = BROKER_TOMBSTONES_MAX) -> None:
         self.tenants: dict[str, TenantMetadata] = {}
         self.namespaces: dict[str, NamespaceMetadata] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        """By topic id: those of which a unit is held, unless they were deleted."""
         self.assignments: dict[UnitKey, Assignment] = {}
+        self._units: dict[str, dict[str, int]] = {}
+        self._topic_ids: dict[str, str] = {}
         self._tombstones: OrderedDict[UnitKey, _Tombstone] = OrderedDict()
         self._assigned_by_name: dict[str, Assignment] = {}
         self._released_by_name: dict[str, UnitKey] = {}
@@ -114,7 +156,8 @@ class Holding:
     def __repr__(self) -> str:
         return (
             f"<Holding units={len(self.assignments)} tombstones={len(self._tombstones)} "
-            f"namespaces={len(self.namespaces)} tenants={len(self.tenants)}>"
+            f"topics={len(self.topics)} namespaces={len(self.namespaces)} "
+            f"tenants={len(self.tenants)}>"
         )
 
     @property
@@ -130,9 +173,13 @@ class Holding:
         self.expire(now_ms)
         match payload:
             case TenantMetadata():
-                self.tenants[payload.name] = payload
+                self._learn_tenant(payload)
             case NamespaceMetadata():
-                self.namespaces[payload.name] = payload
+                self._learn_namespace(payload)
+            case TopicMetadata():
+                self._learn_topic(payload)
+            case MetadataRemoved():
+                self._remove(payload)
             case Assignment():
                 return self._assign(payload)
             case Release():
@@ -159,11 +206,59 @@ class Holding:
         tombstone = self._tombstones[key]
         return tombstone.release if tombstone.expires_at_ms > now_ms else None
 
+    def topic(self, name: str) -> TopicMetadata | None:
+        """Return the topic of this name, without a partition, of which a unit is held."""
+        topic_id = self._topic_ids.get(name)
+        return None if topic_id is None else self.topics.get(topic_id)
+
+    def units(self, topic_id: str) -> Mapping[str, int]:
+        """Return the held units of a topic, each with its epoch."""
+        return self._units.get(topic_id, {})
+
     def has_metadata(self, assignment: Assignment) -> bool:
-        """Return whether tenant and namespace of a held unit are here as well."""
+        """Return whether tenant, namespace and topic of a held unit are here as well."""
         _, _, path = assignment.name.partition("://")
         tenant, namespace, _ = path.split("/", 2)
-        return tenant in self.tenants and f"{tenant}/{namespace}" in self.namespaces
+        return (
+            tenant in self.tenants
+            and f"{tenant}/{namespace}" in self.namespaces
+            and assignment.topic.topic_id in self.topics
+        )
+
+    def _learn_tenant(self, tenant: TenantMetadata) -> None:
+        held = self.tenants.get(tenant.name)
+        if held is None or held.tenant_id != tenant.tenant_id or held.version < tenant.version:
+            self.tenants[tenant.name] = tenant
+
+    def _learn_namespace(self, namespace: NamespaceMetadata) -> None:
+        held = self.namespaces.get(namespace.name)
+        if (
+            held is None
+            or held.namespace_id != namespace.namespace_id
+            or held.version < namespace.version
+        ):
+            self.namespaces[namespace.name] = namespace
+
+    def _learn_topic(self, topic: TopicMetadata) -> None:
+        if topic.topic_id not in self._units:
+            return
+        held = self.topics.get(topic.topic_id)
+        if held is None or held.version < topic.version:
+            self.topics[topic.topic_id] = topic
+
+    def _remove(self, removed: MetadataRemoved) -> None:
+        match removed.kind:
+            case MetadataKind.TENANT:
+                tenant = self.tenants.get(removed.name)
+                if tenant is not None and tenant.tenant_id == removed.object_id:
+                    del self.tenants[removed.name]
+            case MetadataKind.NAMESPACE:
+                namespace = self.namespaces.get(removed.name)
+                if namespace is not None and namespace.namespace_id == removed.object_id:
+                    del self.namespaces[removed.name]
+            case MetadataKind.TOPIC:
+                # Its units stay until each is released.
+                self.topics.pop(removed.object_id, None)
 
     def _assign(self, assignment: Assignment) -> bool:
         key = assignment.key
@@ -177,6 +272,10 @@ class Holding:
             self._drop_tombstone(key)
         self.assignments[key] = assignment
         self._assigned_by_name[assignment.name] = assignment
+        topic = assignment.topic
+        self._units.setdefault(topic.topic_id, {})[assignment.unit] = assignment.epoch
+        self._topic_ids[topic.name] = topic.topic_id
+        self._learn_topic(topic)
         return True
 
     def _release(self, release: Release, now_ms: int) -> bool:
@@ -186,6 +285,7 @@ class Holding:
             if held.epoch > release.epoch:
                 return False
             del self.assignments[key]
+            self._drop_unit(held)
             # A topic deleted and created again has the name but another id: it stays.
             if self._assigned_by_name.get(held.name) == held:
                 del self._assigned_by_name[held.name]
@@ -199,6 +299,17 @@ class Holding:
         if len(self._tombstones) > self._tombstones_max:
             self._drop_tombstone(next(iter(self._tombstones)))
         return True
+
+    def _drop_unit(self, assignment: Assignment) -> None:
+        topic = assignment.topic
+        units = self._units[topic.topic_id]
+        del units[assignment.unit]
+        if units:
+            return
+        del self._units[topic.topic_id]
+        self.topics.pop(topic.topic_id, None)
+        if self._topic_ids.get(topic.name) == topic.topic_id:
+            del self._topic_ids[topic.name]
 
     def _drop_tombstone(self, key: UnitKey) -> None:
         name = self._tombstones.pop(key).release.name

@@ -2,11 +2,12 @@
 
     connect ──▶ hello ──▶ Established ──▶ Delivered* ──▶ Disconnected ──▶ hello (resume) ...
 
-The manager sends one dense sequence per session: tenants, namespaces, assignments and
-releases, each with the next number. The machine applies it in order, skips what it has
-already applied, and never applies anything behind a gap: it asks for a new connection, on
-which the session resumes behind the last number applied. Two gaps without progress between
-them mean that the manager no longer has what is missing, so the session is given up.
+The manager sends one dense sequence per session: tenants, namespaces, assignments, releases
+and what changes in the metadata of all these, each with the next number. The machine applies it
+in order, skips what it has already applied, and never applies anything behind a gap: it asks for
+a new connection, on which the session resumes behind the last number applied. Two gaps without
+progress between them mean that the manager no longer has what is missing, so the session is given
+up.
 
 A connection that breaks voids nothing: a broker that is cut off serves on. What voids is a
 session that the manager does not resume, for then the units may have been given away.

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from brokers.domain.holding import Holding
 from brokers.domain.session import Delivered, Established
 
 
@@ -52,6 +53,8 @@ class Greeting:
 
     established: Established
     timing: Timing
+    wants_held: bool = False
+    """The manager does not know what the session holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ class ManagerConnection(Protocol):
 
     def report_load(self, units: int, load: Load) -> None:
         """Send a heartbeat with the load."""
+        ...
+
+    def report_held(self, holding: Holding) -> None:
+        """Send what is held, in pages, when nothing more urgent is due."""
         ...
 
     async def say_goodbye(self) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from brokers.domain.holding import Assignment, Release
+from brokers.domain.holding import Assignment, Release, UnknownStep
 from brokers.domain.session import (
     Began,
     BrokerSession,
@@ -65,6 +65,8 @@ class BrokerCounters:
     connections_opened: int = 0
     heartbeats_echoed: int = 0
     names_checked: int = 0
+    deliveries_skipped: int = 0
+    """Of a kind that this version does not know."""
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -184,7 +186,11 @@ class BrokerAgent:
                 self._hints_in_a_row = 0
                 self._heard_at_ms = self._clock()
                 self._take(established)
-                return timing if self.is_registered else None
+                if not self.is_registered:
+                    return None
+                if answer.wants_held:
+                    connection.report_held(self.session.holding)
+                return timing
             case TurnedAway():
                 self._turned_away(answer)
             case StreamEnded(message):
@@ -219,6 +225,7 @@ class BrokerAgent:
             match arrived:
                 case Delivered():
                     before = self.session.applied_sequence
+                    self._note_unknown(arrived)
                     self._take(arrived)
                     self.counters.deliveries_applied += max(
                         0, self.session.applied_sequence - before
@@ -236,6 +243,15 @@ class BrokerAgent:
                 case Greeting():
                     _logger.warning("broker manager greeted twice")
                     return
+
+    def _note_unknown(self, arrived: Delivered) -> None:
+        for delivery in arrived.deliveries:
+            if (
+                isinstance(delivery.payload, UnknownStep)
+                and delivery.sequence > self.session.applied_sequence
+            ):
+                self.counters.deliveries_skipped += 1
+                _logger.warning("a delivery of an unknown kind is skipped", at=delivery.sequence)
 
     async def _heartbeat(self, connection: ManagerConnection, timing: Timing) -> None:
         while True:

@@ -32,8 +32,14 @@ from protos.nextgen.v1.cluster_service_pb2_grpc import (
     add_ClusterServiceServicer_to_server,
 )
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
-from protos.nextgen.v1.inventory_pb2 import Namespace, Tenant, Topic
-from protos.nextgen.v1.shard_service_pb2 import TopicAssignment
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TOPIC,
+    Namespace,
+    Tenant,
+    Topic,
+)
+from protos.nextgen.v1.shard_service_pb2 import ObjectName, TopicAssignment
 
 WAIT_S = 30
 NAME = "persistent://acme/orders/paid"
@@ -84,7 +90,14 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
             if message.HasField("goodbye"):
                 self.to_send.put_nowait(None)
 
-    def establish(self, session_id: str, *, resumed: bool = False, next_sequence: int = 1) -> None:
+    def establish(
+        self,
+        session_id: str,
+        *,
+        resumed: bool = False,
+        next_sequence: int = 1,
+        report_held: bool = False,
+    ) -> None:
         said = wire.SessionEstablished(
             session_id=session_id,
             epoch=1,
@@ -92,6 +105,7 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
             session_ttl_ms=3_000,
             heartbeat_ms=200,
             next_sequence=next_sequence,
+            report_held=report_held,
         )
         self.to_send.put_nowait(wire.ManagerMessage(established=said))
 
@@ -178,6 +192,46 @@ async def test_a_broken_stream_is_resumed_and_a_lost_session_voids_everything():
     assert served_meanwhile.answers[0].serves
     assert sync.sequence == 1
     assert (after.answers[0].serves, after.session_id) == (False, "s-2")
+
+
+async def test_metadata_that_changes_is_held_and_told_to_a_manager_that_asks():
+    topic = ObjectName(kind=KIND_TOPIC, name=NAME)
+    namespace = ObjectName(kind=KIND_NAMESPACE, name="acme/orders")
+    async with manager_and_broker() as (manager, _, broker):
+        await manager.hear("hello")
+        manager.establish("s-1")
+        manager.deliver(
+            *assignment(),
+            wire.Delivery(sequence=4, topic=Topic(topic_id="id-1", name=NAME, version=5)),
+            wire.Delivery(sequence=5),
+            wire.Delivery(sequence=6, topic=Topic(topic_id="id-1", name=NAME, version=4)),
+        )
+        first = await manager.hear("sync")
+        held = await broker.GetMetadata(wire.GetMetadataRequest(names=[topic, namespace]))
+        status = await broker.GetBrokerStatus(wire.GetBrokerStatusRequest())
+        manager.to_send.put_nowait(None)
+        await manager.hear("hello")
+        manager.establish("s-1", resumed=True, next_sequence=7, report_held=True)
+        told = await manager.hear("held")
+        removed = wire.MetadataRemoved(kind=KIND_NAMESPACE, name="acme/orders")
+        manager.deliver(wire.Delivery(sequence=7, removed=removed))
+        last = first
+        while last.sequence < 7:
+            last = await manager.hear("sync")
+        after = await broker.GetMetadata(wire.GetMetadataRequest(names=[topic, namespace]))
+
+    assert (first.sequence, held.applied_sequence) == (6, 6)
+    assert [item.WhichOneof("value") for item in held.items] == ["topic", "namespace"]
+    assert held.items[0].topic.version == 5
+    assert status.counters["deliveries_skipped"] == 1
+    assert told.complete
+    assert [(each.name, each.version) for each in told.objects] == [
+        ("acme", 0),
+        ("acme/orders", 0),
+        (NAME, 5),
+    ]
+    assert [(unit.unit, unit.epoch) for unit in told.objects[2].units] == [("", 4)]
+    assert [item.WhichOneof("value") for item in after.items] == ["topic", None]
 
 
 async def test_names_are_answered_on_a_stream_up_to_the_limit_and_not_beyond():

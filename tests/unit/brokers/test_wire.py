@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import pytest
 
+import brokers.wire
 from brokers.domain.holding import (
     Assignment,
     Holding,
+    MetadataKind,
+    MetadataRemoved,
     NamespaceMetadata,
     Release,
     TenantMetadata,
     TopicMetadata,
+    UnknownStep,
 )
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import Greeting, HeartbeatEcho, StreamEnded, Timing, TurnedAway
-from brokers.wire import from_manager, serving
+from brokers.wire import from_manager, held_item, held_pages, serving
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.errors_pb2 import ErrorDetail
-from protos.nextgen.v1.inventory_pb2 import Namespace, Tenant, Topic
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_ASSIGNMENT,
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    Namespace,
+    Tenant,
+    Topic,
+)
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease
 
 NAME = "persistent://acme/orders/paid"
@@ -53,6 +66,14 @@ def delivery(**body: object) -> wire.ManagerMessage:
             ASSIGNMENT,
         ),
         (
+            delivery(topic=Topic(topic_id="id-1", name=NAME, properties={"a": "b"}, version=2)),
+            TopicMetadata("id-1", NAME, 0, {"a": "b"}, 2),
+        ),
+        (
+            delivery(removed=wire.MetadataRemoved(kind=KIND_NAMESPACE, name="a/b", id="n")),
+            MetadataRemoved(MetadataKind.NAMESPACE, "a/b", "n"),
+        ),
+        (
             delivery(
                 release=TopicRelease(
                     topic_id="id-1",
@@ -72,8 +93,69 @@ def test_every_kind_of_delivery_is_understood(message, payload):
     assert from_manager(message, 11) == Delivered([Delivery(4, payload)], 11)
 
 
-def test_a_delivery_of_an_unknown_kind_ends_the_stream_because_it_must_not_be_skipped():
-    assert isinstance(from_manager(delivery(), 0), StreamEnded)
+def test_a_delivery_of_an_unknown_kind_has_its_place_in_the_sequence_and_nothing_else():
+    assert from_manager(delivery(), 0) == Delivered([Delivery(4, UnknownStep())], 0)
+
+
+def test_a_removal_of_an_unknown_kind_is_an_unknown_step():
+    removed = delivery(removed=wire.MetadataRemoved(kind=KIND_ASSIGNMENT, name="a", id="b"))
+
+    assert from_manager(removed, 0) == Delivered([Delivery(4, UnknownStep())], 0)
+
+
+def test_what_is_held_is_told_in_pages_of_bounded_size(monkeypatch):
+    monkeypatch.setattr(brokers.wire, "HELD_OBJECTS_PER_MESSAGE_MAX", 2)
+
+    at_limit = list(held_pages(holding_of_topics(0)))
+    beyond = list(held_pages(holding_of_topics(1)))
+
+    assert [(len(page.objects), page.complete) for page in at_limit] == [(2, True)]
+    assert [(len(page.objects), page.complete) for page in beyond] == [(2, False), (1, True)]
+    assert beyond[1].objects[0] == wire.HeldObject(
+        kind=KIND_TOPIC,
+        name=f"{NAME}-0",
+        id="id-0",
+        version=2,
+        units=[wire.HeldUnit(unit="", epoch=7)],
+    )
+
+
+def test_a_page_of_what_is_held_is_bounded_in_bytes(monkeypatch):
+    sizes = [held.ByteSize() for page in held_pages(holding_of_topics(0)) for held in page.objects]
+    monkeypatch.setattr(brokers.wire, "HELD_BYTES_PER_MESSAGE_MAX", sum(sizes))
+    assert [len(page.objects) for page in held_pages(holding_of_topics(0))] == [2]
+
+    monkeypatch.setattr(brokers.wire, "HELD_BYTES_PER_MESSAGE_MAX", sum(sizes) - 1)
+    assert [len(page.objects) for page in held_pages(holding_of_topics(0))] == [1, 1]
+
+
+def test_who_holds_nothing_says_so():
+    assert list(held_pages(Holding())) == [wire.HeldMetadata(complete=True)]
+
+
+def test_an_object_is_answered_as_it_is_held_and_an_absent_one_without_a_value():
+    holding = holding_of_topics(1)
+
+    topic = held_item(holding, KIND_TOPIC, f"{NAME}-0")
+    namespace = held_item(holding, KIND_NAMESPACE, "acme/orders")
+    absent = held_item(holding, KIND_TENANT, "other")
+
+    assert (topic.topic.topic_id, topic.topic.version) == ("id-0", 2)
+    assert dict(topic.topic.properties) == {"a": "b"}
+    assert namespace.namespace.namespace_id == "n"
+    assert absent == Item(kind=KIND_TENANT, name="other")
+
+
+def holding_of_topics(count: int) -> Holding:
+    """Return a holding of a tenant, a namespace and so many topics."""
+    holding = Holding()
+    holding.apply(TenantMetadata("t", "acme", {}, 1), 0)
+    holding.apply(NamespaceMetadata("n", "acme/orders", {}, 1), 0)
+    for number in range(count):
+        name = f"{NAME}-{number}"
+        topic = TopicMetadata(f"id-{number}", name, 0, {"a": "b"}, 2)
+        holding.apply(Assignment(topic, "", name, 7, 3), 0)
+    return holding
 
 
 @pytest.mark.parametrize(
@@ -91,6 +173,12 @@ def test_a_delivery_of_an_unknown_kind_ends_the_stream_because_it_must_not_be_sk
                 )
             ),
             Greeting(Established("s", 2, True, 9), Timing(session_ttl_ms=3_000, heartbeat_ms=750)),
+        ),
+        (
+            wire.ManagerMessage(
+                established=wire.SessionEstablished(session_id="s", report_held=True)
+            ),
+            Greeting(Established("s", 0, False, 0), Timing(0, 0), wants_held=True),
         ),
         (
             wire.ManagerMessage(heartbeat_ack=wire.HeartbeatAck(sent_at_ms=5)),

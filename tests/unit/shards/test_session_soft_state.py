@@ -163,13 +163,3 @@ def test_room_is_what_the_broker_has_not_synced(monkeypatch: pytest.MonkeyPatch)
         one.check_room(3)
     one.acknowledge(1)
     one.check_room(3)
-
-
-def test_only_so_much_metadata_is_remembered_as_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_soft_state, "SESSION_METADATA_MAX", 2)
-    one, _ = attached()
-
-    for name in ("a", "b", "c"):
-        one.note_sent(name)
-
-    assert [one.was_sent(name) for name in ("a", "b", "c")] == [False, True, True]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.domain.holding import (
     Assignment,
     Holding,
+    MetadataKind,
+    MetadataRemoved,
     NamespaceMetadata,
     Release,
     TenantMetadata,
@@ -145,3 +148,116 @@ def test_applying_the_last_step_again_changes_nothing(history):
 
     assert once.assigned(NAME) == twice.assigned(NAME)
     assert once.released(NAME, 0) == twice.released(NAME, 0)
+
+
+# Metadata -------------------------------------------------------------------------------------
+
+
+def topic_version(version: int, topic_id: str = "id-1") -> TopicMetadata:
+    return TopicMetadata(topic_id, NAME, 0, {"version": str(version)}, version)
+
+
+def test_only_a_higher_version_of_a_topic_replaces_what_is_held():
+    holding = holding_after(assigned(1))
+
+    for version in (5, 4, 5):
+        holding.apply(topic_version(version), 0)
+
+    assert holding.topics["id-1"] == topic_version(5)
+    assert holding.topic(NAME) == topic_version(5)
+
+
+def test_an_assignment_with_an_older_topic_leaves_the_newer_one():
+    holding = holding_after(assigned(1))
+    holding.apply(topic_version(9), 0)
+
+    holding.apply(assigned(2, unit="p1"), 0)
+
+    assert holding.topics["id-1"] == topic_version(9)
+
+
+def test_a_topic_of_which_nothing_is_held_is_not_learned():
+    holding = Holding()
+
+    holding.apply(topic_version(5), 0)
+
+    assert holding.topics == {}
+
+
+def test_a_topic_is_forgotten_with_the_last_of_its_units():
+    holding = holding_after(assigned(1), assigned(1, unit="p1"))
+
+    holding.apply(released(1), 0)
+    assert holding.topic(NAME) == TOPIC
+    assert holding.units("id-1") == {"p1": 1}
+    name = f"{NAME}-partition-1"
+    holding.apply(Release("id-1", "p1", name, 1, "", 0, "", ""), 0)
+
+    assert (holding.topic(NAME), holding.topics, holding.units("id-1")) == (None, {}, {})
+
+
+def test_a_topic_that_was_deleted_is_forgotten_and_its_unit_stays_until_it_is_released():
+    holding = holding_after(assigned(1))
+
+    holding.apply(MetadataRemoved(MetadataKind.TOPIC, NAME, "id-1"), 0)
+
+    assert holding.topic(NAME) is None
+    assert holding.assigned(NAME) == assigned(1)
+
+
+def test_a_topic_that_has_the_name_of_a_deleted_one_is_another():
+    holding = holding_after(assigned(1), assigned(1, topic=topic_version(1, "id-2")))
+
+    holding.apply(MetadataRemoved(MetadataKind.TOPIC, NAME, "id-1"), 0)
+    holding.apply(released(1), 0)
+
+    assert holding.topic(NAME) == topic_version(1, "id-2")
+
+
+@pytest.mark.parametrize("kind", [TenantMetadata, NamespaceMetadata])
+def test_only_a_higher_version_of_a_parent_replaces_and_another_id_always(kind):
+    holding = Holding()
+    held = holding.tenants if kind is TenantMetadata else holding.namespaces
+
+    for version in (2, 3, 1):
+        holding.apply(kind("id-1", "acme", {}, version), 0)
+    assert held["acme"] == kind("id-1", "acme", {}, 3)
+
+    holding.apply(kind("id-2", "acme", {}, 1), 0)
+    assert held["acme"] == kind("id-2", "acme", {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind"),
+    [
+        (TenantMetadata("id-2", "acme", {}, 1), MetadataKind.TENANT),
+        (NamespaceMetadata("id-2", "acme", {}, 1), MetadataKind.NAMESPACE),
+    ],
+)
+def test_a_removal_takes_the_object_that_it_names_and_no_successor(metadata, kind):
+    holding = Holding()
+    holding.apply(metadata, 0)
+
+    holding.apply(MetadataRemoved(kind, "acme", "id-1"), 0)
+    assert [*holding.tenants, *holding.namespaces] == ["acme"]
+    holding.apply(MetadataRemoved(kind, "acme", "id-2"), 0)
+
+    assert [*holding.tenants, *holding.namespaces] == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=40))
+def test_topics_are_held_exactly_while_a_unit_of_them_is(steps):
+    """1. Units come and go in any order, with any epoch. 2. Topics and names follow from them."""
+    holding = Holding()
+    for unit, epoch, is_release in steps:
+        text = f"p{unit}"
+        if is_release:
+            holding.apply(
+                Release("id-1", text, f"{NAME}-partition-{unit}", epoch, "", 0, "", ""), 0
+            )
+        else:
+            holding.apply(assigned(epoch, unit=text), 0)
+
+        units = {key[1]: each.epoch for key, each in holding.assignments.items()}
+        assert dict(holding.units("id-1")) == units
+        assert holding.topic(NAME) == (TOPIC if units else None)

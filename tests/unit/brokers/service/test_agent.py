@@ -6,8 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
-from brokers.domain.holding import TenantMetadata
+from brokers.domain.holding import Holding, TenantMetadata, UnknownStep
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
     FromManager,
@@ -43,6 +44,7 @@ class FakeConnection:
         self.resume = resume
         self.synced: list[int] = []
         self.loads: list[int] = []
+        self.held: list[Holding] = []
         self.said_goodbye = False
         self.closed = False
         self.played = asyncio.Event()
@@ -63,6 +65,9 @@ class FakeConnection:
 
     def report_load(self, units: int, load: Load) -> None:
         self.loads.append(units)
+
+    def report_held(self, holding: Holding) -> None:
+        self.held.append(holding)
 
     async def say_goodbye(self) -> None:
         self.said_goodbye = True
@@ -160,6 +165,31 @@ async def test_a_broken_connection_is_resumed_where_it_ended():
         assert connection.resume == ("s-1", 1)
         assert connection.synced == [1, 2]
         assert agent.counters.sessions_established == 1
+
+
+async def test_a_manager_that_asks_is_told_what_is_held():
+    cluster = FakeCluster(
+        [greeting(), delivery(1), StreamEnded("reset")],
+        [replace(greeting(resumed=True, next_sequence=2), wants_held=True)],
+    )
+    async with running(cluster) as agent:
+        connection = await played(cluster, 1)
+
+        assert cluster.connections[0].held == []
+        assert connection.held == [agent.session.holding]
+        assert list(agent.session.holding.tenants) == ["acme-1"]
+
+
+async def test_a_delivery_of_an_unknown_kind_is_skipped_and_counts_in_the_sequence():
+    unknown = Delivered([Delivery(2, UnknownStep())], 0)
+    cluster = FakeCluster([greeting(), delivery(1), unknown, unknown, delivery(3)])
+    async with running(cluster) as agent:
+        connection = await played(cluster, 0)
+
+        assert connection.synced[-1] == 3
+        assert agent.counters.deliveries_applied == 3
+        assert agent.counters.deliveries_skipped == 1, "the repeat was applied already"
+        assert sorted(agent.session.holding.tenants) == ["acme-1", "acme-3"]
 
 
 async def test_a_leader_hint_is_followed_without_a_pause():

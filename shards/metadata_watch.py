@@ -1,0 +1,240 @@
+"""Keeps the metadata true that brokers were sent: a change goes to who has the object, no other.
+
+    sent to a session ──▶ its name is followed at its home shard ──▶ a higher version, a removal
+                                                                        │
+                          one delivery in the session's sequence ◀──────┘
+
+Versions settle every race. What is sent with an assignment may be newer than the stream, or older:
+only a higher version is sent again. An object has a later one of the same name as its successor
+only once it was deleted; a snapshot that seems to say so may be older than what was read at the
+home shard's leader, so that leader is asked before a broker is told to forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.stream_limits import (
+    METADATA_DELTAS_UNSYNCED_MAX,
+    METADATA_DOUBTS_PER_READ_MAX,
+    METADATA_NAMES_WATCHED_MAX,
+    METADATA_WATCH_RETRY_MS,
+)
+from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata
+from protos.nextgen.v1.inventory_pb2 import Kind
+from protos.nextgen.v1.shard_service_pb2 import ObjectName
+from shards.home_watch import HomeWatch, WatchedName
+from shards.metadata_state import change_delivery, id_of, removal_delivery, state_of
+from shards.ports import Clock, HomeShards, MetadataReader
+from shards.session_metadata import DeliverySequence, Sent
+
+_DOUBT_TIMEOUT_MS = 3_000
+"""Reading objects at their home shard, a leader's election included."""
+
+OnDelivery = Callable[[str], None]
+"""Is told the kind of each delivery of a change: tenant, namespace, topic or removed."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class MetadataWatch:
+    """What the sessions of one broker manager have, followed at its homes, for one term."""
+
+    def __init__(
+        self,
+        subscriber_id: str,
+        homes: HomeShards,
+        metadata: MetadataReader,
+        clock: Clock,
+        on_delivery: OnDelivery,
+    ) -> None:
+        self._subscriber_id = subscriber_id
+        self._homes = homes
+        self._metadata = metadata
+        self._clock = clock
+        self._on_delivery = on_delivery
+        self._names: dict[str, WatchedName] = {}
+        self._home_watches: dict[int, HomeWatch] = {}
+        self._doubted: dict[Sent, None] = {}
+        self._settling: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self.unwatched = 0
+        """Objects sent that were not followed, because too many are."""
+
+    def __repr__(self) -> str:
+        return f"<MetadataWatch {self._subscriber_id} names={len(self._names)}>"
+
+    @property
+    def name_count(self) -> int:
+        """Names that are followed."""
+        return len(self._names)
+
+    @property
+    def watch_count(self) -> int:
+        """Watches at all home shards together."""
+        return sum(home.watch_count for home in self._home_watches.values())
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._is_closed = True
+        for home in self._home_watches.values():
+            home.close()
+        self._names.clear()
+        if self._settling is not None:
+            self._settling.cancel()
+
+    def hold(self, sent: Sent) -> None:
+        """Keep ``sent`` true from here on. It was just put into its session's sequence.
+
+        May add to the sequence at once, if more is known here than was sent.
+        """
+        if self._is_closed:
+            return
+        watched = self._names.get(sent.name)
+        if watched is None:
+            self._follow(sent)
+            return
+        if sent not in watched.holders:
+            watched.holders.append(sent)
+        if watched.known_at:
+            self._compare(sent, watched)
+
+    def drop(self, sent: Sent) -> None:
+        """``sent`` is no longer in its session."""
+        self._doubted.pop(sent, None)
+        watched = self._names.get(sent.name)
+        if watched is None or sent not in watched.holders:
+            return
+        watched.holders.remove(sent)
+        if not watched.holders:
+            del self._names[watched.name]
+            watched.home.discard(watched)
+
+    def drop_all(self, session: DeliverySequence) -> None:
+        """The session is over."""
+        if not self._is_closed:
+            for sent in (*session.metadata, *session.metadata.behind):
+                self.drop(sent)
+        # What its broker still says on a stream that is ending changes nothing.
+        session.metadata.behind.clear()
+        session.metadata.awaits_report = False
+
+    def take_report(self, session: DeliverySequence, held: HeldMetadata) -> None:
+        """Keep true as well what the broker says it has from an earlier leader."""
+        if not session.metadata.awaits_report:
+            return
+        learned, forgotten = session.metadata.take_report(held)
+        for sent in forgotten:
+            self.drop(sent)
+        for sent in learned:
+            self.hold(sent)
+
+    def deliver_waiting(self, session: DeliverySequence) -> None:
+        """Deliver what waited for the broker to sync, as much as there is room for."""
+        behind = session.metadata.behind
+        while behind and session.unsynced < METADATA_DELTAS_UNSYNCED_MAX:
+            sent = next(iter(behind))
+            del behind[sent]
+            watched = self._names.get(sent.name)
+            if sent.is_gone:
+                self._remove(sent)
+            elif watched is not None:
+                self._compare(sent, watched)
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _follow(self, sent: Sent) -> None:
+        if len(self._names) >= METADATA_NAMES_WATCHED_MAX:
+            if not self.unwatched:
+                _logger.error("too many names to follow for brokers", names=len(self._names))
+            self.unwatched += 1
+            return
+        shard_id = self._homes.home_of(sent.kind, sent.name)
+        home = self._home_watches.get(shard_id)
+        if home is None:
+            stream = self._homes.watch(shard_id, self._subscriber_id)
+            home = HomeWatch(shard_id, stream, self._clock, self._changed)
+            self._home_watches[shard_id] = home
+        self._names[sent.name] = home.add(sent)
+
+    def _changed(self, watched: WatchedName, deleted_id: str) -> None:
+        """Tell who has the object of this name what has become of it."""
+        for sent in tuple(watched.holders):
+            if deleted_id:
+                if sent.object_id == deleted_id:
+                    self._remove(sent)
+            else:
+                self._compare(sent, watched)
+
+    def _compare(self, sent: Sent, watched: WatchedName) -> None:
+        state = watched.state
+        if state is None or id_of(state) != sent.object_id:
+            self._doubt(sent)
+        elif state.version > sent.version and self._has_room(sent):
+            sent.version = state.version
+            self._deliver(sent, change_delivery(state))
+
+    def _remove(self, sent: Sent) -> None:
+        sent.is_gone = True
+        if self._has_room(sent):
+            self.drop(sent)
+            sent.session.metadata.forget(sent)
+            self._deliver(sent, removal_delivery(sent.kind, sent.name, sent.object_id))
+
+    def _has_room(self, sent: Sent) -> bool:
+        if sent.session.unsynced < METADATA_DELTAS_UNSYNCED_MAX:
+            return True
+        sent.session.metadata.behind[sent] = None
+        return False
+
+    def _deliver(self, sent: Sent, delivery: Delivery) -> None:
+        kind = delivery.WhichOneof("body")
+        assert kind is not None, "a change of nothing"
+        sent.session.append(delivery)
+        self._on_delivery(kind)
+
+    # Doubt ------------------------------------------------------------------------------------
+
+    def _doubt(self, sent: Sent) -> None:
+        """Ask the home shard's leader whether it is gone: an id that ended never comes back."""
+        self._doubted[sent] = None
+        if self._settling is None:
+            self._settling = asyncio.get_running_loop().create_task(self._settle())
+
+    async def _settle(self) -> None:
+        try:
+            while self._doubted:
+                asked = list(islice(self._doubted, METADATA_DOUBTS_PER_READ_MAX))
+                try:
+                    await self._settle_some(asked)
+                except MetadataError as error:
+                    _logger.info("metadata is not known to be gone", why=str(error))
+                    await asyncio.sleep(METADATA_WATCH_RETRY_MS / 1000)
+        finally:
+            self._settling = None
+
+    async def _settle_some(self, asked: Sequence[Sent]) -> None:
+        names = _distinct((sent.kind, sent.name) for sent in asked)
+        items = await self._metadata.read(
+            [ObjectName(kind=kind, name=name) for kind, name in names],
+            timeout_ms=_DOUBT_TIMEOUT_MS,
+        )
+        if len(items) != len(names):
+            raise Unavailable(f"{len(names)} objects asked for, {len(items)} came")
+        states = {item.name: state_of(item) for item in items}
+        for sent in asked:
+            if sent not in self._doubted:
+                continue
+            del self._doubted[sent]
+            state = states[sent.name]
+            if state is None or id_of(state) != sent.object_id:
+                self._remove(sent)
+
+
+def _distinct(pairs: Iterable[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
+    return list(dict.fromkeys(pairs))

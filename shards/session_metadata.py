@@ -1,0 +1,193 @@
+"""What one broker session was sent of tenants, namespaces and topics, and in which version.
+
+A topic is held while a unit of it is; tenants and namespaces while the session lives. A leader
+that did not begin the session learns it from the broker, see ``take_report``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from nextgen.kernel.limits import SESSION_METADATA_MAX
+from nextgen.kernel.stream_limits import RELEASED_UNITS_REMEMBERED_MAX
+from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata, HeldObject
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    Kind,
+    Topic,
+)
+from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease
+
+
+class DeliverySequence(Protocol):
+    """The sequence of a session, as far as metadata needs it."""
+
+    @property
+    def metadata(self) -> SessionMetadata: ...
+
+    @property
+    def unsynced(self) -> int:
+        """How many deliveries the broker has not synced."""
+        ...
+
+    def append(self, delivery: Delivery) -> int: ...
+
+
+class Sent:
+    """One object that is in a session's sequence. Equal to nothing but itself."""
+
+    __slots__ = ("is_gone", "kind", "name", "object_id", "session", "units", "version")
+
+    def __init__(
+        self, session: DeliverySequence, kind: Kind, name: str, object_id: str, version: int
+    ) -> None:
+        self.session = session
+        self.kind = kind
+        self.name = name
+        self.object_id = object_id
+        self.version = version
+        """The highest that was sent."""
+        self.units: dict[str, int] = {}
+        """Of a topic: the units that the session holds, with their epochs."""
+        self.is_gone = False
+        """It was deleted, which the broker is still to be told."""
+
+    def __repr__(self) -> str:
+        return f"<Sent {self.name} id={self.object_id} version={self.version}>"
+
+
+class SessionMetadata:
+    """The objects of one session, as its present leader knows them."""
+
+    def __init__(self, session: DeliverySequence) -> None:
+        self._session = session
+        self._parents: dict[str, Sent] = {}
+        self._topics: dict[str, Sent] = {}
+        self._released: dict[tuple[str, str], int] = {}
+        self.awaits_report = False
+        """The broker was asked what it holds and has not said all of it."""
+        self.behind: dict[Sent, None] = {}
+        """Objects whose last change waits until the broker has synced more."""
+
+    def __repr__(self) -> str:
+        return f"<SessionMetadata parents={len(self._parents)} topics={len(self._topics)}>"
+
+    def __iter__(self) -> Iterator[Sent]:
+        yield from tuple(self._parents.values())
+        yield from tuple(self._topics.values())
+
+    def has_parent(self, name: str, object_id: str = "") -> bool:
+        """Say whether the session has the tenant or namespace called ``name``.
+
+        With ``object_id`` that one: there may have been another of its name before it.
+        """
+        sent = self._parents.get(name)
+        if sent is None or sent.is_gone:
+            return False
+        return object_id in ("", sent.object_id)
+
+    def note_parent(self, item: Item) -> tuple[Sent, Sent | None]:
+        """Note a tenant or namespace as sent; return it and what is forgotten for it, if any."""
+        version = item.tenant.version if item.kind == KIND_TENANT else item.namespace.version
+        return self._add_parent(Sent(self._session, item.kind, item.name, parent_id(item), version))
+
+    def note_assigned(self, assignment: TopicAssignment) -> Sent | None:
+        """Note a unit as held; None if the broker has let go of a later epoch already."""
+        topic = assignment.topic
+        if self._released.get((topic.topic_id, assignment.unit), -1) >= assignment.epoch:
+            return None
+        sent = self._topic(topic)
+        sent.version = max(sent.version, topic.version)
+        sent.units[assignment.unit] = max(
+            assignment.epoch, sent.units.get(assignment.unit, assignment.epoch)
+        )
+        return sent
+
+    def note_released(self, release: TopicRelease) -> Sent | None:
+        """Note a unit as let go of; return its topic if the session has no other unit of it."""
+        key = (release.topic_id, release.unit)
+        self._released[key] = max(
+            release.epoch, release.new_epoch, self._released.pop(key, release.epoch)
+        )
+        if len(self._released) > RELEASED_UNITS_REMEMBERED_MAX:
+            del self._released[next(iter(self._released))]
+        sent = self._topics.get(release.topic_id)
+        if sent is None or sent.units.get(release.unit, release.epoch + 1) > release.epoch:
+            return None
+        del sent.units[release.unit]
+        if sent.units:
+            return None
+        self.forget(sent)
+        return sent
+
+    def forget(self, sent: Sent) -> None:
+        """Take it out: the session no longer has it."""
+        self.behind.pop(sent, None)
+        if self._topics.get(sent.object_id) is sent:
+            del self._topics[sent.object_id]
+        elif self._parents.get(sent.name) is sent:
+            del self._parents[sent.name]
+
+    def take_report(self, held: HeldMetadata) -> tuple[list[Sent], list[Sent]]:
+        """Take in what the broker says it holds, as of some moment since it came back.
+
+        What this leader itself sent or released meanwhile counts for more. Returns what is known
+        to be held by that and was not before, and what had to be forgotten for it.
+        """
+        learned: list[Sent] = []
+        forgotten: list[Sent] = []
+        for each in held.objects:
+            if each.kind == KIND_TOPIC:
+                sent = self._report_topic(each)
+            else:
+                sent, evicted = self._report_parent(each)
+                forgotten += [evicted] if evicted is not None else []
+            learned += [sent] if sent is not None else []
+        if held.complete:
+            self.awaits_report = False
+        return learned, forgotten
+
+    def _report_parent(self, held: HeldObject) -> tuple[Sent | None, Sent | None]:
+        if held.kind not in (KIND_TENANT, KIND_NAMESPACE) or held.name in self._parents:
+            return None, None
+        return self._add_parent(Sent(self._session, held.kind, held.name, held.id, held.version))
+
+    def _report_topic(self, held: HeldObject) -> Sent | None:
+        units = {
+            each.unit: each.epoch
+            for each in held.units
+            if self._released.get((held.id, each.unit), -1) < each.epoch
+        }
+        if not units:
+            return None
+        is_known = held.id in self._topics
+        sent = self._topic(Topic(topic_id=held.id, name=held.name, version=held.version))
+        sent.version = max(sent.version, held.version)
+        for unit, epoch in units.items():
+            sent.units[unit] = max(epoch, sent.units.get(unit, epoch))
+        return None if is_known else sent
+
+    def _topic(self, topic: Topic) -> Sent:
+        sent = self._topics.get(topic.topic_id)
+        if sent is None:
+            sent = Sent(self._session, KIND_TOPIC, topic.name, topic.topic_id, topic.version)
+            self._topics[topic.topic_id] = sent
+        return sent
+
+    def _add_parent(self, sent: Sent) -> tuple[Sent, Sent | None]:
+        forgotten = self._parents.get(sent.name)
+        if forgotten is None and len(self._parents) >= SESSION_METADATA_MAX:
+            forgotten = self._parents[next(iter(self._parents))]
+        if forgotten is not None:
+            self.forget(forgotten)
+        self._parents[sent.name] = sent
+        return sent, forgotten
+
+
+def parent_id(item: Item) -> str:
+    """Return the id of a tenant or namespace."""
+    return item.tenant.tenant_id if item.kind == KIND_TENANT else item.namespace.namespace_id

@@ -1,0 +1,181 @@
+"""Changes of metadata reach the brokers that have the object, in a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from nextgen.client import Client
+from nextgen.client.broker_metadata import HeldMetadata, broker_metadata, version_of
+from nextgen.client.channel import close_channel, open_channel
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.limits import NAMES_PER_GET_MAX
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
+from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, ObjectName
+from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
+from tests.support.cluster_questions import (
+    NAMESPACE,
+    busiest_shard_leader,
+    client_of,
+    prepare_namespace,
+)
+from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+
+SIZE = ClusterSize(1, 3, 1, 2, shards=2)
+TOPICS = [f"persistent://{NAMESPACE}/t-{number}" for number in range(8)]
+NAMES = [
+    ObjectName(kind=KIND_TENANT, name="acme"),
+    ObjectName(kind=KIND_NAMESPACE, name=NAMESPACE),
+    *(ObjectName(kind=KIND_TOPIC, name=topic) for topic in TOPICS),
+]
+WAIT_S = 30
+LOOK_S = 0.05
+
+
+class _Brokers:
+    """The brokers of a cluster, and what each of them is to hold."""
+
+    def __init__(self, channels: dict[str, grpc.aio.Channel]) -> None:
+        self._channels = channels
+        self.topics: dict[str, list[str]] = {}
+
+    async def held(self, broker_id: str) -> dict[str, Item]:
+        held = await broker_metadata(self._channels[broker_id], NAMES)
+        assert held.broker_id == broker_id
+        return {item.name: item for item in held.items}
+
+    async def wait(self, broker_id: str, is_so: Callable[[dict[str, Item]], bool]) -> None:
+        """Return when a broker holds what is wanted."""
+        async with asyncio.timeout(WAIT_S):
+            while not is_so(await self.held(broker_id)):
+                await asyncio.sleep(LOOK_S)
+
+    async def wait_current(self, client: Client) -> None:
+        """Return when every broker holds what it has in the version of the inventory."""
+        tenant, namespace = await client.get_tenant("acme"), await client.get_namespace(NAMESPACE)
+        assert tenant is not None
+        assert namespace is not None
+        for broker_id, topics in self.topics.items():
+            versions = {"acme": tenant.version, NAMESPACE: namespace.version}
+            for topic in topics:
+                found = await client.get_topic(topic)
+                assert found is not None
+                versions[topic] = found.version
+            await self.wait(
+                broker_id,
+                lambda held, wanted=versions: all(  # type: ignore[misc]
+                    version_of(held[name]) == version for name, version in wanted.items()
+                ),
+            )
+
+
+@asynccontextmanager
+async def cluster_with_topics(
+    directory: Path,
+) -> AsyncIterator[tuple[LocalCluster, Client, _Brokers]]:
+    """Run a cluster whose brokers have all the topics, some each."""
+    async with running_cluster(directory, SIZE) as cluster, client_of(cluster) as client:
+        await prepare_namespace(client)
+        await client.create_topics(TOPICS)
+        nodes = cluster.plan.of_kind("broker")
+        brokers = _Brokers({node.node_id: open_channel(node.grpc) for node in nodes})
+        try:
+            await _locate(client, brokers, TOPICS)
+            yield cluster, client, brokers
+        finally:
+            for channel in brokers._channels.values():
+                await close_channel(channel)
+
+
+async def _locate(client: Client, brokers: _Brokers, topics: Sequence[str]) -> None:
+    for place in await client.lookup(topics):
+        brokers.topics.setdefault(place.broker_id, []).append(place.topic)
+
+
+async def test_changed_properties_reach_the_brokers_that_have_the_object_and_no_other(
+    tmp_path: Path,
+) -> None:
+    async with cluster_with_topics(tmp_path) as (cluster, client, brokers):
+        assert len(brokers.topics) == 2, "each broker has some"
+        await client.set_tenant_properties("acme", {"size": "xl"})
+        await client.set_namespace_properties(NAMESPACE, {"retention": "1h"})
+        for topic in TOPICS:
+            await client.set_topic_properties(topic, {"ttl": "5"})
+            await client.set_topic_properties(topic, {"ttl": "6"})
+
+        await brokers.wait_current(client)
+
+        for broker_id, topics in brokers.topics.items():
+            held = await brokers.held(broker_id)
+            assert dict(held["acme"].tenant.properties) == {"size": "xl"}
+            assert dict(held[NAMESPACE].namespace.properties) == {"retention": "1h"}
+            for topic in TOPICS:
+                version, properties = version_of(held[topic]), dict(held[topic].topic.properties)
+                assert (version, properties) == ((3, {"ttl": "6"}) if topic in topics else (0, {}))
+        assert await _deliveries(cluster) == 2 + 2 + 2 * len(TOPICS)
+
+
+async def _deliveries(cluster: LocalCluster) -> int:
+    """Return how many changes brokers were told by all shard nodes."""
+    told = 0
+    for node in cluster.plan.of_kind("shard-node"):
+        channel = open_channel(node.grpc)
+        status = await ShardServiceStub(channel).GetNodeStatus(GetNodeStatusRequest())
+        told += status.counters["metadata_deliveries"]
+        await close_channel(channel)
+    return told
+
+
+async def test_a_deleted_topic_is_forgotten_and_one_of_its_name_is_another(tmp_path: Path) -> None:
+    async with cluster_with_topics(tmp_path) as (_, client, brokers):
+        topic = TOPICS[0]
+        owner = next(each for each, topics in brokers.topics.items() if topic in topics)
+        before = (await brokers.held(owner))[topic].topic.topic_id
+        await client.delete_topic(topic)
+
+        await brokers.wait(owner, lambda held: not version_of(held[topic]))
+
+        await client.create_topics([topic])
+        brokers.topics[owner].remove(topic)
+        await _locate(client, brokers, [topic])
+        await client.set_topic_properties(topic, {"ttl": "7"})
+        await brokers.wait_current(client)
+        owner = next(each for each, topics in brokers.topics.items() if topic in topics)
+        assert (await brokers.held(owner))[topic].topic.topic_id != before
+
+
+async def test_what_changes_while_leaders_are_killed_reaches_the_brokers(tmp_path: Path) -> None:
+    async with cluster_with_topics(tmp_path) as (cluster, client, brokers):
+        for number in range(2):
+            victim = await busiest_shard_leader(client)
+            killing = asyncio.create_task(cluster.kill(victim))
+            await client.set_namespace_properties(NAMESPACE, {"round": str(number)})
+            for topic in TOPICS:
+                await client.set_topic_properties(topic, {"round": str(number)})
+            await killing
+
+            await brokers.wait_current(client)
+
+            await cluster.start_node(victim)
+            await cluster.wait_ready((victim,))
+        for broker_id, topics in brokers.topics.items():
+            held = await brokers.held(broker_id)
+            assert [dict(held[topic].topic.properties) for topic in topics] == [
+                {"round": "1"} for _ in topics
+            ]
+
+
+async def test_a_broker_is_asked_for_so_many_objects_and_not_one_more(tmp_path: Path) -> None:
+    async with cluster_with_topics(tmp_path) as (_, _client, brokers):
+        channel = next(iter(brokers._channels.values()))
+        name = ObjectName(kind=KIND_TENANT, name="nobody")
+
+        at_limit: HeldMetadata = await broker_metadata(channel, [name] * NAMES_PER_GET_MAX)
+        assert [version_of(item) for item in at_limit.items] == [0] * NAMES_PER_GET_MAX
+        with pytest.raises(InvalidRequest):
+            await broker_metadata(channel, [name] * (NAMES_PER_GET_MAX + 1))

@@ -1,0 +1,379 @@
+"""Changes of metadata on their way to the brokers that have it, and to no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from nextgen.kernel.errors import Overloaded
+from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
+
+TOPIC = "persistent://acme/orders/paid"
+OTHER = "persistent://acme/orders/open"
+
+
+FIRST = [("tenant", "acme", 1), ("namespace", "acme/orders", 1)]
+"""What comes before the first assignment of a session."""
+
+
+def test_a_change_of_what_a_session_has_is_one_delivery() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+
+        world.homes.set_properties("acme", size="xl")
+        world.homes.set_properties("acme/orders", retention="1h")
+        world.homes.set_properties(TOPIC, ttl="5")
+        await world.settle()
+
+        broker = world.brokers["a"]
+        assert told(broker.changes) == [
+            *FIRST,
+            ("tenant", "acme", 2),
+            ("namespace", "acme/orders", 2),
+            ("topic", TOPIC, 2),
+        ]
+        assert world.deliveries == {"tenant": 1, "namespace": 1, "topic": 1}
+        assert broker.holding.tenants["acme"].properties == {"size": "xl"}
+        world.check_converged()
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("brokers", [5, 50])
+def test_a_change_costs_as_many_deliveries_as_brokers_have_the_object(brokers: int) -> None:
+    ids = [f"broker-{number}" for number in range(brokers)]
+
+    async def scenario(world: MetadataWorld) -> None:
+        topics = {each: f"persistent://acme/{each}/t" for each in ids}
+        world.create_topics(*topics.values(), TOPIC)
+        for broker_id, topic in topics.items():
+            world.assign(broker_id, topic)
+        await world.settle()
+
+        world.homes.set_properties(topics[ids[2]], a="b")
+        world.homes.set_properties(f"acme/{ids[2]}", a="b")
+        world.homes.set_properties(TOPIC, nobody="has it")
+        await world.settle()
+
+        assert world.deliveries == {"topic": 1, "namespace": 1}
+        world.homes.set_properties("acme", a="b")
+        await world.settle()
+        assert world.deliveries["tenant"] == brokers
+        world.check_converged()
+
+    in_world(scenario, *ids)
+
+
+def test_partitions_of_one_topic_share_its_metadata() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        units = [world.prepare(f"{TOPIC}-partition-{number}") for number in range(3)]
+        world.assign("a", *units)
+        await world.settle()
+
+        world.homes.set_properties(TOPIC, a="b")
+        await world.settle()
+        assert world.deliveries == {"topic": 1}
+
+        world.release("a", units[0])
+        world.release("a", units[1])
+        world.homes.set_properties(TOPIC, a="c")
+        await world.settle()
+        assert world.deliveries == {"topic": 2}, "one unit is left"
+
+        world.release("a", units[2])
+        world.homes.set_properties(TOPIC, a="d")
+        await world.settle()
+        assert world.deliveries == {"topic": 2}
+
+    in_world(scenario)
+
+
+def test_what_changed_between_the_assignment_and_the_watch_is_told() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        prepared = world.prepare(TOPIC)
+        world.homes.set_properties(TOPIC, a="b")
+        world.assign("a", prepared)
+        world.homes.set_properties("acme/orders", a="b")
+        await world.settle()
+
+        assert world.deliveries == {"topic": 1, "namespace": 1}
+        world.check_converged()
+
+    in_world(scenario)
+
+
+def test_what_the_watch_knows_is_told_at_once_when_an_older_assignment_arrives() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        late = world.prepare(TOPIC)
+        world.assign("a", TOPIC)
+        world.homes.set_properties(TOPIC, a="b")
+        await world.settle()
+
+        world.assign("b", late)
+        world.sync("b")
+
+        assert [each.version for each in world.brokers["b"].holding.topics.values()] == [2]
+
+    in_world(scenario, "a", "b")
+
+
+def test_a_stream_that_is_behind_what_was_sent_tells_nothing_old() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        for value in "123":
+            world.homes.set_properties(TOPIC, a=value)
+        world.assign("a", TOPIC)
+        await gathered()
+
+        world.homes.deliver(behind=2)
+        world.homes.deliver(behind=1)
+        world.homes.deliver()
+        assert world.deliveries == {}
+
+        world.homes.set_properties(TOPIC, a="4")
+        world.homes.deliver()
+        assert world.deliveries == {"topic": 1}
+        world.sync("a")
+        world.check_converged()
+
+    in_world(scenario)
+
+
+def test_the_version_of_an_event_follows_from_the_snapshot() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        for value in "123":
+            world.homes.set_properties(TOPIC, a=value)
+        world.assign("a", TOPIC)
+        await world.settle()
+
+        world.homes.set_properties(TOPIC, a="4")
+        world.homes.set_properties(TOPIC, a="5")
+        await world.settle()
+
+        assert told(world.brokers["a"].changes)[2:] == [("topic", TOPIC, 5), ("topic", TOPIC, 6)]
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("name", [TOPIC, "acme/orders", "acme"])
+def test_a_deletion_is_told_once_and_what_follows_under_the_name_is_another(name: str) -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+
+        world.homes.delete(name)
+        await world.settle()
+        world.create_topics(TOPIC)
+        world.homes.set_properties(name, a="b")
+        await world.settle()
+
+        assert world.deliveries == {"removed": 1}
+        assert told(world.brokers["a"].changes)[2:] == [("removed", name, 0)]
+        world.check_converged()
+
+    in_world(scenario)
+
+
+def test_a_deletion_that_the_watch_began_after_is_told() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        prepared = world.prepare(TOPIC)
+        world.homes.delete(TOPIC)
+        world.assign("a", prepared)
+        await world.settle()
+
+        assert world.deliveries == {"removed": 1}
+
+    in_world(scenario)
+
+
+def test_a_snapshot_without_what_was_read_elsewhere_removes_nothing() -> None:
+    """1. An object is created, and sent. 2. The stream begins at a replica that is behind."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await gathered()
+
+        world.homes.deliver(behind=3)
+        await world.settle()
+        assert world.deliveries == {}
+        assert sorted(set(world.homes.reads)) == ["acme", "acme/orders", TOPIC]
+
+        world.homes.set_properties(TOPIC, a="b")
+        await world.settle()
+        assert world.deliveries == {"topic": 1}
+        world.check_converged()
+
+    in_world(scenario)
+
+
+def test_a_doubt_waits_for_the_home_shard_to_answer() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        prepared = world.prepare(TOPIC)
+        world.homes.delete(TOPIC)
+        world.homes.is_reachable = False
+        world.assign("a", prepared)
+        await world.settle()
+        assert world.deliveries == {}
+
+        world.homes.is_reachable = True
+        await world.settle()
+        assert world.deliveries == {"removed": 1}
+
+    in_world(scenario)
+
+
+def test_a_reset_of_the_stream_loses_no_change() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        world.assign("a", TOPIC, OTHER)
+        await world.settle()
+
+        for stream in world.homes.streams:
+            stream.reset()
+        world.homes.set_properties(TOPIC, a="b")
+        world.homes.delete(OTHER)
+        await world.settle()
+
+        assert world.deliveries == {"topic": 1, "removed": 1}
+        world.check_converged()
+
+    in_world(scenario)
+
+
+def test_names_whose_watch_was_ended_are_watched_again() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+
+        world.homes.end_watches(Overloaded("too many watches"))
+        world.homes.set_properties(TOPIC, a="b")
+        assert world.watch.watch_count == 0
+        await world.settle()
+
+        assert world.deliveries == {"topic": 1}
+        assert world.watch.watch_count == 2
+
+    in_world(scenario)
+
+
+def test_a_stream_that_failed_is_run_again() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        (stream,) = world.homes.streams
+
+        stream.failed.set()
+        await world.settle()
+
+        assert stream.runs == 2
+
+    in_world(scenario)
+
+
+def test_a_session_that_ended_is_told_nothing_and_its_names_are_not_watched() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        world.assign("a", TOPIC)
+        world.assign("b", TOPIC, OTHER)
+        await world.settle()
+
+        world.watch.drop_all(world.brokers["b"].session)
+        assert world.watch.name_count == 3
+        world.homes.set_properties(TOPIC, a="b")
+        world.homes.set_properties(OTHER, a="b")
+        await world.settle()
+        assert world.deliveries == {"topic": 1}
+
+        world.watch.drop_all(world.brokers["a"].session)
+        assert (world.watch.name_count, world.watch.watch_count) == (0, 0)
+
+    in_world(scenario, "a", "b")
+
+
+# A new leader -----------------------------------------------------------------------------------
+
+
+def test_a_new_leader_brings_a_broker_what_changed_while_nobody_led() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        world.assign("a", TOPIC, OTHER)
+        await world.settle()
+
+        world.watch.close()
+        world.homes.set_properties(TOPIC, a="b")
+        world.homes.set_properties("acme/orders", a="b")
+        world.homes.delete(OTHER)
+        world.next_leader()
+        world.report("a")
+        await world.settle()
+
+        assert world.deliveries == {"topic": 1, "namespace": 1, "removed": 1}
+        world.check_converged()
+
+    in_world(scenario)
+
+
+def test_what_a_new_leader_sent_or_released_counts_for_more_than_an_older_report() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        kept, gone = world.prepare(TOPIC), world.prepare(OTHER)
+        world.assign("a", kept, gone)
+        await world.settle()
+
+        world.next_leader()
+        world.release("a", gone)
+        world.homes.set_properties(TOPIC, a="b")
+        world.assign("a", TOPIC)
+        world.report("a")
+        await world.settle()
+        world.deliveries.clear()
+        world.homes.set_properties(TOPIC, a="c")
+        world.homes.set_properties(OTHER, a="c")
+        await world.settle()
+
+        assert world.deliveries == {"topic": 1}
+        world.check_converged()
+
+    in_world(scenario)
+
+
+def test_a_report_that_nobody_asked_for_changes_nothing() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        world.brokers["b"].side = world.brokers["a"].side
+
+        world.report("b")
+        world.homes.set_properties(TOPIC, a="b")
+        await world.settle()
+
+        assert world.deliveries == {"topic": 1}
+
+    in_world(scenario, "a", "b")
+
+
+def test_a_report_that_comes_after_the_end_of_its_session_changes_nothing() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        world.next_leader()
+
+        world.watch.drop_all(world.brokers["a"].session)
+        world.report("a")
+
+        assert world.watch.name_count == 0
+
+    in_world(scenario)
