@@ -21,7 +21,7 @@ import grpc
 from grpc._cython import cygrpc
 from grpc.aio import _channel
 
-from tests.support.cluster_simulation.network import Connection, Network
+from tests.support.cluster_simulation.network import Connection, Network, Side
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.sim_process import PROCESS
 
@@ -126,7 +126,7 @@ class _Core:
         connection, self.connection = self.connection, None
         self._move_to(_SHUTDOWN)
         if connection is not None and not self.process.is_dead:
-            connection.close(self.process)
+            connection.close(Side.CLIENT)
         self._end_calls("Channel closed!")
 
     # Connection -------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class _Core:
         def on_done(connection: Connection | None) -> _Core | None:
             if self._state != _CONNECTING or attempt != self._attempts:
                 if connection is not None:
-                    connection.close(self.process)
+                    connection.close(Side.CLIENT)
                 return None
             self.connection = connection
             if connection is None:
@@ -396,9 +396,9 @@ class ClientStream:
             self.end(status_of(grpc.StatusCode.UNAVAILABLE, CONNECT_FAILED))
             return False
         self._connection = connection
-        server_end = connection.ends[connection.server.name]
+        server_end = connection.ends[Side.SERVER]
         connection.send(
-            self._core.process,
+            Side.CLIENT,
             f"call {self.method}",
             b"",
             server_end.open_stream,  # type: ignore[attr-defined]
@@ -410,14 +410,14 @@ class ClientStream:
 
     def _send(self, what: str, data: bytes, method: str, *arguments: Any) -> None:
         connection = self._connection
-        if connection is None or connection.is_over_for(self._core.process):
+        if connection is None or connection.is_over_for(Side.CLIENT):
             return
 
         def arrive() -> None:
             if self._peer is not None:
                 getattr(self._peer, method)(*arguments)
 
-        connection.send(self._core.process, f"{what} {self.method}", data, arrive)
+        connection.send(Side.CLIENT, f"{what} {self.method}", data, arrive)
 
     def _reset_peer(self) -> None:
         self._send("reset stream", b"", "reset")

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 from grpc._cython import cygrpc
 
-from tests.support.cluster_simulation.network import Connection, Network
+from tests.support.cluster_simulation.network import Connection, Network, Side
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.sim_grpc import ClientStream, Flow, Inbox, status_of
 from tests.support.sim_process import PROCESS
@@ -83,7 +83,7 @@ class SimulatedServer:
         if running:
             await asyncio.wait(running)
         for end in tuple(self._connections.values()):
-            end.connection.close(self.process)
+            end.connection.close(Side.SERVER)
         self._connections.clear()
 
     def accept(self, connection: Connection) -> _ServerEnd:
@@ -277,11 +277,11 @@ class ServerCall:
 
     def _send(self, what: str, data: bytes, method: str, *arguments: Any) -> None:
         connection = self._end.connection
-        if connection.is_over_for(self._server.process):
+        if connection.is_over_for(Side.SERVER):
             return
         take = getattr(self._client, method)
         name = self._client.method
-        connection.send(self._server.process, f"{what} {name}", data, take, *arguments)
+        connection.send(Side.SERVER, f"{what} {name}", data, take, *arguments)
 
     def send_status(self, status: Any) -> None:
         if self.done():

@@ -7,6 +7,7 @@ OneOwnerPerEpoch             log, answers and brokers name the same session for 
 LeasesFitCapacity            leases <= grant <= capacity, and a shard assigns within its lease
 OneOutcomePerCommand         a command id is decided once in a shard
 AnswerImpliesCommitted       what a client was told is committed when it is told
+MetadataConverges            in the end a broker holds the latest version of everything it holds
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Invariants(Witness):
         self.namespaces: dict[str, str] = {}
         self.tenants: dict[str, str] = {}
         self.ever_created: dict[str, str] = {}
+        self.versions: dict[str, int] = {}
+        """By id, of the tenants, namespaces and topics that there are."""
         self.placements: dict[int, ShardPlacement] = {}
         """By shard, of the newest map that is committed."""
         self.events = 0
@@ -117,6 +120,21 @@ class Invariants(Witness):
 
     def _tenant_deleted(self, _shard: int, event: Any) -> None:
         self.tenants.pop(event.name, None)
+        self.versions.pop(event.tenant_id, None)
+
+    def _tenant_changed(self, _shard: int, event: Any) -> None:
+        self.versions[self.tenants[event.name]] += 1
+
+    _tenant_properties_set = _tenant_deletion_started = _tenant_deletion_aborted = _tenant_changed
+
+    def _namespace_changed(self, _shard: int, event: Any) -> None:
+        self.versions[self.namespaces[event.name]] += 1
+
+    _namespace_properties_set = _namespace_changed
+    _namespace_deletion_started = _namespace_deletion_aborted = _namespace_changed
+
+    def _topic_properties_set(self, _shard: int, event: Any) -> None:
+        self.versions[self.topics[event.name]] += 1
 
     def _namespace_created(self, _shard: int, event: Any) -> None:
         self._add(self.namespaces, event.name, event.namespace_id)
@@ -125,6 +143,7 @@ class Invariants(Witness):
 
     def _namespace_deleted(self, _shard: int, event: Any) -> None:
         self.namespaces.pop(event.name, None)
+        self.versions.pop(event.namespace_id, None)
         orphan = next((t for t in self.topics if _namespace_of(t) == event.name), None)
         if orphan is not None:
             self._violate(f"{event.name} was deleted and {orphan} is in it")
@@ -136,6 +155,7 @@ class Invariants(Witness):
             self._violate(f"topic {event.name} was created without its namespace")
 
     def _topic_deleted(self, _shard: int, event: Any) -> None:
+        self.versions.pop(event.topic_id, None)
         if self.topics.pop(event.name, None) != event.topic_id:
             self._violate(f"topic {event.name} was deleted and was not there")
 
@@ -143,6 +163,7 @@ class Invariants(Witness):
         if name in where:
             self._violate(f"{name} was created and was there already")
         where[name] = object_id
+        self.versions[object_id] = 1
 
     # Assignments and capacity -----------------------------------------------------------------
 
@@ -229,6 +250,21 @@ class Invariants(Witness):
                     f"{broker_id} holds {key} in {session.session_id}, "
                     f"committed is {self.owners.get(key)}"
                 )
+
+    def stale_metadata(self, broker_id: str, session: Any) -> list[str]:
+        """Return what of a broker's metadata is not what is committed."""
+        holding = session.holding
+        held = [
+            *((each.tenant_id, each) for each in holding.tenants.values()),
+            *((each.namespace_id, each) for each in holding.namespaces.values()),
+            *((each.topic_id, each) for each in holding.topics.values()),
+        ]
+        return [
+            f"{broker_id} holds {each.name} {object_id} in version {each.version}, "
+            f"committed is {self.versions.get(object_id)}"
+            for object_id, each in held
+            if each.version != self.versions.get(object_id)
+        ]
 
 
 def _namespace_of(topic: str) -> str:

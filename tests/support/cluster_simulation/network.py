@@ -14,6 +14,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 from nextgen.runtime.grpc_server import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
@@ -63,10 +64,22 @@ class ConnectionEnd(Protocol):
     def on_broken(self, reason: str) -> None: ...
 
 
+class Side(Enum):
+    """The ends of a connection. A process may be at both: it connects to its own port."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+    @property
+    def other(self) -> Side:
+        return Side.SERVER if self is Side.CLIENT else Side.CLIENT
+
+
 @dataclass(slots=True, eq=False)
 class _Direction:
     source: SimulatedProcess
     target: SimulatedProcess
+    to: Side
     arrives_at_s: float = 0.0
     stalled: deque[tuple[Any, ...]] = field(default_factory=deque)
 
@@ -80,9 +93,12 @@ class Connection:
         self._network = network
         self.number = network.next_number()
         self.client, self.server = client, server
-        self._directions = (_Direction(client, server), _Direction(server, client))
-        self.ends: dict[str, ConnectionEnd] = {}
-        self._told: set[str] = set()
+        self._directions = (
+            _Direction(client, server, Side.SERVER),
+            _Direction(server, client, Side.CLIENT),
+        )
+        self.ends: dict[Side, ConnectionEnd] = {}
+        self._told: set[Side] = set()
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -91,19 +107,22 @@ class Connection:
     def concerns(self, process: SimulatedProcess) -> bool:
         return process in (self.client, self.server)
 
-    def is_over_for(self, process: SimulatedProcess) -> bool:
-        return process.name in self._told
+    def process_at(self, side: Side) -> SimulatedProcess:
+        return self.client if side is Side.CLIENT else self.server
+
+    def is_over_for(self, side: Side) -> bool:
+        return side in self._told
 
     def send(
         self,
-        sender: SimulatedProcess,
+        sender: Side,
         what: str,
         data: bytes,
         take: Callable[..., None],
         *args: Any,
     ) -> None:
         """Have the other side call ``take(*args)`` when ``data`` has travelled there."""
-        direction = self._directions[0 if sender is self.client else 1]
+        direction = self._directions[0 if sender is Side.CLIENT else 1]
         network = self._network
         arrives_at_s = max(
             direction.arrives_at_s + BEHIND_S, network.now_s + network.delay_s(self.pair)
@@ -118,7 +137,7 @@ class Connection:
         )
 
     def _arrive(self, direction: _Direction, message: tuple[Any, ...]) -> None:
-        if direction.target.name in self._told:
+        if direction.to in self._told:
             return
         if direction.stalled or self._network.is_cut(self.pair):
             direction.stalled.append(message)
@@ -147,31 +166,32 @@ class Connection:
                 )
             direction.arrives_at_s = at_s
 
-    def close(self, process: SimulatedProcess) -> None:
-        """``process`` closes its end; the other one hears of it as of a message."""
-        if process.name in self._told:
+    def close(self, side: Side) -> None:
+        """One end closes; the other one hears of it as of a message."""
+        if side in self._told:
             return
-        self._told.add(process.name)
-        other = self.server if process is self.client else self.client
+        self._told.add(side)
         # By ``send``, so that it arrives behind what was sent before.
-        self.send(process, "close", b"", self._tell, other, "Connection reset by peer")
+        self.send(side, "close", b"", self._tell, side.other, "Connection reset by peer")
         self._network.forget_if_over(self)
 
-    def break_for(self, process: SimulatedProcess, reason: str) -> None:
+    def break_for(self, side: Side, reason: str) -> None:
         """Tell one end, now or when it runs again, that the connection is gone."""
-        self._network.loop.call_soon(self._tell, process, reason, context=process.context)
+        context = self.process_at(side).context
+        self._network.loop.call_soon(self._tell, side, reason, context=context)
 
-    def _tell(self, process: SimulatedProcess, reason: str) -> None:
-        if process.name in self._told:
+    def _tell(self, side: Side, reason: str) -> None:
+        if side in self._told:
             return
-        self._told.add(process.name)
-        self._network.trace.note(f"{process.name} loses {self.pair}: {reason}")
+        self._told.add(side)
+        name = self.process_at(side).name
+        self._network.trace.note(f"{name} loses {self.pair}: {reason}")
         self._network.forget_if_over(self)
-        self.ends[process.name].on_broken(reason)
+        self.ends[side].on_broken(reason)
 
     @property
     def is_over(self) -> bool:
-        return all(p.is_dead or p.name in self._told for p in (self.client, self.server))
+        return all(self.process_at(side).is_dead or side in self._told for side in Side)
 
 
 def pair_of(one: str, other: str) -> tuple[str, str]:
@@ -249,9 +269,9 @@ class Network:
             if with_machine:
                 self._give_up_later(connection, lambda: True)
                 continue
-            other = connection.server if process is connection.client else connection.client
+            side = Side.CLIENT if process is connection.client else Side.SERVER
             connection.send(
-                process, "reset", b"", connection._tell, other, "Connection reset by peer"
+                side, "reset", b"", connection._tell, side.other, "Connection reset by peer"
             )
             # Its machine resets the connection whenever the other side sends something there.
             self._give_up_later(connection, lambda: True)
@@ -265,8 +285,8 @@ class Network:
 
         def look() -> None:
             if still_silent():
-                for process in (connection.client, connection.server):
-                    connection.break_for(process, "keepalive watchdog timeout")
+                for side in Side:
+                    connection.break_for(side, "keepalive watchdog timeout")
 
         self.loop.call_later(delay_s, look, context=OUTSIDE)
 
@@ -285,8 +305,8 @@ class Network:
         self.trace.note(f"reset {process.name}")
         for connection in self._living():
             if connection.concerns(process):
-                for end in (connection.client, connection.server):
-                    connection.break_for(end, "Connection reset by peer")
+                for side in Side:
+                    connection.break_for(side, "Connection reset by peer")
 
     # Connecting -------------------------------------------------------------------------------
 
@@ -318,7 +338,7 @@ class Network:
         def answer(connection: Connection | None) -> None:
             end = on_done(connection)
             if connection is not None and end is not None:
-                connection.ends[client.name] = end
+                connection.ends[Side.CLIENT] = end
 
         def refuse() -> None:
             answer(None)
@@ -338,10 +358,10 @@ class Network:
 
         def accept(acceptor: Acceptor) -> None:
             connection = Connection(self, client, acceptor.process)
-            connection.ends[client.name] = _Unanswered(refuse)
+            connection.ends[Side.CLIENT] = _Unanswered(refuse)
             self._connections[connection.number] = connection
-            connection.ends[acceptor.process.name] = acceptor.accept(connection)
-            connection.send(acceptor.process, "connected", b"", answer, connection)
+            connection.ends[Side.SERVER] = acceptor.accept(connection)
+            connection.send(Side.SERVER, "connected", b"", answer, connection)
 
         self.loop.call_later(self.delay_s(pair), knock, context=OUTSIDE)
 

@@ -21,6 +21,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import Role
 from tests.simulation.report import SeedReport
 from tests.support.cluster_simulation.components import ClusterPlan
+from tests.support.cluster_simulation.contenders import Contender, Records, judge
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.process import SimulatedProcess
@@ -31,6 +32,7 @@ from tests.support.sim_process import PROCESS
 
 FAULTS_PER_SEED = 30
 CLIENTS = 3
+CONTENDERS = 3
 READY_S_MAX = 40.0
 """An empty cluster without faults is complete within it."""
 
@@ -39,6 +41,9 @@ WHOLE_S_MAX = 60.0
 
 SETTLED_S_MAX = 60.0
 """After the last command every replica has folded everything within it."""
+
+CURRENT_S_MAX = 20.0
+"""After the last command every broker has the latest metadata within it."""
 
 LOOK_AT_BROKERS_S = 0.25
 LINES_KEPT = 60
@@ -60,13 +65,14 @@ class ClusterRun:
     ) -> None:
         self.seed = seed
         self.ledger = Ledger()
+        self.records = Records()
         self._fault_count = faults
         self._only = only
         self._plan = plan or plan_of(seed)
         self._echo = echo
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._loop = SimulatedLoop(collect_garbage)
-        self._simulation: ClusterSimulation | None = None
+        self.simulation: ClusterSimulation | None = None
         self._faults: Faults | None = None
         self._failure: str | None = None
 
@@ -81,7 +87,7 @@ class ClusterRun:
         return self._report()
 
     def _report(self) -> SeedReport:
-        simulation, faults = self._simulation, self._faults
+        simulation, faults = self.simulation, self._faults
         assert simulation is not None
         assert faults is not None
         return SeedReport(
@@ -97,7 +103,7 @@ class ClusterRun:
 
     async def _main(self, root: Path) -> None:
         simulation = ClusterSimulation(self._loop, root, self.seed, self._plan)
-        self._simulation = simulation
+        self.simulation = simulation
         self._faults = faults = Faults(simulation, random.Random(f"faults {self.seed}"))
         self._loop.set_exception_handler(self._unhandled)
         if self._echo is not None:
@@ -119,7 +125,10 @@ class ClusterRun:
         simulation.start_all()
         looking = asyncio.ensure_future(self._look_at_brokers(simulation))
         await self._wait_ready(simulation)
-        clients = [self._workload(simulation, number) for number in range(1, CLIENTS + 1)]
+        clients: list[tuple[SimulatedProcess, Workload | Contender]] = [
+            self._workload(simulation, number) for number in range(1, CLIENTS + 1)
+        ]
+        clients += [self._contender(simulation, number) for number in range(1, CONTENDERS + 1)]
         running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
         await asyncio.sleep(2)
         await self._watch(asyncio.ensure_future(faults.run(self._fault_count, self._only)), running)
@@ -129,20 +138,23 @@ class ClusterRun:
         await asyncio.gather(*running)
         await self._become_whole(simulation)
         await self._settle(simulation)
+        await self._become_current(simulation)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         if simulation.invariants.has_gap():
             simulation.violate("a committed entry was never seen by anybody")
         check_at_end(self.ledger, simulation.invariants, simulation.violate)
+        for finding in judge(self.records, simulation.invariants.entries):
+            simulation.violate(f"{finding.kind} ({finding.check}): {finding.message}")
         _check_views(simulation)
 
     async def _watch(self, driving: asyncio.Task[None], running: list[asyncio.Task[None]]) -> None:
         """Return when the faults are over; at once if something was violated or broke."""
-        assert self._simulation is not None
+        assert self.simulation is not None
         while not driving.done():
             await asyncio.wait((driving,), timeout=1.0)
             broken = [task for task in running if task.done()]
-            if self._simulation.violations or broken:
+            if self.simulation.violations or broken:
                 driving.cancel()
                 for task in broken:
                     task.result()
@@ -164,6 +176,14 @@ class ClusterRun:
             simulation.violate,
         )
         return process, workload
+
+    def _contender(
+        self, simulation: ClusterSimulation, number: int
+    ) -> tuple[SimulatedProcess, Contender]:
+        process = simulation.client(f"contender-{number}")
+        endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+        chance = random.Random(f"contender {number} {self.seed}")
+        return process, process.run(Contender, f"k{number}", endpoints, chance, self.records)
 
     async def _wait_ready(self, simulation: ClusterSimulation) -> None:
         """Wait until every shard has a leader and every broker a session."""
@@ -241,6 +261,15 @@ class ClusterRun:
             ]
             simulation.violate(f"not settled: {states}")
 
+    async def _become_current(self, simulation: ClusterSimulation) -> None:
+        """MetadataConverges, within a bounded time."""
+        try:
+            async with asyncio.timeout(CURRENT_S_MAX):
+                while simulation.stale_metadata():
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            simulation.violate(f"brokers are stale: {simulation.stale_metadata()[:4]}")
+
     # Diagnostics ------------------------------------------------------------------------------
 
     def _unhandled(self, _loop: Any, found: dict[str, Any]) -> None:
@@ -250,9 +279,9 @@ class ClusterRun:
         owner = owner or PROCESS.get()
         if isinstance(owner, SimulatedProcess) and owner.is_dead:
             return
-        assert self._simulation is not None
+        assert self.simulation is not None
         error = found.get("exception")
-        self._simulation.violate(f"{owner}: {found.get('message')}: {error!r} {task}", error)
+        self.simulation.violate(f"{owner}: {found.get('message')}: {error!r} {task}", error)
 
     def _say(self, line: str) -> None:
         self._lines.append(line)

@@ -184,6 +184,16 @@ class ClusterSimulation:
                 if isinstance(collector, BrokerCollector):
                     self.invariants.check_holding(node.name, collector._agent.session)
 
+    def stale_metadata(self) -> list[str]:
+        """Return what brokers with a session hold otherwise than it is committed."""
+        return [
+            stale
+            for node in self.nodes.values()
+            for collector in (node.process.collectors if node.process is not None else ())
+            if isinstance(collector, BrokerCollector) and collector._agent.is_registered
+            for stale in self.invariants.stale_metadata(node.name, collector._agent.session)
+        ]
+
     def client(self, name: str) -> SimulatedProcess:
         """Return a process for somebody who uses the cluster."""
         process = SimulatedProcess(self.loop, self.chance, name)
