@@ -4,10 +4,10 @@ PROCESSES ?= 2
 BIN := $(VENV)/bin
 export VENV
 
-.PHONY: help setup demo test check lint protos lock bench up down fmt sim mutants chaos soak clients-test compose-test clean
+.PHONY: help setup demo test check lint observability-check protos lock bench up down fmt sim mutants chaos soak clients-test compose-test clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Create the virtual environment from the lock file (done by all others when needed)
 	@scripts/setup.sh
@@ -41,6 +41,9 @@ fmt: setup ## Format the code and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+observability-check: setup ## Alert rules, their tests and dashboards, by Prometheus' own checker
+	$(BIN)/pytest tests/unit/test_observability_files.py tests/integration/observability $(ARGS)
+
 protos: setup ## Generate the stubs from the .proto files
 	scripts/stubs.sh
 
@@ -59,11 +62,12 @@ sim: setup ## Seeded simulations, the quick set; SEEDS=n [FROM=n] many, SEED=n [
 mutants: setup ## Remove each guard of the engine in turn and see what fails: writes docs/guards.md; SEEDS=n
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.prove --seeds=$(or $(SEEDS),40) --write $(ARGS)
 
-chaos: setup ## Kill processes under load and compare what was acknowledged with what is there
+chaos: setup ## Break clusters under load, a minute by `nextgen chaos` too, and compare what was acknowledged
 	$(BIN)/pytest -m "chaos and not slow" $(ARGS)
 
-soak: setup ## Many seeded simulations: SEEDS=n how many (200), FROM=n the first; fuzzing if atheris is here
-	@$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),200) FROM=$(or $(FROM),1)
+soak: setup ## 10,000 seeds and 30 min of chaos, goes on where it stopped; SEEDS=n MINUTES=n PARTS=n ONLY=sim or chaos
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.soak $(if $(SEEDS),--seeds=$(SEEDS)) \
+	  $(if $(MINUTES),--minutes=$(MINUTES)) $(if $(PARTS),--parts=$(PARTS)) $(if $(ONLY),--only=$(ONLY))
 	@if $(BIN)/python -c "import atheris" 2>/dev/null; then \
 	  $(BIN)/python -m tests.fuzz.atheris_frames -max_total_time=$(or $(FUZZ_SECONDS),300); \
 	  else echo "skipped: tests/fuzz/atheris_frames.py, because atheris is not installed"; fi

@@ -27,6 +27,7 @@ WRITERS = 4
 pytestmark = pytest.mark.timeout(400)
 
 
+@pytest.mark.slow  # ``nextgen chaos`` kills as many in three minutes, and judges more.
 async def test_nothing_acknowledged_is_lost_over_twenty_kills_of_leaders(tmp_path, capsys):
     ledger = Ledger()
     stop = asyncio.Event()

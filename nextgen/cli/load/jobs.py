@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from nextgen.cli.load.chaos_load_job import chaos_load
+from nextgen.cli.load.chaos_message_jobs import chaos_drain, chaos_publish, chaos_receive
+from nextgen.cli.load.chaos_watch_job import chaos_watch
 from nextgen.cli.load.commit_job import commit_probe
 from nextgen.cli.load.create_jobs import create_batched, create_serial
 from nextgen.cli.load.lookup_jobs import lookup_all, lookup_bursts, lookup_one_topic, lookup_serial
@@ -15,10 +18,17 @@ from nextgen.cli.load.pulsar_lookup_job import pulsar_lookup
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.stream_job import lookup_stream
 from nextgen.cli.load.subscribe_job import subscribe
+from nextgen.cli.load.watch_jobs import change_topics, watch_topics
 
 Job = Callable[[dict[str, Any], Reporter], Awaitable[dict[str, Any]]]
 
 JOBS: dict[str, Job] = {
+    "change_topics": change_topics,
+    "chaos_load": chaos_load,
+    "chaos_publish": chaos_publish,
+    "chaos_receive": chaos_receive,
+    "chaos_drain": chaos_drain,
+    "chaos_watch": chaos_watch,
     "create_batched": create_batched,
     "create_serial": create_serial,
     "commit_probe": commit_probe,
@@ -34,4 +44,5 @@ JOBS: dict[str, Job] = {
     "pulsar_lookup": pulsar_lookup,
     "publish": publish,
     "subscribe": subscribe,
+    "watch_topics": watch_topics,
 }

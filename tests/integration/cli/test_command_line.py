@@ -149,6 +149,16 @@ def test_a_partitioned_topic_is_looked_up_by_partition(nextgen: CommandLine):
     assert answer["broker_id"] == "broker-1"
 
 
+def test_positions_that_there_are_not_are_refused_by_name(nextgen: CommandLine):
+    other = nextgen.run("events", "1", "--from", "2:1")
+    assert other.returncode == ExitCode.USAGE
+    assert "position 2:1 is of shard 2" in other.stderr
+
+    assert "in the future" in nextgen.refused("events", "1", "--from", "1:999999999")
+    nothing = nextgen.run("events", "1", "--prefix", "nobody/", "--json")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+
+
 def test_events_begin_where_they_are_asked_to(nextgen: CommandLine):
     result = nextgen.run("events", "1", "--from", "2", "--limit", "2", "--json")
 

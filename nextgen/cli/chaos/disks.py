@@ -1,0 +1,98 @@
+"""Disks of a size that can be filled: memory, mounted where a node keeps its data. Needs root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+MIB = 1024 * 1024
+MOUNT_TIMEOUT_S = 10
+MOUNTS = Path("/proc/self/mounts")
+_BALLAST = "ballast"
+_LAST_BLOCK = bytes(512)
+_FILL_ATTEMPTS = 20
+
+
+class MountRefused(Exception):
+    """This process may not mount."""
+
+
+class SmallDisk:
+    """A disk at ``path``; what fills it beside the node's own data is its ballast."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def fill(self, leave_bytes: int = 0) -> None:
+        """Fill it until only ``leave_bytes`` are free. Its node may write meanwhile."""
+        with (self.path / _BALLAST).open("ab", buffering=0) as ballast:
+            for _ in range(_FILL_ATTEMPTS):
+                room = self.free_bytes - leave_bytes
+                if room <= 0:
+                    break
+                with contextlib.suppress(OSError):  # Its node was faster: ask for less.
+                    end = ballast.seek(0, os.SEEK_END)
+                    os.posix_fallocate(ballast.fileno(), end, room)
+            with contextlib.suppress(OSError):  # Full: what was asked for.
+                while not leave_bytes:
+                    ballast.write(_LAST_BLOCK)
+
+    def free(self) -> None:
+        """Take the ballast away, if there is any."""
+        (self.path / _BALLAST).unlink(missing_ok=True)
+
+    @property
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self.path).free
+
+
+@contextmanager
+def small_disks(*paths: Path, size_mib: int) -> Iterator[list[SmallDisk]]:
+    """Mount one at each path; unmounted at the end.
+
+    Raises:
+        MountRefused: It takes privileges that this process does not have.
+    """
+    with ExitStack() as stack:
+        for path in paths:
+            path.mkdir(parents=True)
+            mount(path, size_mib)
+            stack.callback(unmount, path)
+        yield [SmallDisk(path) for path in paths]
+
+
+def mount(path: Path, size_mib: int) -> None:
+    """Mount an empty disk over a directory.
+
+    Raises:
+        MountRefused: It takes privileges that this process does not have.
+    """
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(path)]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=MOUNT_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MountRefused(f"mount cannot be run: {error}") from error
+    if ended.returncode:
+        raise MountRefused(" ".join(ended.stderr.split()))
+
+
+def mounted_below(folder: Path) -> list[Path]:
+    """Return where disks of ours are mounted below a folder."""
+    mounts = [line.split() for line in MOUNTS.read_text(encoding="utf-8").splitlines()]
+    return [
+        Path(where)
+        for what, where, kind, *_ in mounts
+        if (what, kind) == ("tmpfs", "tmpfs") and Path(where).is_relative_to(folder)
+    ]
+
+
+def unmount(path: Path) -> None:
+    """Take a disk away; what still has files open there keeps them until it ends."""
+    subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=MOUNT_TIMEOUT_S)

@@ -1,0 +1,242 @@
+"""A network namespace for each node, so that links between them can be cut. Linux, with root.
+
+    host ── veth ──┐  a namespace with nothing but a bridge
+                   ├── veth ── node 1's namespace, 10.213.n.11
+                   ├── veth ── node 2's namespace, 10.213.n.12
+
+The bridge has a namespace of its own because the host's packet filter looks at what is bridged on
+the host, and may drop it. A cut drops what a namespace receives from some addresses: silently, as
+a broken switch does, so that a direction can be cut alone. What was dropped is counted. The host,
+where clients are, is never cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from nextgen.kernel.errors import Unavailable
+
+NETWORK_PREFIX = "10.213"
+NODES_MAX = 200
+"""Addresses for nodes in one /24 network."""
+
+COMMAND_TIMEOUT_S = 10
+_FIRST_NODE = 11
+_HOST_NUMBER = 1
+_NAME = re.compile(r"^ngc(\d+)x\d+$")
+_TOOLS = ("ip", "nft", "nsenter")
+
+_RULES = """
+table inet chaos {
+  set cut { type ipv4_addr; }
+  counter dropped { }
+  chain input {
+    type filter hook input priority 0; policy accept;
+    ip saddr @cut counter name dropped drop
+  }
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction between two nodes: what ``receiver`` hears from ``sender``."""
+
+    sender: str
+    receiver: str
+
+
+class NodeNetwork:
+    """The namespaces of one cluster. ``remove`` it at the end, when its processes are gone.
+
+    All methods block for some milliseconds per node.
+    """
+
+    def __init__(self, node_ids: Sequence[str]) -> None:
+        assert len(node_ids) <= NODES_MAX, "one network has no room for so many nodes"
+        self._tag = f"ngc{os.getpid()}x"
+        self._number = 0
+        self._places = {node_id: place for place, node_id in enumerate(node_ids, start=1)}
+
+    def set_up(self) -> None:
+        """Make all of it.
+
+        Raises:
+            Unavailable: It takes privileges or tools that are not here. Nothing is left behind.
+        """
+        missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+        if missing:
+            raise Unavailable(f"there is no {missing[0]} command")
+        remove_abandoned()
+        try:
+            self._number = _free_number()
+            self._make()
+        except Unavailable:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Remove all of it, as far as it is there."""
+        for name in _namespaces():
+            if name.startswith(self._tag):
+                _quietly(["ip", "netns", "del", name])
+        _quietly(["ip", "link", "del", self._host_link])
+
+    def address(self, node_id: str) -> str:
+        """Return the IPv4 address of a node."""
+        return f"{self._net}.{_FIRST_NODE + self._places[node_id] - 1}"
+
+    def entering(self, node_id: str) -> list[str]:
+        """Return what a command is preceded by to run at a node. It stays the same process."""
+        return ["nsenter", f"--net=/run/netns/{self._namespace(node_id)}"]
+
+    def cut(self, links: Iterable[Link]) -> None:
+        """Drop what comes over these links from here on."""
+        for link in links:
+            element = f"add element inet chaos cut {{ {self.address(link.sender)} }}"
+            self._nft(link.receiver, element)
+
+    def heal(self) -> None:
+        """Make every link whole again."""
+        for node_id in self._places:
+            self.heal_node(node_id)
+
+    def heal_node(self, node_id: str) -> None:
+        """Let a node hear from all others again."""
+        self._nft(node_id, "flush set inet chaos cut")
+
+    def mend(self, links: Iterable[Link]) -> None:
+        """Make these links whole again; those that are whole stay so."""
+        for link in links:
+            name = self.address(link.sender)
+            # Adding first: deleting what is not there is an error.
+            self._nft(
+                link.receiver,
+                f"add element inet chaos cut {{ {name} }}\n"
+                f"delete element inet chaos cut {{ {name} }}",
+            )
+
+    def dropped(self, node_ids: Iterable[str] | None = None) -> int:
+        """Return how many packets cuts have dropped so far, at these nodes or at all."""
+        total = 0
+        for node_id in node_ids or self._places:
+            told = _run([*self.entering(node_id), "nft", "-j", "list", "counters"])
+            for entry in json.loads(told)["nftables"]:
+                total += int(entry.get("counter", {}).get("packets", 0))
+        return total
+
+    @property
+    def _net(self) -> str:
+        return f"{NETWORK_PREFIX}.{self._number}"
+
+    @property
+    def _hub(self) -> str:
+        return f"{self._tag}0"
+
+    @property
+    def _host_link(self) -> str:
+        # An interface's name has at most 15 characters.
+        return f"ngc{os.getpid()}"
+
+    def _namespace(self, node_id: str) -> str:
+        return f"{self._tag}{self._places[node_id]}"
+
+    def _nft(self, node_id: str, rules: str) -> None:
+        _run([*self.entering(node_id), "nft", "-f", "-"], text=rules)
+
+    def _make(self) -> None:
+        hub = self._hub
+        for name in (hub, *map(self._namespace, self._places)):
+            _run(["ip", "netns", "add", name])
+        _batch(
+            hub,
+            [
+                "link set lo up",
+                "link add bridge type bridge",
+                "link set bridge up",
+                f"link add host type veth peer name {self._host_link} netns {os.getpid()}",
+                "link set host master bridge up",
+            ],
+        )
+        _run(["ip", "addr", "add", f"{self._net}.{_HOST_NUMBER}/24", "dev", self._host_link])
+        _run(["ip", "link", "set", self._host_link, "up"])
+        for node_id, place in self._places.items():
+            name = self._namespace(node_id)
+            _batch(
+                hub,
+                [
+                    f"link add node{place} type veth peer name eth0 netns {name}",
+                    f"link set node{place} master bridge up",
+                ],
+            )
+            _batch(
+                name,
+                [
+                    "link set lo up",
+                    f"addr add {self.address(node_id)}/24 dev eth0",
+                    "link set eth0 up",
+                ],
+            )
+            self._nft(node_id, _RULES)
+
+
+def remove_abandoned() -> None:
+    """Remove what runs left behind that were killed themselves."""
+    for name in _namespaces():
+        found = _NAME.match(name)
+        if found and not psutil.pid_exists(int(found[1])):
+            _quietly(["ip", "netns", "del", name])
+
+
+def _free_number() -> int:
+    """Return a number whose network no interface of this host has."""
+    shown = _run(["ip", "-4", "-o", "addr", "show"])
+    free = [number for number in range(1, 255) if f" {NETWORK_PREFIX}.{number}." not in shown]
+    if not free:
+        raise Unavailable(f"every network of {NETWORK_PREFIX}.0.0/16 is taken")
+    return random.choice(free)
+
+
+def _namespaces() -> list[str]:
+    try:
+        shown = _run(["ip", "netns", "list"])
+    except Unavailable:
+        return []
+    return [line.split()[0] for line in shown.splitlines() if line.strip()]
+
+
+def _batch(namespace: str, commands: Sequence[str]) -> None:
+    _run(["ip", "-n", namespace, "-batch", "-"], text="\n".join(commands) + "\n")
+
+
+def _quietly(command: Sequence[str]) -> None:
+    try:
+        _run(command)
+    except Unavailable:
+        return  # What is not there need not be removed.
+
+
+def _run(command: Sequence[str], *, text: str = "") -> str:
+    try:
+        ended = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{command[0]} cannot be run: {error}") from error
+    if ended.returncode:
+        raise Unavailable(f"{' '.join(command)}: {ended.stderr.strip() or ended.returncode}")
+    return ended.stdout

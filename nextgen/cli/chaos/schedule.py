@@ -1,0 +1,383 @@
+"""Which faults happen when: made from a seed, stored, replayed.
+
+A schedule names roles, not nodes ("the leader of the second shard"): who that is turns out when
+the fault begins. Each group of processes has a lane of its own, and a lane has one fault at a
+time, with time to recover behind it: so a group never has more than one process in trouble, which
+is a minority of three. The restart of everything is the one exception, and has no other fault
+beside it.
+
+Time comes in blocks of a minute. A block begins in peace, then each kind of fault happens once,
+then more kills as there is room, and it ends in peace.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from nextgen.kernel.errors import RefusesToStart
+
+SCHEDULE_FORMAT = 1
+STEPS_MAX = 100_000
+"""Of one schedule: a week of chaos. A file with more is not one of ours."""
+
+BLOCK_MS = 60_000
+RESTART_EVERY_BLOCKS = 3
+"""Everything is restarted in the first block of three: a run of any length has it once."""
+
+PEACE_MS = 3_000
+"""At the beginning of each block nothing is broken."""
+
+LANES_END_MS = 53_000
+LANES_END_BEFORE_RESTART_MS = 43_000
+"""Where the last fault of a lane has to be over, recovery included, in a block."""
+
+RESTART_AT_MS = 44_000
+RESTART_DOWN_MS = (200, 1_000)
+RECOVER_MS = 4_000
+"""Between the end of a fault and the next one in its lane: a process starts, catches up, serves."""
+
+
+class FaultKind(StrEnum):
+    """What can go wrong on purpose."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+    PARTITION = "partition"
+    DISK_FULL = "full_disk"
+    DISK_SLOW = "slow_disk"
+    CLOCK = "clock"
+    RESTART_ALL = "restart_all"
+    TRANSFER = "transfer"
+    MOVE = "move"
+
+
+class Group(StrEnum):
+    """Processes of which a minority may be in trouble at a time."""
+
+    SHARD_NODE = "shard-node"
+    MANAGER = "cluster-manager"
+    BROKER = "broker"
+    DISCOVERY = "discovery"
+    ALL = "all"
+
+
+class Role(StrEnum):
+    """Who of a group is meant. ``ANY`` is chosen by ``FaultStep.pick``."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    ANY = "any"
+
+
+class Cut(StrEnum):
+    """Shapes of a partition, seen from the node it is about."""
+
+    ISOLATED = "isolated"
+    DEAF = "deaf"
+    MUTE = "mute"
+    PAIR = "pair"
+
+
+QUORUM_GROUPS = frozenset({Group.SHARD_NODE, Group.MANAGER, Group.BROKER})
+"""More than half of them must be well. Of others, one."""
+
+OF_CLUSTER = (
+    FaultKind.KILL,
+    FaultKind.PAUSE,
+    FaultKind.PARTITION,
+    FaultKind.DISK_FULL,
+    FaultKind.DISK_SLOW,
+    FaultKind.CLOCK,
+    FaultKind.RESTART_ALL,
+)
+"""Kinds for a cluster whose processes are at hand."""
+
+THROUGH_THE_API = (FaultKind.TRANSFER, FaultKind.MOVE)
+"""Kinds for which the cluster itself is asked."""
+
+DURATIONS_MS: Mapping[FaultKind, tuple[int, int]] = {
+    FaultKind.KILL: (300, 2_000),
+    FaultKind.PAUSE: (1_000, 5_000),
+    FaultKind.PARTITION: (2_000, 5_000),
+    FaultKind.DISK_FULL: (2_500, 4_500),
+    FaultKind.DISK_SLOW: (2_500, 4_500),
+    FaultKind.CLOCK: (2_000, 5_000),
+    FaultKind.TRANSFER: (0, 0),
+    FaultKind.MOVE: (0, 0),
+}
+"""Shortest and longest. A pause or a partition is shorter and longer than an election and than a
+broker's session, so that both happen."""
+
+GAPS_MS: Mapping[Group, tuple[int, int]] = {
+    Group.SHARD_NODE: (200, 2_500),
+    Group.MANAGER: (4_000, 14_000),
+    Group.BROKER: (3_000, 12_000),
+    Group.DISCOVERY: (5_000, 18_000),
+}
+"""Peace in front of each fault of a lane: shards have most."""
+
+HOMES: Mapping[FaultKind, tuple[Group, ...]] = {
+    FaultKind.KILL: (Group.SHARD_NODE,),
+    FaultKind.PAUSE: (Group.SHARD_NODE,),
+    FaultKind.PARTITION: (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER, Group.MANAGER),
+    FaultKind.DISK_FULL: (Group.SHARD_NODE, Group.SHARD_NODE, Group.MANAGER),
+    FaultKind.DISK_SLOW: (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER),
+    FaultKind.CLOCK: (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER),
+    FaultKind.TRANSFER: (Group.SHARD_NODE,),
+    FaultKind.MOVE: (Group.BROKER,),
+}
+"""In whose lane the one of each kind happens; named more often, chosen more often.
+It is the leader that it happens to, where a group has one."""
+
+FILL: Mapping[Group, tuple[FaultKind, ...]] = {
+    Group.SHARD_NODE: (
+        *(FaultKind.KILL,) * 6,
+        FaultKind.PAUSE,
+        FaultKind.PARTITION,
+        FaultKind.TRANSFER,
+    ),
+    Group.MANAGER: (*(FaultKind.KILL,) * 3, FaultKind.PARTITION),
+    Group.BROKER: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE, FaultKind.MOVE),
+    Group.DISCOVERY: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE, FaultKind.PARTITION),
+}
+"""What a lane has besides, as often as it is named here."""
+
+_ANYWHERE: Mapping[FaultKind, Collection[Group]] = {}
+
+DISK_DELAYS_MS = (50, 200, 1_000)
+CLOCK_LEAPS_MS = (-3_600_000, 3_600_000)
+LEFT_FREE_BYTES = (0, 16_384)
+"""A disk is filled to the last byte, or so that little records still fit and large ones do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultStep:
+    """One fault. ``at_ms`` is since the schedule began; it starts no earlier, and later if its
+    lane is busy. ``pick`` chooses among several that fit."""
+
+    at_ms: int
+    for_ms: int
+    kind: FaultKind
+    group: Group
+    role: Role = Role.ANY
+    pick: int = 0
+    detail: Mapping[str, int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All faults of a run, by time."""
+
+    seed: int
+    minutes: float
+    steps: tuple[FaultStep, ...]
+
+    def to_json(self) -> str:
+        document = {"format": SCHEDULE_FORMAT, **asdict(self)}
+        return json.dumps(document, indent=1) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Schedule:
+        """Return a schedule that ``to_json`` wrote.
+
+        Raises:
+            RefusesToStart: It is something else.
+        """
+        try:
+            document = json.loads(text)
+            if document["format"] != SCHEDULE_FORMAT:
+                raise RefusesToStart(f"a schedule of format {document['format']} is not known here")
+            steps = tuple(_step_from(one) for one in document["steps"])
+            schedule = Schedule(int(document["seed"]), float(document["minutes"]), steps)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RefusesToStart(f"this is not a schedule of nextgen chaos: {error}") from error
+        if len(steps) > STEPS_MAX:
+            raise RefusesToStart(f"a schedule has at most {STEPS_MAX} faults, not {len(steps)}")
+        return schedule
+
+    @staticmethod
+    def load(path: Path) -> Schedule:
+        """Return the schedule in a file.
+
+        Raises:
+            RefusesToStart: There is none.
+        """
+        try:
+            return Schedule.from_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RefusesToStart(f"{path} cannot be read: {error}") from error
+
+    def lane(self, group: Group) -> tuple[FaultStep, ...]:
+        """Return the faults of one group, in order."""
+        return tuple(step for step in self.steps if step.group == group)
+
+
+def minority_of(group: Group, size: int) -> int:
+    """Return how many of a group of this size may be in trouble while the rest goes on."""
+    if group in QUORUM_GROUPS:
+        return (size - 1) // 2
+    return max(0, size - 1)
+
+
+def make_schedule(
+    seed: int,
+    minutes: float,
+    kinds: Iterable[FaultKind],
+    sizes: Mapping[Group, int],
+    places: Mapping[FaultKind, Collection[Group]] = _ANYWHERE,
+) -> Schedule:
+    """Return the schedule of a seed. The same arguments give the same schedule, for ever.
+
+    ``places`` says to which groups a kind may happen, where it may not happen to all.
+
+    Groups that have no minority are left in peace, and kinds that are not among ``kinds`` do not
+    happen; what the other kinds do stays the same only as far as chance allows.
+    """
+    allowed = tuple(kind for kind in FaultKind if kind in set(kinds))
+    chooser = random.Random(f"chaos {seed}")
+    lanes = [group for group in GAPS_MS if minority_of(group, sizes.get(group, 0)) > 0]
+    steps: list[FaultStep] = []
+    end_ms = round(minutes * 60_000)
+    for block, start_ms in enumerate(range(0, end_ms, BLOCK_MS)):
+        length_ms = min(BLOCK_MS, end_ms - start_ms)
+        is_restarted = FaultKind.RESTART_ALL in allowed and block % RESTART_EVERY_BLOCKS == 0
+        dealer = _Dealer(chooser, allowed, lanes, places)
+        steps += _block(dealer, start_ms, length_ms, is_restarted)
+    return Schedule(seed, minutes, tuple(sorted(steps, key=lambda step: step.at_ms)))
+
+
+def overlaps(steps: Sequence[FaultStep], recover_ms: int = RECOVER_MS) -> Iterator[str]:
+    """Yield a sentence for each pair of faults that break the rule of the minority."""
+    busy_until: dict[Group, tuple[int, FaultStep]] = {}
+    for step in sorted(steps, key=lambda one: one.at_ms):
+        rivals = tuple(busy_until) if step.group == Group.ALL else (step.group, Group.ALL)
+        for group in rivals:
+            until_ms, before = busy_until.get(group, (0, step))
+            if until_ms > step.at_ms:
+                yield f"{step.kind} at {step.at_ms} ms meets {before.kind} of {before.at_ms} ms"
+        busy_until[step.group] = (step.at_ms + step.for_ms + recover_ms, step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dealer:
+    """Says which kinds of faults a group gets."""
+
+    chooser: random.Random
+    allowed: Sequence[FaultKind]
+    lanes: Sequence[Group]
+    places: Mapping[FaultKind, Collection[Group]]
+
+    def decks(self) -> dict[Group, list[FaultKind]]:
+        """Return what has to happen in a block, each kind once, shuffled."""
+        decks: dict[Group, list[FaultKind]] = {group: [] for group in self.lanes}
+        for kind in self.allowed:
+            homes = [group for group in HOMES.get(kind, ()) if self._fits(kind, group)]
+            homes = homes or [group for group in self.lanes if self._fits(kind, group)]
+            if homes and kind in HOMES:
+                # Whoever has least to do so far, so that all of them find room.
+                self.chooser.shuffle(homes)
+                decks[min(homes, key=lambda group: len(decks[group]))].append(kind)
+        for deck in decks.values():
+            self.chooser.shuffle(deck)
+        return decks
+
+    def fill(self, group: Group) -> list[FaultKind]:
+        """Return what a group gets besides."""
+        fitting = [kind for kind in FILL[group] if self._fits(kind, group)]
+        return [kind for kind in fitting if kind in self.allowed]
+
+    def _fits(self, kind: FaultKind, group: Group) -> bool:
+        return group in self.lanes and group in self.places.get(kind, self.lanes)
+
+
+def _block(dealer: _Dealer, start_ms: int, length_ms: int, is_restarted: bool) -> list[FaultStep]:
+    chooser = dealer.chooser
+    scale = length_ms / BLOCK_MS
+    ends = LANES_END_BEFORE_RESTART_MS if is_restarted else LANES_END_MS
+    steps: list[FaultStep] = []
+    for group, deck in dealer.decks().items():
+        fill = dealer.fill(group)
+        until_ms = start_ms + round(ends * scale)
+        steps += _lane(chooser, group, deck, fill, start_ms + PEACE_MS, until_ms)
+    if is_restarted:
+        at_ms = start_ms + round(RESTART_AT_MS * scale)
+        down_ms = chooser.randint(*RESTART_DOWN_MS)
+        steps.append(FaultStep(at_ms, down_ms, FaultKind.RESTART_ALL, Group.ALL))
+    return steps
+
+
+def _lane(
+    chooser: random.Random,
+    group: Group,
+    deck: Sequence[FaultKind],
+    fill: Sequence[FaultKind],
+    from_ms: int,
+    until_ms: int,
+) -> list[FaultStep]:
+    """Return the faults of one lane in one block: the deck, then more as there is room."""
+    steps: list[FaultStep] = []
+    pending = list(deck)
+    at_ms = from_ms
+    while pending or fill:
+        is_dealt = bool(pending)
+        kind = pending.pop(0) if is_dealt else chooser.choice(fill)
+        shortest, longest = DURATIONS_MS[kind]
+        # The deck is dealt quickly; what fills the rest takes its time.
+        gap_ms = GAPS_MS[group][0] if is_dealt else chooser.randint(*GAPS_MS[group])
+        for_ms = chooser.randint(shortest, longest)
+        role = chooser.choice((Role.LEADER, Role.LEADER, Role.LEADER, Role.FOLLOWER))
+        pick = chooser.randrange(1_000)
+        detail = _detail(chooser, kind, group)
+        at_ms += gap_ms
+        if at_ms + for_ms + RECOVER_MS > until_ms:
+            return steps
+        has_leader = group in (Group.SHARD_NODE, Group.MANAGER)
+        if is_dealt:
+            role = Role.LEADER
+        steps.append(
+            FaultStep(at_ms, for_ms, kind, group, role if has_leader else Role.ANY, pick, detail)
+        )
+        at_ms += for_ms + RECOVER_MS
+    return steps
+
+
+def _detail(chooser: random.Random, kind: FaultKind, group: Group) -> dict[str, int | str]:
+    if kind is FaultKind.PARTITION:
+        # One single other node may be one that a broker or a discovery node never speaks with.
+        has_peers = group in (Group.SHARD_NODE, Group.MANAGER)
+        cuts = [cut for cut in Cut if has_peers or cut is not Cut.PAIR]
+        return {"cut": str(chooser.choice(cuts))}
+    if kind is FaultKind.DISK_SLOW:
+        return {"delay_ms": chooser.choice(DISK_DELAYS_MS)}
+    if kind is FaultKind.CLOCK:
+        return {"offset_ms": chooser.choice(CLOCK_LEAPS_MS)}
+    if kind is FaultKind.DISK_FULL:
+        return {"leave_bytes": chooser.choice(LEFT_FREE_BYTES)}
+    return {}
+
+
+def _step_from(document: Mapping[str, object]) -> FaultStep:
+    given = dict(document)
+    detail = given["detail"]
+    if not isinstance(detail, Mapping):
+        raise TypeError(f"{detail!r} is no detail of a fault")
+    return FaultStep(
+        at_ms=_number(given["at_ms"]),
+        for_ms=_number(given["for_ms"]),
+        kind=FaultKind(str(given["kind"])),
+        group=Group(str(given["group"])),
+        role=Role(str(given["role"])),
+        pick=_number(given["pick"]),
+        detail=dict(detail),
+    )
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no number of milliseconds")
+    return value

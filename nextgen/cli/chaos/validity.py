@@ -1,0 +1,51 @@
+"""When a run proves nothing: too little traffic, or too few faults. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nextgen.cli.chaos.schedule import FaultKind
+
+MINUTES_PER_FAULT = 3
+"""Each kind of fault has to happen at least once in so many minutes, and once in any run."""
+
+OPERATIONS_PER_SECOND_MIN = 5
+ACKED_PER_SECOND_MIN = 2
+"""Averages over the run. Below them what happens around a fault was hardly looked at."""
+
+OBSERVATIONS_MIN_PER_MINUTE = 10
+"""Events that watchers were told."""
+
+
+def faults_needed(minutes: float) -> int:
+    """Return how often each kind has to happen in a run of this length."""
+    return max(1, int(minutes // MINUTES_PER_FAULT))
+
+
+def invalid_because(
+    *,
+    minutes: float,
+    operations: int,
+    acked: int,
+    observed: int,
+    available: Iterable[FaultKind],
+    happened: Mapping[FaultKind, int],
+) -> list[str]:
+    """Return a sentence for each reason why a run is not valid."""
+    seconds = minutes * 60
+    reasons = []
+    if operations < OPERATIONS_PER_SECOND_MIN * seconds:
+        needed = int(OPERATIONS_PER_SECOND_MIN * seconds)
+        reasons.append(f"only {operations} operations, {needed} are needed")
+    if acked < ACKED_PER_SECOND_MIN * seconds:
+        needed = int(ACKED_PER_SECOND_MIN * seconds)
+        reasons.append(f"only {acked} operations were acknowledged, {needed} are needed")
+    if observed < OBSERVATIONS_MIN_PER_MINUTE * minutes:
+        needed = int(OBSERVATIONS_MIN_PER_MINUTE * minutes)
+        reasons.append(f"watchers saw only {observed} events, {needed} are needed")
+    needed = faults_needed(minutes)
+    for kind in available:
+        count = happened.get(kind, 0)
+        if count < needed:
+            reasons.append(f"{kind} happened {count} times, {needed} are needed")
+    return reasons

@@ -1,0 +1,221 @@
+"""The job that puts a recorded load on a cluster that is being broken.
+
+    mixed lanes   contend for a few hot names (creates, deletes, property changes and reads of the
+                  same topics and namespaces), and make many cold ones: create, look up, move, read
+    probe lanes   change one topic each in a given shard, one after the other: they know when
+                  the shard commits
+
+Each lane has its own pace, what it missed it does not catch up. It tells {"tick": {asked, acked}}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nextgen.cli.discovery_client import DiscoveryClient
+from nextgen.cli.load.recorded_calls import RecordedCalls
+from nextgen.cli.load.reporter import Reporter
+from nextgen.history.model import Operation, object_kind
+from nextgen.history.record_file import Recorder
+
+TICK_INTERVAL_MS = 500
+OPERATION_TIMEOUT_MS = 10_000
+"""After it an operation is given up: its outcome is not known, unless each attempt said no."""
+
+COLD_NAMES_MAX = 200
+"""Cold topics that a lane comes back to; the oldest is forgotten."""
+
+HOT_READ_WEIGHT = 30
+_MIX: tuple[tuple[str, int], ...] = (
+    ("hot_create", 14),
+    ("hot_delete", 10),
+    ("hot_set", 18),
+    ("hot_get", HOT_READ_WEIGHT),
+    ("cold_create", 14),
+    ("cold_set", 4),
+    ("cold_get", 6),
+    ("cold_lookup", 10),
+    ("cold_move", 3),
+    ("cold_delete", 5),
+)
+"""How often a mixed lane does what, out of the sum."""
+
+
+async def chaos_load(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Run lanes until stopped; return how much was asked and acknowledged.
+
+    ``client`` is the name in the history, ``hot`` the contended keys (topics are created and
+    deleted, namespaces only changed), ``cold`` the namespace of all others, ``probes`` one topic
+    for each probe lane, ``interval_ms`` the pace of a lane, ``history`` the file.
+    """
+    calls: list[RecordedCalls] = []
+    with Recorder(Path(job["history"])) as recorder:
+        clients = [_client(job, place) for place in range(len(job["targets"]))]
+        try:
+            lanes: list[Callable[[], Awaitable[None]]] = []
+            for number in range(job["mixed"]):
+                name = f"{job['client']}-mixed-{number}"
+                calls.append(RecordedCalls(name, clients[number % len(clients)], recorder))
+                lanes.append(_MixedLane(job, calls[-1], reporter).run)
+            for number, key in enumerate(job["probes"]):
+                name = f"{job['client']}-probe-{number}"
+                calls.append(RecordedCalls(name, clients[number % len(clients)], recorder))
+                lanes.append(_ProbeLane(job, calls[-1], reporter, key).run)
+            await _run_all(lanes, calls, reporter)
+        finally:
+            for client in clients:
+                await client.__aexit__()
+    return _sums(calls)
+
+
+def _client(job: dict[str, Any], place: int) -> DiscoveryClient:
+    """Return a client that begins with the target of that place."""
+    targets = job["targets"]
+    return DiscoveryClient([*targets[place:], *targets[:place]], timeout_ms=OPERATION_TIMEOUT_MS)
+
+
+async def _run_all(
+    lanes: Sequence[Callable[[], Awaitable[None]]], calls: list[RecordedCalls], reporter: Reporter
+) -> None:
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(TICK_INTERVAL_MS / 1000)
+            reporter.send({"tick": _sums(calls)})
+
+    telling = asyncio.create_task(tell())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for lane in lanes:
+                tasks.create_task(_as_coroutine(lane))
+    finally:
+        telling.cancel()
+
+
+async def _as_coroutine(lane: Callable[[], Awaitable[None]]) -> None:
+    await lane()
+
+
+def _sums(calls: Sequence[RecordedCalls]) -> dict[str, int]:
+    return {
+        "asked": sum(one.asked for one in calls),
+        "acked": sum(one.acknowledged for one in calls),
+    }
+
+
+class _Pace:
+    """Waits between the operations of a lane, and says when it is over."""
+
+    def __init__(self, interval_ms: float, reporter: Reporter) -> None:
+        self._interval_s = interval_ms / 1000
+        self._next_at = time.monotonic() + random.uniform(0, self._interval_s)
+        self._stopping = reporter.stopping
+
+    async def goes_on(self) -> bool:
+        wait_s = self._next_at - time.monotonic()
+        if wait_s > 0 and not self._stopping.is_set():
+            await asyncio.sleep(wait_s)
+        self._next_at = max(self._next_at + self._interval_s, time.monotonic())
+        return not self._stopping.is_set()
+
+
+class _MixedLane:
+    def __init__(self, job: dict[str, Any], calls: RecordedCalls, reporter: Reporter) -> None:
+        self._calls = calls
+        self._hot: list[str] = job["hot"]
+        self._cold_namespace: str = job["cold"]
+        self._pace = _Pace(job["interval_ms"], reporter)
+        self._chooser = random.Random(f"{job['seed']} {calls.name}")
+        self._cold: list[str] = []
+        self._versions: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}
+        self._number = 0
+
+    async def run(self) -> None:
+        names = [name for name, _ in _MIX]
+        weights = [weight for _, weight in _MIX]
+        while await self._pace.goes_on():
+            (name,) = self._chooser.choices(names, weights)
+            self._number += 1
+            await getattr(self, f"_{name}")()
+
+    async def _hot_create(self) -> None:
+        await self._calls.create(self._hot_topic(), self._properties())
+
+    async def _hot_delete(self) -> None:
+        await self._calls.delete(self._hot_topic())
+
+    async def _hot_set(self) -> None:
+        key = self._chooser.choice(self._hot)
+        # Half of them only if nobody was faster.
+        expected = self._versions.get(key, 0) if self._chooser.random() < 0.5 else 0
+        self._learn(
+            await self._calls.set_properties(key, self._properties(), expected_version=expected)
+        )
+
+    async def _hot_get(self) -> None:
+        self._learn(await self._calls.get(self._chooser.choice(self._hot)))
+
+    async def _cold_create(self) -> None:
+        key = f"persistent://{self._cold_namespace}/{self._calls.name}-{self._number}"
+        await self._calls.create(key, self._properties())
+        self._cold.append(key)
+        del self._cold[:-COLD_NAMES_MAX]
+
+    async def _cold_set(self) -> None:
+        if self._cold:
+            await self._calls.set_properties(self._chooser.choice(self._cold), self._properties())
+
+    async def _cold_get(self) -> None:
+        if self._cold:
+            await self._calls.get(self._chooser.choice(self._cold))
+
+    async def _cold_delete(self) -> None:
+        if self._cold:
+            place = self._chooser.randrange(len(self._cold))
+            await self._calls.delete(self._cold.pop(place))
+
+    async def _cold_lookup(self) -> None:
+        if self._cold:
+            key = self._chooser.choice(self._cold)
+            found = await self._calls.lookup(key)
+            epoch = found.value.get("epoch")
+            if found.is_ok and isinstance(epoch, int):
+                self._epochs[key] = epoch
+
+    async def _cold_move(self) -> None:
+        if self._epochs:
+            key = self._chooser.choice(tuple(self._epochs))
+            await self._calls.move(key, self._epochs.pop(key))
+
+    def _hot_topic(self) -> str:
+        topics = [key for key in self._hot if object_kind(key) == "topic"]
+        return self._chooser.choice(topics)
+
+    def _properties(self) -> dict[str, str]:
+        """Return properties that nobody else writes: who reads them names the writer."""
+        return {"by": f"{self._calls.name}#{self._number}"}
+
+    def _learn(self, operation: Operation) -> None:
+        version = operation.value.get("version")
+        if isinstance(version, int):
+            self._versions[operation.key] = version
+
+
+class _ProbeLane:
+    def __init__(
+        self, job: dict[str, Any], calls: RecordedCalls, reporter: Reporter, key: str
+    ) -> None:
+        self._calls = calls
+        self._key = key
+        self._pace = _Pace(job["interval_ms"], reporter)
+
+    async def run(self) -> None:
+        number = 0
+        while await self._pace.goes_on():
+            number += 1
+            await self._calls.set_properties(self._key, {"by": f"{self._calls.name}#{number}"})

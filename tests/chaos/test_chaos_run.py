@@ -1,0 +1,33 @@
+"""``nextgen chaos``, short: a cluster is broken for a minute, and its history is in order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def test_a_minute_of_chaos_breaks_no_promise_and_is_valid(tmp_path, capsys):
+    command = [sys.executable, "-m", "nextgen.cli", "chaos", "--json"]
+    ended = subprocess.run(
+        [*command, "--minutes", "1", "--seed", "7", "--data-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    result = json.loads(ended.stdout.strip().split("\n")[-1])
+    with capsys.disabled():
+        print(json.dumps(result))
+    assert ended.returncode == 0, ended.stderr
+    assert result["valid"]
+    assert result["ok"]
+    assert result["kills"] >= 1
+    assert result["restarts"] == 1
+    assert result["acked"] > 0
+    broken = ("lost", "phantom", "violations", "owner_overlaps", "watch_errors")
+    assert {name: result[name] for name in broken} == dict.fromkeys(broken, 0)

@@ -1,0 +1,124 @@
+"""Lanes of faults: one at a time in each group, and everything waits for the restart of all."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+
+from nextgen.cli.chaos.faults import Happened
+from nextgen.cli.chaos.runner import ScheduleRunner
+from nextgen.cli.chaos.schedule import FaultKind, FaultStep, Group, Schedule
+from nextgen.cli.chaos.targets import Target
+from nextgen.kernel.errors import DeadlineExceeded, Unavailable
+
+TURNS_OF_A_FAULT = 20
+
+
+class RecordingMaker:
+    """Notes when each fault begins, and when its group is well again."""
+
+    def __init__(self, refuses: FaultStep | None = None, ill: FaultStep | None = None) -> None:
+        self.spans: list[tuple[Group, int, int]] = []
+        self._refuses = refuses
+        self._ill = ill
+        self._moments = itertools.count()
+        self._begun: dict[Group, int] = {}
+        self._last: FaultStep | None = None
+
+    async def carry_out(self, step: FaultStep) -> Happened:
+        if step == self._refuses:
+            raise Unavailable("no shard has a leader at the moment")
+        self._last = step
+        self._begun[step.group] = next(self._moments)
+        await self._turns()
+        return Happened(step, Target("node"), 0, 1, took_hold=True)
+
+    async def wait_well(self, group: Group) -> None:
+        await self._turns()
+        self.spans.append((group, self._begun[group], next(self._moments)))
+        if self._last == self._ill:
+            raise DeadlineExceeded("not well")
+
+    async def _turns(self) -> None:
+        for _ in range(TURNS_OF_A_FAULT):
+            await asyncio.sleep(0)
+
+
+async def run(steps: list[FaultStep], maker: RecordingMaker) -> ScheduleRunner:
+    runner = ScheduleRunner(Schedule(1, 1, tuple(steps)), maker, lambda happened: None)
+    await runner.run()
+    return runner
+
+
+def kill(group: Group, pick: int = 0) -> FaultStep:
+    return FaultStep(0, 0, FaultKind.KILL, group, pick=pick)
+
+
+ALL = FaultStep(0, 0, FaultKind.RESTART_ALL, Group.ALL)
+
+
+def meet(one: tuple[Group, int, int], other: tuple[Group, int, int]) -> bool:
+    return one[1] < other[2] and other[1] < one[2]
+
+
+async def test_faults_of_one_group_never_meet_and_those_of_others_may():
+    steps = [kill(group, n) for group in (Group.SHARD_NODE, Group.BROKER) for n in range(4)]
+    maker = RecordingMaker()
+
+    runner = await run(steps, maker)
+
+    pairs = list(itertools.combinations(maker.spans, 2))
+    assert len(runner.happened) == len(steps)
+    assert not any(meet(a, b) for a, b in pairs if a[0] == b[0])
+    assert any(meet(a, b) for a, b in pairs if a[0] != b[0])
+
+
+async def test_the_restart_of_everything_meets_no_other_fault():
+    steps = [kill(group, n) for group in (Group.SHARD_NODE, Group.MANAGER) for n in range(3)]
+    maker = RecordingMaker()
+
+    await run([*steps, ALL], maker)
+
+    restart = next(span for span in maker.spans if span[0] is Group.ALL)
+    assert not any(meet(restart, span) for span in maker.spans if span is not restart)
+
+
+async def test_a_fault_for_which_there_is_nobody_is_left_out_and_told():
+    nobody, then = kill(Group.BROKER, 1), kill(Group.BROKER, 2)
+
+    runner = await run([nobody, then], RecordingMaker(refuses=nobody))
+
+    assert [one.step for one in runner.happened] == [then]
+    assert runner.left_out == 1
+    assert "no shard has a leader" in runner.complaints[0]
+
+
+async def test_a_group_that_does_not_get_well_is_told():
+    step = kill(Group.MANAGER)
+
+    runner = await run([step], RecordingMaker(ill=step))
+
+    assert len(runner.happened) == 1
+    assert "not well" in runner.complaints[0]
+
+
+async def test_a_fault_that_comes_too_late_is_left_out():
+    runner = ScheduleRunner(
+        Schedule(1, 0.01, (kill(Group.BROKER),)), RecordingMaker(), lambda happened: None
+    )
+
+    await runner.run()
+
+    assert (runner.happened, runner.left_out) == ([], 1)
+
+
+async def test_a_fault_that_nobody_noticed_is_made_once_more():
+    class UnnoticedMaker(RecordingMaker):
+        async def carry_out(self, step: FaultStep) -> Happened:
+            happened = await super().carry_out(step)
+            return replace(happened, took_hold=step.pick > 3)
+
+    runner = await run([kill(Group.BROKER, 3)], UnnoticedMaker())
+
+    assert [(one.step.pick, one.took_hold) for one in runner.happened] == [(3, False), (4, True)]
