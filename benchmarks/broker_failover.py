@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from nextgen.cli.event_reader import read_events
 from nextgen.cli.load.measure import Latencies
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
+from nextgen.client.event_log import read_events
 from nextgen.client.model import TopicLocation
 
 NAMESPACE = "bench/failover"

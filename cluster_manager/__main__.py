@@ -9,6 +9,7 @@ from cluster_manager.bootstrap import COMPONENT, serve
 from cluster_manager.config import ManagerConfig, parse_config
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.logs import configure_logging
+from nextgen.runtime.observability import observed
 from nextgen.runtime.process import EXIT_REFUSED, Shutdown, run
 
 
@@ -22,7 +23,13 @@ def main() -> None:
         sys.exit(EXIT_REFUSED)
 
     async def serve_configured(shutdown: Shutdown) -> None:
-        await serve(config, shutdown)
+        async with observed(
+            config.tracing,
+            component=COMPONENT,
+            node_id=config.node_id,
+            directory=config.data_directory,
+        ):
+            await serve(config, shutdown)
 
     run(serve_configured)
 

@@ -20,8 +20,10 @@ from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.service import ClusterManager
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.kernel.limits import JOIN_STREAMS_MAX
+from nextgen.replication.log_metrics import LogCollector, MeshCollector
 from nextgen.replication.ports import (
     CLUSTER_MANAGER_GROUP_ID,
+    LogStatus,
     NodeId,
     ReplicatedLog,
     Role,
@@ -119,7 +121,23 @@ async def serve(
         )
         manager.start()
         stack.callback(manager.stop)
+        _register_metrics(config, host, manager, stack)
         await _serve_until_asked(config, shutdown, manager, log, stack)
+
+
+def _register_metrics(
+    config: ManagerConfig, host: PySyncObjHost, manager: ClusterManager, stack: AsyncExitStack
+) -> None:
+    def logs() -> dict[int, LogStatus]:
+        return {CLUSTER_MANAGER_GROUP_ID: manager.status()}
+
+    for collector in (
+        ManagerCollector(manager),
+        LogCollector(logs, config.data_directory),
+        MeshCollector(host.mesh),
+    ):
+        REGISTRY.register(collector)
+        stack.callback(REGISTRY.unregister, collector)
 
 
 async def _serve_until_asked(
@@ -130,9 +148,6 @@ async def _serve_until_asked(
     stack: AsyncExitStack,
 ) -> None:
     probes = Probes(lambda: _readiness(manager))
-    collector = ManagerCollector(manager)
-    REGISTRY.register(collector)
-    stack.callback(REGISTRY.unregister, collector)
     await probes.start(config.http_listen.host, config.http_listen.port)
     stack.push_async_callback(probes.stop)
     server = _new_grpc_server(manager, log)

@@ -9,11 +9,14 @@ from pathlib import Path
 from cluster_manager.domain.shard_map import REPLICATION_FACTOR_MAX
 from nextgen.kernel.limits import CLUSTER_NODES_MAX, SHARDS_MAX
 from nextgen.runtime.settings import (
+    NO_TRACES,
     NODE_FLAGS,
     RAFT_FLAGS,
+    TRACE_FLAGS,
     Address,
     Flag,
     Given,
+    TraceSettings,
     read_settings,
 )
 
@@ -25,6 +28,7 @@ _PEER_FORM = "node_id=raft_host:raft_port=grpc_host:grpc_port"
 _FLAGS = (
     *NODE_FLAGS,
     *RAFT_FLAGS,
+    *TRACE_FLAGS,
     Flag("--peers", f"all replicas, this one included: {_PEER_FORM},..."),
     Flag("--initial-shard-nodes", "shard nodes to wait for before the first shard map", "3"),
     Flag("--shards", "shards of the first shard map", "4"),
@@ -61,6 +65,7 @@ class ManagerConfig:
     replication_factor: int = 3
     rejoin: bool = False
     """With an empty data directory: vote only after a leader has given back what was lost."""
+    tracing: TraceSettings = NO_TRACES
 
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ManagerConfig:
@@ -93,6 +98,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ma
             "--replication-factor", least=1, most=REPLICATION_FACTOR_MAX
         ),
         rejoin=given.text("--rejoin") == "yes",
+        tracing=given.tracing(environment),
     )
     if given.text("--rejoin") not in ("yes", "no"):
         given.mistakes.append(f"--rejoin is {given.text('--rejoin')!r}, it must be yes or no")

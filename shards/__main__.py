@@ -6,6 +6,7 @@ import os
 import sys
 
 from nextgen.runtime.logs import configure_logging
+from nextgen.runtime.observability import observed
 from nextgen.runtime.process import Shutdown, run
 from shards.bootstrap import serve
 from shards.config import parse_config
@@ -14,7 +15,13 @@ from shards.config import parse_config
 async def _main(shutdown: Shutdown) -> None:
     config = parse_config(sys.argv[1:], os.environ)
     configure_logging(component="shard", node=config.node_id)
-    await serve(config, shutdown)
+    async with observed(
+        config.tracing,
+        component="shard",
+        node_id=config.node_id,
+        directory=config.data_directory,
+    ):
+        await serve(config, shutdown)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 import structlog
@@ -18,7 +18,8 @@ from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
 from nextgen.replication.config import RaftConfig
-from nextgen.replication.ports import NodeId
+from nextgen.replication.log_metrics import LogCollector, MeshCollector
+from nextgen.replication.ports import LogStatus, NodeId
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
@@ -33,7 +34,7 @@ from shards.adapters.cluster import LinkCapacity, LinkDirectory, LinkReports
 from shards.adapters.loop_clock import LoopClock
 from shards.adapters.node_collector import NodeCollector
 from shards.adapters.raft_groups import RaftGroups
-from shards.adapters.routed import RoutedBrokerManagers, RoutedMetadata, RoutedParents
+from shards.adapters.routed import LinkedHomes, RoutedBrokerManagers, RoutedMetadata, RoutedParents
 from shards.adapters.shard_servicer import ShardServicer
 from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
@@ -100,7 +101,7 @@ async def serve(
         )
         server = await _start_server(config, desk, link.view, node, metrics, groups)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
-        REGISTRY.register(NodeCollector(replicas))
+        _register_metrics(config, host, replicas)
         probes = Probes(node.readiness)
         await probes.start(config.http_listen.host, config.http_listen.port)
         stack.push_async_callback(probes.stop)
@@ -115,6 +116,17 @@ async def serve(
         _logger.info("serving", grpc=str(config.advertise), replicas=sorted(replicas))
         await run_as_member(node.run(), link, shutdown)
         await server.set_serving(False)
+
+
+def _register_metrics(
+    config: ShardNodeConfig, host: PySyncObjHost, replicas: Mapping[int, Replica]
+) -> None:
+    def logs() -> dict[int, LogStatus]:
+        return {shard_id: replica.log.status for shard_id, replica in replicas.items()}
+
+    REGISTRY.register(NodeCollector(replicas))
+    REGISTRY.register(LogCollector(logs, config.data_directory))
+    REGISTRY.register(MeshCollector(host.mesh))
 
 
 async def _hand_over(node: ShardNode) -> None:
@@ -149,6 +161,7 @@ def _surroundings(config: ShardNodeConfig, link: ClusterLink, router: ShardRoute
         managers=RoutedBrokerManagers(router),
         capacity=LinkCapacity(link),
         metadata=RoutedMetadata(router),
+        homes=LinkedHomes(link),
         parents=RoutedParents(router, link.view),
         reports=LinkReports(link),
         clock=LoopClock(),

@@ -10,10 +10,13 @@ from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, STORED_INTEGER_MAX
 from nextgen.kernel.snapshot_limits import SNAPSHOT_JOURNAL_BYTES
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
+    NO_TRACES,
     NODE_FLAGS,
     RAFT_FLAGS,
+    TRACE_FLAGS,
     Address,
     Flag,
+    TraceSettings,
     read_settings,
 )
 
@@ -39,6 +42,7 @@ class ShardNodeConfig:
     data_directory: Path
     snapshot_journal_bytes: int = SNAPSHOT_JOURNAL_BYTES
     """Journal of one shard that is written between two snapshots of its view."""
+    tracing: TraceSettings = NO_TRACES
 
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ShardNodeConfig:
@@ -51,7 +55,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
     given = read_settings(
         "python -m shards",
         "A shard node: replicas of several shards.",
-        (*NODE_FLAGS, *RAFT_FLAGS, MANAGERS_FLAG, _SNAPSHOT_FLAG),
+        (*NODE_FLAGS, *RAFT_FLAGS, *TRACE_FLAGS, MANAGERS_FLAG, _SNAPSHOT_FLAG),
         arguments,
         environment,
     )
@@ -68,6 +72,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         snapshot_journal_bytes=given.number(
             _SNAPSHOT_FLAG.name, least=JOURNAL_SEGMENT_BYTES, most=STORED_INTEGER_MAX
         ),
+        tracing=given.tracing(environment),
     )
     given.check()
     return config

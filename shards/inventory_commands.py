@@ -16,6 +16,7 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import PARENT_READ_ATTEMPTS_MAX, UNITS_PER_RECORD_MAX
 from nextgen.kernel.names import NamespaceName
 from nextgen.replication.ports import Commit
+from nextgen.runtime import tracing
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.command_answer import Answer, conclude, finish, record
@@ -225,7 +226,7 @@ class InventoryCommands:
         reads: dict[str, ParentRead] = {}
         for _ in range(PARENT_READ_ATTEMPTS_MAX):
             reads.update(await self._gates.read(kind, unread))
-            outcome = attempt(reads)
+            outcome = tracing.timed("decide", partial(attempt, reads))
             if isinstance(outcome, Answer):
                 return await finish(self._state, outcome)
             unread = outcome

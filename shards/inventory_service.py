@@ -25,6 +25,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
 )
 from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX
+from nextgen.runtime import tracing
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, ExecuteRequest, ExecuteResponse
 from shards.command_answer import Answer, finish, repeated
 from shards.inventory_commands import InventoryCommands, OnUnassigned
@@ -78,12 +79,12 @@ class InventoryService:
         commands = self._parse(request)
         known = self._state.outcomes_of([each.command_id for each in commands if each.command_id])
         self._check_remembered(commands, known, request.issued_position)
-        begun = [self._begin(each, known) for each in commands]
+        begun = tracing.timed("decide", lambda: [self._begin(each, known) for each in commands])
         results = await self._finish(begun)
-        if trace_id:
+        if trace_id and (logged := tracing.logged_trace_id(trace_id)):
             _logger.info(
                 "commands carried out",
-                trace_id=trace_id,
+                trace_id=logged,
                 shard=self._state.shard_id,
                 commands=len(results),
                 position=max(each.position for each in results),

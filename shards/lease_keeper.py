@@ -50,6 +50,8 @@ class LeaseKeeper:
         self._clock = clock
         self._table = LeaseTable()
         self._units_wanted = 0
+        self.units_used = 0
+        """Units assigned here, as of the last time that leases were asked for."""
         self._grow_after = 0.0
         self._growth: Cancellable | None = None
         self._retry_seconds = _RETRY_SECONDS_MIN
@@ -157,6 +159,7 @@ class LeaseKeeper:
             )
             for broker in self._directory.live()
         ]
+        self.units_used = sum(use.units_used for use in uses)
         return LeaseCapacityRequest(
             shard_id=self._shard_id, term=self._term, uses=uses, units_wanted=units_wanted
         )

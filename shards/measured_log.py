@@ -1,8 +1,9 @@
-"""A replicated log whose commits are timed."""
+"""A replicated log whose commits are timed, and traced when this process traces."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,6 +15,7 @@ from nextgen.replication.ports import (
     Configuration,
     Entry,
     LogPin,
+    LogReader,
     LogStatus,
     MemberChange,
     NodeId,
@@ -21,6 +23,8 @@ from nextgen.replication.ports import (
     ReplicatedLog,
     RoleChange,
 )
+from nextgen.runtime import tracing
+from shards.commit_trace import CommitTrace
 
 
 class MeasuredLog:
@@ -32,6 +36,7 @@ class MeasuredLog:
         self._log = log
         self._seconds = seconds
         self._monotonic = monotonic
+        self._applying: set[asyncio.Task[None]] = set()
 
     @property
     def status(self) -> LogStatus:
@@ -41,9 +46,20 @@ class MeasuredLog:
     def is_leader(self) -> bool:
         return self._log.is_leader
 
+    @property
+    def commit_position(self) -> int:
+        return self._log.commit_position
+
+    @property
+    def hears_leader(self) -> bool:
+        return self._log.hears_leader
+
     def propose(self, record: Record) -> asyncio.Future[Commit]:
+        proposed_at = self._monotonic()
         commit = self._log.propose(record)
-        commit.add_done_callback(partial(self._observe, self._monotonic()))
+        commit.add_done_callback(partial(self._observe, proposed_at))
+        if tracing.active is not None:
+            self._trace(commit, record.events)
         return commit
 
     async def read_index(self) -> int:
@@ -61,6 +77,9 @@ class MeasuredLog:
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._log.on_commit(listener)
 
+    def hurry_commits(self) -> Callable[[], None]:
+        return self._log.hurry_commits()
+
     def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
         return self._log.on_role_change(listener)
 
@@ -73,11 +92,29 @@ class MeasuredLog:
     def pin(self, name: str, position: int) -> LogPin:
         return self._log.pin(name, position)
 
+    async def pin_reader(self, reader_id: str, position: int, ttl_ms: int) -> None:
+        await self._log.pin_reader(reader_id, position, ttl_ms)
+
+    def readers(self) -> Sequence[LogReader]:
+        return self._log.readers()
+
     async def take_snapshot(self) -> AppliedPoint:
         return await self._log.take_snapshot()
 
     async def stop(self) -> None:
+        self.close()
         await self._log.stop()
+
+    def close(self) -> None:
+        """Stop waiting for what is traced; the log itself goes on."""
+        for task in self._applying:
+            task.cancel()
+
+    def _trace(self, commit: asyncio.Future[Commit], events: int) -> None:
+        span = tracing.begin("commit", events=events)
+        if span is not None and span.is_recording():
+            trace = CommitTrace(span, time.monotonic(), self._log, self._applying)
+            commit.add_done_callback(trace.committed)
 
     def _observe(self, proposed_at: float, commit: asyncio.Future[Commit]) -> None:
         if not commit.cancelled() and commit.exception() is None:

@@ -1,11 +1,19 @@
-"""Counters of a shard node. The only label is the shard, so their number is bounded."""
+"""Counters of a shard node. The labels are the shard and a few kinds: their number is bounded."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-_ASSIGN_SECONDS = (0.001, 0.01, 0.1, 0.2, 1.0)
+from nextgen.kernel.trace_limits import LATENCY_BUCKETS_MS
+
+_LATENCY_SECONDS = tuple(bound / 1_000 for bound in LATENCY_BUCKETS_MS)
 _COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+
+
+METADATA_DELIVERY_KINDS = ("tenant", "namespace", "topic", "removed")
+"""What a change that a broker is told may be about."""
 
 
 class NodeMetrics:
@@ -20,11 +28,29 @@ class NodeMetrics:
         self.assignments = counter("assignments", "Units assigned by this leader, moves apart.")
         self.moves = counter("moves", "Units moved by this leader.")
         self.commands = counter("commands", "Inventory commands carried out by this leader.")
+        self.watch_updates = counter("watch_updates", "Change stream messages with news.")
+        self.watch_progress = counter("watch_progress", "Change stream messages without news.")
+        self.watch_events = counter("watch_events", "Events sent on change streams.")
+        self.watch_resets = counter("watch_resets", "Watches that began again with a snapshot.")
+        self.watch_stalled = counter("watch_stalled", "Change streams ended: nobody read them.")
+        self.metadata_deliveries = Counter(
+            "nextgen_shard_metadata_deliveries",
+            "Changes of metadata told to brokers by this leader.",
+            ["shard", "kind"],
+            registry=registry,
+        )
+        self.lookup_latency = Histogram(
+            "nextgen_shard_lookup_request_seconds",
+            "A request for many names, at this leader.",
+            ["shard", "outcome"],
+            buckets=_LATENCY_SECONDS,
+            registry=registry,
+        )
         self.assign_latency = Histogram(
             "nextgen_shard_assign_seconds",
-            "From a lookup's arrival to its broker's sync.",
-            ["shard"],
-            buckets=_ASSIGN_SECONDS,
+            "A unit from the first lookup's arrival to its broker's sync, or to giving up.",
+            ["shard", "outcome"],
+            buckets=_LATENCY_SECONDS,
             registry=registry,
         )
         self.commit_latency = Histogram(
@@ -46,6 +72,12 @@ class NodeMetrics:
             "assignments": self.assignments,
             "moves": self.moves,
             "commands": self.commands,
+            "watch_updates": self.watch_updates,
+            "watch_progress": self.watch_progress,
+            "watch_events": self.watch_events,
+            "watch_resets": self.watch_resets,
+            "watch_stalled": self.watch_stalled,
+            "metadata_deliveries": self.metadata_deliveries,
         }
         return {name: _total(counter) for name, counter in counted.items()}
 
@@ -53,6 +85,17 @@ class NodeMetrics:
 def _total(counter: Counter) -> int:
     samples = (sample for metric in counter.collect() for sample in metric.samples)
     return int(sum(sample.value for sample in samples if sample.name.endswith("_total")))
+
+
+@dataclass(frozen=True, slots=True)
+class WatchMetrics:
+    """The counters of one replica's change streams."""
+
+    updates: Counter  # Messages that tell something.
+    progress: Counter  # Messages that only say how far their stream is.
+    events: Counter
+    resets: Counter
+    stalled: Counter
 
 
 class ShardMetrics:
@@ -65,5 +108,22 @@ class ShardMetrics:
         self.assignments = node.assignments.labels(label)
         self.moves = node.moves.labels(label)
         self.commands = node.commands.labels(label)
-        self.assign_latency = node.assign_latency.labels(label)
+        self.watches = WatchMetrics(
+            updates=node.watch_updates.labels(label),
+            progress=node.watch_progress.labels(label),
+            events=node.watch_events.labels(label),
+            resets=node.watch_resets.labels(label),
+            stalled=node.watch_stalled.labels(label),
+        )
+        self._metadata_deliveries = {
+            kind: node.metadata_deliveries.labels(label, kind) for kind in METADATA_DELIVERY_KINDS
+        }
+        self.lookups_answered = node.lookup_latency.labels(label, "answered")
+        self.lookups_failed = node.lookup_latency.labels(label, "failed")
+        self.assign_latency = node.assign_latency.labels(label, "synced")
+        self.assign_given_up = node.assign_latency.labels(label, "given_up")
         self.commit_latency = node.commit_latency.labels(label)
+
+    def metadata_delivered(self, kind: str) -> None:
+        """Count a change that a broker is told; ``kind`` is one of ``METADATA_DELIVERY_KINDS``."""
+        self._metadata_deliveries[kind].inc()

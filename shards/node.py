@@ -28,6 +28,7 @@ from protos.nextgen.v1.cluster_service_pb2 import (
 )
 from protos.nextgen.v1.events_pb2 import ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import NodeStatus
+from shards.change_snapshot import ReadTransaction
 from shards.domain.membership_plan import Wish
 from shards.membership_keeper import MembershipKeeper
 from shards.metrics import NodeMetrics, ShardMetrics
@@ -50,6 +51,7 @@ class OpenedGroup:
 
     log: ReplicatedLog
     query: Query
+    read_transaction: ReadTransaction
 
 
 class Groups(Protocol):
@@ -222,6 +224,7 @@ class ShardNode:
             shard_id,
             opened.log,
             opened.query,
+            opened.read_transaction,
             view.slot_table,
             self._around,
             ShardMetrics(self._metrics, shard_id),

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from nextgen.client.shard_watch import WatchListener
 from nextgen.kernel.decider import Rejected
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseCapacityResponse
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from protos.nextgen.v1.inventory_pb2 import Item
+from protos.nextgen.v1.inventory_pb2 import Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignRequest,
     AssignResponse,
@@ -101,6 +102,43 @@ class MetadataReader(Protocol):
         Raises:
             MetadataError: A home shard could not be asked.
         """
+        ...
+
+
+class ShardWatching(Protocol):
+    """One stream of changes from one shard; ``nextgen.client.shard_watch.ShardWatch`` is one."""
+
+    def add(
+        self,
+        listener: WatchListener,
+        *,
+        kinds: Sequence[Kind],
+        names: Sequence[str] = (),
+        from_position: int = 0,
+    ) -> int:
+        """Watch ``names``; with ``from_position`` 0 a snapshot comes first. Returns a watch id."""
+        ...
+
+    def remove(self, watch_id: int) -> None: ...
+
+    async def run(self) -> None:
+        """Follow the shard until cancelled."""
+        ...
+
+
+class HomeShards(Protocol):
+    """Where metadata has its home, and how its changes are followed there."""
+
+    def home_of(self, kind: Kind, name: str) -> int:
+        """Return the shard whose inventory has the object of this name.
+
+        Raises:
+            Unavailable: There is no shard map yet.
+        """
+        ...
+
+    def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
+        """Return a stream to that shard's leader; ``run`` starts it."""
         ...
 
 

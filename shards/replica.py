@@ -9,10 +9,14 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from nextgen.client.log_wire import replica_status
-from nextgen.kernel.errors import MetadataError, NotLeader
+from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import Entry, NodeId, ReplicatedLog, Role, RoleChange
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
+from shards.assignment_feed import Subscription
+from shards.change_hub import ChangeHub
+from shards.change_snapshot import ReadTransaction
+from shards.decoded_entries import DecodedEntries
 from shards.inventory_reader import InventoryReader
 from shards.metrics import ShardMetrics
 from shards.projections.rows import Query
@@ -33,6 +37,7 @@ class Replica:
         shard_id: int,
         log: ReplicatedLog,
         query: Query,
+        read_transaction: ReadTransaction,
         table: SlotTable,
         around: Surroundings,
         metrics: ShardMetrics,
@@ -54,6 +59,16 @@ class Replica:
         self._role_changed = asyncio.Event()
         self._successor_id: NodeId | None = None
         """Who was last heard to lead, this node apart: where to go when this replica stopped."""
+        self._decoded = DecodedEntries(shard_id)
+        self.changes = ChangeHub(
+            shard_id,
+            log,
+            self._decoded,
+            read_transaction,
+            metrics.watches,
+            subscribe=self._subscribe,
+            wait_commit=self.wait_commit,
+        )
         self._unsubscribes = [
             log.on_commit(self._on_commit),
             log.on_role_change(self._on_role_change),
@@ -104,7 +119,7 @@ class Replica:
         return NotLeader(self.shard_id, self._hint(self.shard_id, leader_id))
 
     async def wait_commit(self) -> None:
-        """Return after the next commit that this replica learns of."""
+        """Return after the next commit that this replica learns of, or when it has stopped."""
         await self._committed.wait()
 
     def status(self) -> ReplicaStatus:
@@ -114,12 +129,16 @@ class Replica:
         """Hand leadership over if it is here, then close log and view."""
         # The leader is closed by the change of role, when it is known who comes next.
         await self.log.stop()
+        self._end_changes()
         self.close_leader()
         for unsubscribe in self._unsubscribes:
             unsubscribe()
 
     def _on_commit(self, entries: Sequence[Entry]) -> None:
         self._metrics.commits.inc(entries[-1].next_position - entries[0].first_position)
+        self._wake_for_commit()
+
+    def _wake_for_commit(self) -> None:
         # A fresh event, so that each waiter wakes exactly once for what it has not seen.
         committed, self._committed = self._committed, asyncio.Event()
         committed.set()
@@ -135,10 +154,19 @@ class Replica:
             self._successor_id = change.leader_id
         changed, self._role_changed = self._role_changed, asyncio.Event()
         changed.set()
+        if change.role is Role.STOPPED:
+            self._wake_for_commit()
+            self._end_changes()
 
     def _lead(self, term: int) -> None:
         leader = ShardLeader(
-            self.shard_id, term, self.log, self._query, self._around, self._metrics
+            self.shard_id,
+            term,
+            self.log,
+            self._query,
+            self._around,
+            self._metrics,
+            self._decoded,
         )
         try:
             leader.start(self._table)
@@ -150,6 +178,13 @@ class Replica:
         self.leader = leader
         _logger.info("leading", shard=self.shard_id, term=term)
         self._on_leading(self)
+
+    def _subscribe(self, subscriber_id: str, from_position: int) -> Subscription:
+        return self.leading().feed.subscribe(subscriber_id, from_position)
+
+    def _end_changes(self) -> None:
+        stopped = f"the replica of shard {self.shard_id} at {self._around.node_id} has stopped"
+        self.changes.close(Unavailable(self.log.status.divergence or stopped))
 
     def close_leader(self) -> None:
         """Stop deciding: whoever waits is sent to the next leader."""

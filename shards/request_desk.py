@@ -6,6 +6,7 @@ Knows no rules: it finds the replica, keeps the deadline and names what went wro
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
@@ -25,6 +26,7 @@ from nextgen.kernel.limits import (
     REQUEST_TIMEOUT_MS_MAX,
     TRACE_ID_CHARACTERS_MAX,
 )
+from nextgen.runtime import tracing
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignResponse,
     MoveResponse,
@@ -104,6 +106,15 @@ class RequestDesk:
         Raises:
             MetadataError: Why there is none.
         """
+        if tracing.active is None:
+            return await self._carry_out(request, timeout_ms, on_progress)
+        name = f"shard.{request.WhichOneof('body')}"
+        with tracing.span(name, request.trace_id, shard=request.shard_id):
+            return await self._carry_out(request, timeout_ms, on_progress)
+
+    async def _carry_out(
+        self, request: ShardRequest, timeout_ms: int, on_progress: Progress | None
+    ) -> ShardResponse:
         replica = self.replica(request.shard_id)
         body = request.WhichOneof("body")
         carry_out = _BODIES.get(body)
@@ -165,7 +176,13 @@ async def _lookup(
     replica: Replica, request: ShardRequest, timeout_ms: int, _progress: Progress | None
 ) -> ShardResponse:
     leader = replica.leading()
-    answers = await leader.topics.lookup(request.lookup.topics, timeout_ms=timeout_ms)
+    started = time.monotonic()
+    seconds = leader.metrics.lookups_failed
+    try:
+        answers = await leader.topics.lookup(request.lookup.topics, timeout_ms=timeout_ms)
+        seconds = leader.metrics.lookups_answered
+    finally:
+        seconds.observe(time.monotonic() - started)
     return ShardResponse(
         lookup=ShardLookupResponse(answers=answers), position=leader.state.position
     )

@@ -15,9 +15,11 @@ from nextgen.replication.ports import ReplicatedLog
 from shards.assignment_feed import AssignmentFeed
 from shards.broker_manager import BrokerManager
 from shards.broker_sync import BrokerSync
+from shards.decoded_entries import DecodedEntries
 from shards.inventory_service import InventoryService
 from shards.lease_keeper import LeaseKeeper
 from shards.measured_log import MeasuredLog
+from shards.metadata_watch import MetadataWatch
 from shards.metrics import ShardMetrics
 from shards.move_finisher import MoveFinisher
 from shards.ports import (
@@ -25,6 +27,7 @@ from shards.ports import (
     BrokerManagers,
     CapacitySource,
     Clock,
+    HomeShards,
     MetadataReader,
     ParentDirectory,
     SessionReports,
@@ -44,6 +47,7 @@ class Surroundings:
     managers: BrokerManagers
     capacity: CapacitySource
     metadata: MetadataReader
+    homes: HomeShards
     parents: ParentDirectory
     reports: SessionReports
     clock: Clock
@@ -64,6 +68,7 @@ class ShardLeader:
         query: Query,
         around: Surroundings,
         metrics: ShardMetrics,
+        decoded: DecodedEntries,
     ) -> None:
         self.shard_id = shard_id
         self.term = term
@@ -72,10 +77,17 @@ class ShardLeader:
         self.state = ShardState(
             shard_id, term, self._log, query, around.clock.wall_ms, around.entropy
         )
-        self.brokers = BrokerManager(
-            shard_id, self.state, around.metadata, around.reports, around.clock
+        watch = MetadataWatch(
+            f"{around.node_id}/broker-manager-{shard_id}/{term}",
+            around.homes,
+            around.metadata,
+            around.clock,
+            metrics.metadata_delivered,
         )
-        self.feed = AssignmentFeed(shard_id, log, around.clock)
+        self.brokers = BrokerManager(
+            shard_id, self.state, around.metadata, watch, around.reports, around.clock
+        )
+        self.feed = AssignmentFeed(shard_id, log, around.clock, decoded)
         self.leases = LeaseKeeper(
             shard_id,
             term,
@@ -132,3 +144,4 @@ class ShardLeader:
         self.brokers.close(error)
         self.feed.close(error)
         self.leases.close()
+        self._log.close()

@@ -37,6 +37,7 @@ from nextgen.kernel.limits import (
 )
 from nextgen.kernel.names import InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit
+from nextgen.runtime import tracing
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.broker_sync import BrokerSync, Placed
@@ -384,7 +385,8 @@ class TopicController:
             await asyncio.gather(*map(self._hand_over_group, groups))
 
     async def _hand_over_group(self, units: Sequence[tuple[Flight, Placed]]) -> None:
-        error = await self._sync.assign([placed for _, placed in units])
+        with tracing.span("assign", units=len(units)):
+            error = await self._sync.assign([placed for _, placed in units])
         if isinstance(error, SessionExpired):
             await self._start_over([flight for flight, _ in units], str(error))
             return
@@ -398,7 +400,9 @@ class TopicController:
         if error is not None:
             why = f"{why}: {error}"
             _logger.info("assignment not synced", shard=self._shard_id, broker=owner, why=why)
+        now = self._clock.monotonic()
         for flight, _ in units:
+            self._metrics.assign_given_up.observe(now - flight.started_at)
             self.flights.land(flight, self.rejected(flight.text, RejectionCode.NO_BROKER, why))
 
     def _answer(self, units: Sequence[tuple[Flight, Placed]], broker: BrokerRecorded) -> None:

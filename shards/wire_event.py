@@ -73,6 +73,15 @@ def decode_decided(payload: bytes) -> Decided:
     )
 
 
+def decode_event(stored: pb.Event) -> DomainEvent:
+    """Return one event as it was read from a log: with the time of its record.
+
+    Raises:
+        UnknownEvent: It is of another program, or of a later one.
+    """
+    return _decode(stored, stored.time_ms)
+
+
 def to_properties(stored: Any) -> Properties:
     """Return a protobuf map as the aggregates keep it."""
     return tuple(sorted(stored.items())) if stored else ()

@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 
 from nextgen.client.errors_wire import to_detail
+from nextgen.client.event_bytes import EventFilter
 from nextgen.client.log_wire import filled_events
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.replication.ports import Entry, ReplicatedLog
@@ -28,10 +29,6 @@ BATCH_BYTES_MAX = 1024 * 1024
 """Bytes of entries read at once: with their places in the log below one gRPC message."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-PAYLOAD_NAMES = frozenset(
-    field.name for field in events_pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields
-)
 
 
 class EventLogServicer:
@@ -56,14 +53,18 @@ class EventLogServicer:
     ) -> AsyncIterator[shard_pb.EventBatch]:
         """Send events from ``from_position`` on; with ``follow`` until the caller goes."""
         try:
-            _check(request)
-            async for batch in self._batches(request):
+            if request.shard_id != 0:
+                raise InvalidRequest(
+                    f"the cluster manager has the log of shard 0, not {request.shard_id}"
+                )
+            wanted = EventFilter(request.types, request.key_prefix)
+            async for batch in self._batches(request, wanted):
                 yield batch
         except MetadataError as error:
             yield shard_pb.EventBatch(error=to_detail(error))
 
     async def _batches(
-        self, request: shard_pb.ReadEventsRequest
+        self, request: shard_pb.ReadEventsRequest, wanted: EventFilter
     ) -> AsyncIterator[shard_pb.EventBatch]:
         committed = asyncio.Event()
 
@@ -79,32 +80,31 @@ class EventLogServicer:
                 entries = self._log.read(
                     position, events_max=BATCH_EVENTS_MAX, bytes_max=BATCH_BYTES_MAX
                 )
-                events, position = _selected(entries, position, request.types, left)
+                events, position = _selected(entries, position, wanted, left)
                 pin.advance(position)
                 if left is not None:
                     left -= len(events)
                 if events or entries:
-                    yield shard_pb.EventBatch(events=events, next_position=position)
+                    yield self._batch(events, position)
                 elif request.follow:
                     await committed.wait()
                 else:
-                    yield shard_pb.EventBatch(next_position=position)
+                    yield self._batch((), position)
                     return
         finally:
             unsubscribe()
             pin.release()
 
-
-def _check(request: shard_pb.ReadEventsRequest) -> None:
-    if request.shard_id != 0:
-        raise InvalidRequest(f"the cluster manager has the log of shard 0, not {request.shard_id}")
-    unknown = sorted(set(request.types) - PAYLOAD_NAMES)
-    if unknown:
-        raise InvalidRequest(f"there is no event type {unknown[0]!r}")
+    def _batch(self, events: Sequence[events_pb.Event], next_position: int) -> shard_pb.EventBatch:
+        return shard_pb.EventBatch(
+            events=events,
+            next_position=next_position,
+            commit_position=self._log.commit_position,
+        )
 
 
 def _selected(
-    entries: Sequence[Entry], position: int, types: Sequence[str], left: int | None
+    entries: Sequence[Entry], position: int, wanted: EventFilter, left: int | None
 ) -> tuple[list[events_pb.Event], int]:
     """Return the wanted events from ``position`` on, at most ``left``, and where to go on."""
     selected: list[events_pb.Event] = []
@@ -115,6 +115,6 @@ def _selected(
             if left is not None and len(selected) >= left:
                 return selected, position
             position = event.position + 1
-            if not types or event.WhichOneof("payload") in types:
+            if wanted.matches(event):
                 selected.append(event)
     return selected, position

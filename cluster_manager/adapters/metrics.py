@@ -17,27 +17,8 @@ class ManagerCollector(Collector):
         self._manager = manager
 
     def collect(self) -> Iterator[Metric]:
-        status = self._manager.status()
         leader_term = self._manager.leader_term
         yield _gauge("is_leader", "1 while this replica leads.", float(leader_term is not None))
-        yield _gauge("term", "Raft term of group 0.", status.term)
-        yield _gauge("commit_position", "Last committed event.", status.commit_position)
-        yield _gauge("applied_position", "Last event in the view.", status.applied.position)
-        yield _gauge("view_lag_ms", "Age of the oldest entry not applied.", status.view_lag_ms)
-        yield _gauge("journal_bytes", "Size of the journal.", status.journal_bytes)
-        yield _gauge("log_pins", "Readers that keep a part of the journal.", status.log_pins)
-        yield _gauge("pinned_bytes", "Journal kept for them alone.", status.pinned_bytes)
-        yield _gauge("elections", "Elections won since the start.", status.elections)
-        yield _gauge(
-            "disk_full", "1 while the disk takes no writes.", float(bool(status.disk_trouble))
-        )
-        diverged = GaugeMetricFamily(
-            "nextgen_replication_diverged",
-            "1 while a view is known to differ from the others'.",
-            labels=["group"],
-        )
-        diverged.add_metric([str(status.group_id)], float(bool(status.divergence)))
-        yield diverged
         if leader_term is None:
             return
         state = leader_term.committed

@@ -24,6 +24,8 @@ import typer
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
+    PositionAhead,
+    PositionCompacted,
     Refused,
     RefusesToStart,
 )
@@ -72,7 +74,7 @@ def code_of(error: Exception) -> ExitCode:
     match error:
         case RefusesToStart():
             return ExitCode.CANNOT_RUN
-        case Refused() | InvalidName():
+        case Refused() | InvalidName() | PositionAhead() | PositionCompacted():
             return ExitCode.REFUSED
         case InvalidRequest():
             return ExitCode.USAGE

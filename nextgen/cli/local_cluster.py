@@ -27,7 +27,15 @@ READY_TIMEOUT_MS = 30_000
 
 READY_INTERVAL_MS = 100
 LOG_TAIL_BYTES = 2_000
-_PASSED_ON = frozenset({"NEXTGEN_LOG_LEVEL", "NEXTGEN_LOG_FORMAT"})
+_PASSED_ON = frozenset(
+    {
+        "NEXTGEN_LOG_LEVEL",
+        "NEXTGEN_LOG_FORMAT",
+        "NEXTGEN_OTLP_ENDPOINT",
+        "NEXTGEN_TRACE_FILE",
+        "NEXTGEN_TRACE_RATIO",
+    }
+)
 
 STOP_ORDER = (("broker", "discovery"), ("shard-node",), ("cluster-manager",))
 """Those that say goodbye first, then those that hear it."""
@@ -102,14 +110,10 @@ class LocalCluster:
         """Start one process that does not run, with the identity and the data it had before."""
         assert not self.is_running(node_id), f"{node_id} runs already"
         node = self.plan.node(node_id)
-        arguments = self.plan.arguments(node, self.data_dir)
         self._expected.discard(node_id)
         with self.log_path(node_id).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                MODULES[node.kind],
-                *arguments,
+                *self.command_of(node),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -121,6 +125,11 @@ class LocalCluster:
         self._processes[node_id] = process
         self._watchers[node_id] = asyncio.create_task(self._watch(node_id, process))
         self._write_state()
+
+    def command_of(self, node: NodePlan) -> list[str]:
+        """Return the command of a node's process. What it starts must be that very process."""
+        module = MODULES[node.kind]
+        return [sys.executable, "-m", module, *self.plan.arguments(node, self.data_dir)]
 
     def environment_of(self, node: NodePlan) -> dict[str, str]:
         """Return the environment of a node's process: here what this process imports."""

@@ -8,15 +8,20 @@ from __future__ import annotations
 import typer
 
 from nextgen.cli import (
+    chaos_command,
     cluster_commands,
     demo_command,
     event_commands,
+    export_commands,
+    history_commands,
     inventory_commands,
     lookup_commands,
     message_commands,
     node_commands,
     perf_commands,
     shard_commands,
+    trace_command,
+    watch_commands,
 )
 
 app = typer.Typer(
@@ -32,10 +37,15 @@ lookup_commands.register(app)
 inventory_commands.register(app)
 message_commands.register(app)
 event_commands.register(app)
+export_commands.register(app)
+history_commands.register(app)
+watch_commands.register(app)
 node_commands.register(app)
 shard_commands.register(app)
 perf_commands.register(app)
 demo_command.register(app)
+chaos_command.register(app)
+trace_command.register(app)
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     group.command("create")(create)
     group.command("assign")(assign)
     group.command("failover")(failover)
+    group.command("watch")(watch)
     perf_pulsar_commands.register(group)
     app.add_typer(group, name="perf")
 
@@ -141,3 +142,33 @@ def failover(
         return await measure_failover(bench, Counts(kills, hangs, terms), topics=topics)
 
     run_measurement(measure, target=None, size=ClusterSize(shards=shards), json_output=json_output)
+
+
+def watch(
+    watchers: Annotated[
+        int, typer.Option("--watchers", min=1, help="Each with a prefix of its own.")
+    ] = 1_000,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Of them.")] = 2,
+    streams: Annotated[
+        int, typer.Option("--streams", min=1, help="That they share, all processes together.")
+    ] = 8,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Of each run.")] = 10,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Runs without and with watchers, in turn.")
+    ] = 2,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=512, help="Creates.")] = 64,
+    shards: Shards = 1,
+    target: Target = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Commits of one shard without and with watchers, and what the watchers are told when."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.watch import WatchLoad, measure_watch
+
+        load = WatchLoad(watchers, processes, streams, seconds, rounds, in_flight)
+        return await measure_watch(bench, load)
+
+    run_measurement(
+        measure, target=target, size=ClusterSize(shards=shards), json_output=json_output
+    )

@@ -62,7 +62,7 @@ MINIMAL = ClusterSize(1, 1, 1, 1, shards=1)
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One process. The ports are on ``HOST``."""
+    """One process and its ports on ``host``."""
 
     node_id: str
     kind: str
@@ -70,23 +70,24 @@ class NodePlan:
     raft_port: int
     http_port: int
     pulsar_port: int
+    host: str = HOST
 
     @property
     def grpc(self) -> str:
-        return f"{HOST}:{self.grpc_port}"
+        return f"{self.host}:{self.grpc_port}"
 
     @property
     def raft(self) -> str:
-        return f"{HOST}:{self.raft_port}"
+        return f"{self.host}:{self.raft_port}"
 
     @property
     def http(self) -> str:
-        return f"{HOST}:{self.http_port}"
+        return f"{self.host}:{self.http_port}"
 
     @property
     def pulsar(self) -> str:
         """Where Pulsar clients connect; empty if this kind of process does not serve them."""
-        return f"{HOST}:{self.pulsar_port}" if self.has_pulsar else ""
+        return f"{self.host}:{self.pulsar_port}" if self.has_pulsar else ""
 
     @property
     def has_raft(self) -> bool:
@@ -192,13 +193,13 @@ class ClusterPlan:
         return replace(self, nodes=tuple(node for node in self.nodes if node.node_id != node_id))
 
     def check_ports(self) -> None:
-        """Return if every port of the plan is free.
+        """Return if every port of the plan is free; of hosts that are not this one none is tried.
 
         Raises:
             RefusesToStart: One is taken; the sentence says which and what it is for.
         """
         for node in self.nodes:
-            for port, purpose in node.purposes():
+            for port, purpose in node.purposes() if node.host == HOST else ():
                 assert_port_free(HOST, port, purpose)
 
     def save(self, data_dir: Path) -> None:

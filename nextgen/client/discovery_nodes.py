@@ -29,6 +29,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
+from nextgen.runtime import tracing
 
 SERVICE = "/nextgen.v1.DiscoveryService/"
 
@@ -88,6 +89,12 @@ class DiscoveryNodes:
         Raises:
             MetadataError: What the last attempt said; indefinite if any attempt was.
         """
+        with tracing.span(f"client.{method}"):
+            return await self._call(method, request, response_type, timeout_ms)
+
+    async def _call(
+        self, method: str, request: Message, response_type: type[Response], timeout_ms: int
+    ) -> Response:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
         backoff_ms = _BACKOFF_MS_MIN
@@ -140,8 +147,10 @@ class DiscoveryNodes:
             request_serializer=type(request).SerializeToString,
             response_deserializer=response_type.FromString,
         )
+        traceparent = tracing.traceparent()
+        carried = ((tracing.METADATA_KEY, traceparent),) if traceparent else None
         try:
-            response: Response = await call(request, timeout=timeout_ms / 1_000)
+            response: Response = await call(request, timeout=timeout_ms / 1_000, metadata=carried)
         except grpc.RpcError as error:
             raise error_of_rpc(error) from error
         return response

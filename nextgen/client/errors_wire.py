@@ -24,6 +24,8 @@ from nextgen.kernel.errors import (
     NotLeader,
     OutcomeForgotten,
     Overloaded,
+    PositionAhead,
+    PositionCompacted,
     ProposalLost,
     Refused,
     RefusesToStart,
@@ -34,13 +36,9 @@ from nextgen.kernel.errors import (
     WrongCluster,
 )
 from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
-from nextgen.replication.ports import PositionCompacted
 from protos.nextgen.v1.errors_pb2 import ErrorDetail
 
 ERROR_METADATA_KEY = "nextgen-error-bin"
-
-POSITION_COMPACTED = "POSITION_COMPACTED"
-"""Reason under which ``PositionCompacted`` travels."""
 
 NOT_CONNECTED = "failed to connect to all addresses"
 """How gRPC begins the details of a call that never left this process."""
@@ -81,6 +79,9 @@ _BY_REASON: dict[str, type[MetadataError]] = {
 }
 """The kinds that are made of a message alone."""
 
+_OF_POSITIONS = frozenset({PositionCompacted.reason, PositionAhead.reason})
+"""The kinds whose sentence is made of their numbers."""
+
 _STATUS_BY_REASON: dict[str, grpc.StatusCode] = {
     NotLeader.reason: grpc.StatusCode.FAILED_PRECONDITION,
     StaleShardMap.reason: grpc.StatusCode.FAILED_PRECONDITION,
@@ -96,7 +97,8 @@ _STATUS_BY_REASON: dict[str, grpc.StatusCode] = {
     OutcomeForgotten.reason: grpc.StatusCode.FAILED_PRECONDITION,
     DeadlineExceeded.reason: grpc.StatusCode.DEADLINE_EXCEEDED,
     ConnectionLost.reason: grpc.StatusCode.ABORTED,
-    POSITION_COMPACTED: grpc.StatusCode.OUT_OF_RANGE,
+    PositionCompacted.reason: grpc.StatusCode.OUT_OF_RANGE,
+    PositionAhead.reason: grpc.StatusCode.OUT_OF_RANGE,
 }
 
 _STATUS_BY_REJECTION: dict[str, grpc.StatusCode] = {
@@ -122,7 +124,7 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
     A message longer than ``ERROR_MESSAGE_CHARACTERS_MAX`` loses its end.
     """
     detail = ErrorDetail(
-        reason=POSITION_COMPACTED if isinstance(error, PositionCompacted) else error.reason,
+        reason=error.reason,
         message=_printable(str(error)),
         indefinite=isinstance(error, Indefinite),
         shard_map_version=shard_map_version,
@@ -134,6 +136,14 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
         detail.group_id = error.group_id
     elif isinstance(error, StaleShardMap):
         detail.shard_map_version = max(shard_map_version, error.shard_map_version)
+    elif isinstance(error, PositionCompacted):
+        detail.asked_position = error.asked
+        detail.oldest_position = error.oldest
+        detail.snapshot_position = error.snapshot_position
+    elif isinstance(error, PositionAhead):
+        detail.asked_position = error.asked
+        detail.last_position = error.last
+        detail.is_final = error.is_final
     return detail
 
 
@@ -145,6 +155,8 @@ def from_detail(detail: ErrorDetail) -> MetadataError:
         return NotLeader(detail.group_id, detail.leader_hint or None)
     if detail.reason == StaleShardMap.reason:
         return StaleShardMap(detail.message, detail.shard_map_version)
+    if detail.reason in _OF_POSITIONS and not detail.indefinite:
+        return _position_error(detail)
     kind = _BY_REASON.get(detail.reason)
     if kind is not None and issubclass(kind, Indefinite) == detail.indefinite:
         return kind(detail.message)
@@ -153,17 +165,24 @@ def from_detail(detail: ErrorDetail) -> MetadataError:
     return ReportedDefinite(detail.reason, detail.message)
 
 
+def _position_error(detail: ErrorDetail) -> MetadataError:
+    if detail.reason == PositionAhead.reason:
+        return PositionAhead(detail.asked_position, detail.last_position, is_final=detail.is_final)
+    return PositionCompacted(
+        detail.asked_position, detail.oldest_position, detail.snapshot_position
+    )
+
+
 def status_code(error: MetadataError) -> grpc.StatusCode:
     """Return the gRPC status that a unary call fails with because of ``error``."""
     if isinstance(error, Refused):
         return _STATUS_BY_REJECTION.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
-    reason = POSITION_COMPACTED if isinstance(error, PositionCompacted) else error.reason
     fallback = (
         grpc.StatusCode.ABORTED
         if isinstance(error, Indefinite)
         else grpc.StatusCode.FAILED_PRECONDITION
     )
-    return _STATUS_BY_REASON.get(reason, fallback)
+    return _STATUS_BY_REASON.get(error.reason, fallback)
 
 
 async def abort(

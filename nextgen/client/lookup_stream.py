@@ -16,6 +16,7 @@ from nextgen.client.errors_wire import error_of_rpc, from_detail
 from nextgen.client.model import TopicLocation, location_of
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
+from nextgen.runtime import tracing
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 
 _BACKOFF_MS = 50
@@ -66,6 +67,12 @@ class LookupStream:
     async def request(self, topics: Sequence[str], *, trace_id: str = "") -> LookupResponse:
         """As ``lookup``, with the answers as they came. For those who count every microsecond."""
         assert len(topics) <= NAMES_PER_LOOKUP_MAX, f"{len(topics)} names in one message"
+        if tracing.active is None:
+            return await self._request(topics, trace_id or tracing.traceparent())
+        with tracing.span("client.LookupStream", trace_id or None, topics=len(topics)):
+            return await self._request(topics, tracing.traceparent())
+
+    async def _request(self, topics: Sequence[str], trace_id: str) -> LookupResponse:
         self._request_id += 1
         request_id = self._request_id
         data = LookupRequest(

@@ -42,6 +42,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits import ROUTER_RETRIES_MAX
+from nextgen.runtime import tracing
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
@@ -105,6 +106,8 @@ class _Attempts:
     deadline: float
     idempotent: bool
     on_progress: Progress | None
+    trace_id: str = ""
+    """What the caller put into the request, each attempt being a child of it."""
     retries: int = 0
     hint: str | None = None
     suspect: str | None = None
@@ -230,6 +233,7 @@ class ShardRouter:
     ) -> ShardResponse:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1_000
         attempts = _Attempts(resolve, request, deadline, idempotent, on_progress)
+        attempts.trace_id = request.trace_id
         self.statistics.requests += 1
         try:
             response = await self._attempt_until_settled(attempts)
@@ -273,6 +277,19 @@ class ShardRouter:
         return int((attempts.deadline - asyncio.get_running_loop().time()) * 1_000)
 
     async def _attempt(self, attempts: _Attempts) -> ShardResponse:
+        if tracing.active is None:
+            return await self._attempt_once(attempts)
+        body = attempts.request.WhichOneof("body")
+        parent = None if tracing.traceparent() else attempts.trace_id
+        with tracing.span(f"route.{body}", parent, attempt=attempts.retries + 1) as span:
+            attempts.request.trace_id = tracing.traceparent()
+            response = await self._attempt_once(attempts)
+            if span is not None:
+                span.set_attribute("shard", attempts.request.shard_id)
+                span.set_attribute("endpoint", attempts.suspect or "local")
+            return response
+
+    async def _attempt_once(self, attempts: _Attempts) -> ShardResponse:
         shard_id = attempts.resolve()
         self._stamp(attempts, shard_id)
         term = self._link.view.leader_term(shard_id)

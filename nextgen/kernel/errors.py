@@ -10,6 +10,8 @@
     │   ├── SessionExpired        register again, then start over
     │   ├── InvalidRequest        malformed, oversized or unknown: do not retry
     │   ├── TransferFailed        leadership stayed where it was
+    │   ├── PositionCompacted     cut off: begin at the oldest, or with a snapshot
+    │   ├── PositionAhead         no event has that position; final only from the leader
     │   └── RefusesToStart        the process must not run on this data directory
     │       ├── WrongCluster
     │       └── JournalCorrupted
@@ -105,6 +107,47 @@ class TransferFailed(Definite):
     """Leadership was not handed over."""
 
     reason = "TRANSFER_FAILED"
+
+
+class PositionCompacted(Definite):
+    """The position asked for is no longer in the log; reading can start at ``oldest``.
+
+    ``snapshot_position`` is where the snapshot that a Watch begins with would be, 0 if whoever
+    refused gives none.
+    """
+
+    reason = "POSITION_COMPACTED"
+
+    def __init__(self, asked: int, oldest: int, snapshot_position: int = 0) -> None:
+        sentence = f"position {asked} is no longer in the log, the oldest is {oldest}"
+        if snapshot_position:
+            sentence += (
+                f"; read from there, or begin a watch without a position: its snapshot is of "
+                f"position {snapshot_position}"
+            )
+        super().__init__(sentence)
+        self.asked = asked
+        self.oldest = oldest
+        self.snapshot_position = snapshot_position
+
+
+class PositionAhead(Definite):
+    """The position asked for lies in the future: ``last`` is the last that is committed.
+
+    A replica that does not lead may only be behind. ``is_final`` says that this is the word of
+    a leader that a majority has confirmed.
+    """
+
+    reason = "POSITION_AHEAD"
+
+    def __init__(self, asked: int, last: int, *, is_final: bool = False) -> None:
+        super().__init__(
+            f"position {asked} is in the future, the last committed event "
+            f"{'is' if is_final else 'known here is'} {last}"
+        )
+        self.asked = asked
+        self.last = last
+        self.is_final = is_final
 
 
 class RefusesToStart(Definite):

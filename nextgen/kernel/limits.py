@@ -342,11 +342,8 @@ ASSIGNMENT_BACKLOG_MAX = 50_000
 ASSIGNMENT_DELTAS_PER_UPDATE_MAX = 2_000
 """Deltas in one update, some 150 bytes each: well below a message's size."""
 
-EVENTS_PER_BATCH_MAX = 1_000
-"""Events in one message of ``ReadEvents``."""
-
 EVENTS_BATCH_BYTES_MAX = 1024 * 1024
-"""Payload bytes read from the journal for one message of ``ReadEvents``."""
+"""Bytes of events in one message of a stream, or read from the journal at once for one."""
 
 REQUEST_TIMEOUT_MS_DEFAULT = 5_000
 """Deadline of a request that names none."""

@@ -12,9 +12,10 @@ import sys
 from enum import StrEnum
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime import tracing
 
 LEVEL_VARIABLE = "NEXTGEN_LOG_LEVEL"
 FORMAT_VARIABLE = "NEXTGEN_LOG_FORMAT"
@@ -49,6 +50,7 @@ def configure_logging(
     renderer = _renderer(_format(log_format or os.environ.get(FORMAT_VARIABLE)))
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_trace_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -62,6 +64,15 @@ def configure_logging(
     )
     structlog.contextvars.bind_contextvars(**context)
     _route_libraries(threshold, shared, renderer)
+
+
+def _add_trace_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Name the trace that a line belongs to, so that one leads to the other."""
+    if tracing.active is not None and "trace_id" not in event:
+        trace_id = tracing.current_trace_id()
+        if trace_id:
+            event["trace_id"] = trace_id
+    return event
 
 
 def _route_libraries(threshold: int, shared: list[Processor], renderer: Processor) -> None:

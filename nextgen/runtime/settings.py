@@ -70,7 +70,34 @@ PULSAR_FLAGS = (
 )
 """What every process that Pulsar clients connect to has."""
 
+OTLP_ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
+"""OpenTelemetry's own name for ``--otlp-endpoint``; ours wins."""
+
+TRACE_FLAGS = (
+    Flag("--otlp-endpoint", "host:port or URL of an OpenTelemetry collector (gRPC)", ""),
+    Flag("--trace-file", "file for spans as JSON lines; in a directory each process has one", ""),
+    Flag("--trace-ratio", "share of traces that begin here and are recorded, 0 to 1", "1"),
+)
+"""What every process has; without one of the first two nothing is recorded."""
+
 MANAGERS_FLAG = Flag("--cluster-managers", "host:port,... of the cluster manager's replicas")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Where the spans of a process go. Nowhere, unless it was told."""
+
+    otlp_endpoint: str = ""
+    file: Path | None = None
+    ratio: float = 1.0
+    """Of the traces that begin in this process; others are recorded as their caller decided."""
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.otlp_endpoint) or self.file is not None
+
+
+NO_TRACES = TraceSettings()
 
 
 class Given:
@@ -151,6 +178,20 @@ class Given:
                 )
             return _NOWHERE
         return Address(host, int(port))
+
+    def tracing(self, environment: Mapping[str, str]) -> TraceSettings:
+        """Return what ``TRACE_FLAGS`` say, and OpenTelemetry's own variable behind them."""
+        text = self._values["--trace-ratio"]
+        try:
+            ratio = float(text)
+        except ValueError:
+            ratio = -1.0
+        if not 0.0 <= ratio <= 1.0:
+            self.mistakes.append(f"--trace-ratio is {text!r}, it must be 0 to 1")
+            ratio = 0.0
+        file = self._values["--trace-file"]
+        endpoint = self._values["--otlp-endpoint"] or environment.get(OTLP_ENDPOINT_VARIABLE, "")
+        return TraceSettings(endpoint, Path(file) if file else None, ratio)
 
     def check(self) -> None:
         """Return if there was no mistake.

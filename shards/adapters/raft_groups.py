@@ -78,7 +78,7 @@ class RaftGroups:
             directory / "verify",
             open_view_store,
         )
-        return OpenedGroup(log, query_of(stores[0].reader))
+        return OpenedGroup(log, query_of(stores[0].reader), stores[0].read_transaction)
 
     async def put_aside(self, shard_ids: AbstractSet[int]) -> Sequence[int]:
         closed = shard_ids - {group.engine.group_id for group in self._host.groups}

@@ -8,15 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.routing import ShardRouter
+from nextgen.client.shard_watch import ShardWatch
 from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.names import parse_topic
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
     KIND_TENANT,
+    KIND_TOPIC,
     LIFE_STATE_DELETING,
     Item,
+    Kind,
 )
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignRequest,
@@ -33,7 +38,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ShardResponse,
 )
 from shards.domain.parent_gate import ParentKind
-from shards.ports import Parent
+from shards.ports import Parent, ShardWatching
 
 _PARENT_TIMEOUT_MS = 3_000
 """One step of a create or delete that concerns another shard, an election there included."""
@@ -69,7 +74,8 @@ class RoutedMetadata:
     async def read(self, names: Sequence[ObjectName], *, timeout_ms: int) -> Sequence[Item]:
         by_shard: dict[int, list[ObjectName]] = {}
         for name in names:
-            by_shard.setdefault(self._router.shard_of_key(name.name), []).append(name)
+            shard_id = self._router.shard_of_key(_routing_key(name.kind, name.name))
+            by_shard.setdefault(shard_id, []).append(name)
         pages = await asyncio.gather(
             *(self._read_at(group, timeout_ms) for group in by_shard.values())
         )
@@ -77,13 +83,30 @@ class RoutedMetadata:
         return [found[name.kind, name.name] for name in names]
 
     async def _read_at(self, names: Sequence[ObjectName], timeout_ms: int) -> Sequence[Item]:
+        key = _routing_key(names[0].kind, names[0].name)
         response = await self._router.call_key(
-            names[0].name, ShardRequest(get=GetRequest(names=names)), timeout_ms=timeout_ms
+            key, ShardRequest(get=GetRequest(names=names)), timeout_ms=timeout_ms
         )
         _check_body(response, "get")
         if len(response.get.items) != len(names):
             raise InvalidRequest(f"{len(names)} names asked for, {len(response.get.items)} came")
         return response.get.items
+
+
+class LinkedHomes:
+    """``HomeShards`` by the shard map that the link keeps."""
+
+    def __init__(self, link: ClusterLink) -> None:
+        self._link = link
+
+    def home_of(self, kind: Kind, name: str) -> int:
+        shard_id = self._link.view.shard_for_key(_routing_key(kind, name))
+        if shard_id is None:
+            raise Unavailable("no shard map is known here yet")
+        return shard_id
+
+    def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
+        return ShardWatch(shard_id, subscriber_id, self._link)
 
 
 class RoutedParents:
@@ -142,6 +165,10 @@ class RoutedParents:
         if not result.rejection_code:
             return None
         return Rejected(RejectionCode(result.rejection_code), result.message)
+
+
+def _routing_key(kind: Kind, name: str) -> str:
+    return parse_topic(name).routing_key if kind == KIND_TOPIC else name
 
 
 def _check_body(response: ShardResponse, wanted: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -15,21 +16,27 @@ from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.replication.ports import NodeId
 from nextgen.replication.verification import Verified
+from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignmentUpdate,
-    EventBatch,
     GetNodeStatusRequest,
     NodeStatus,
+    PinLogRequest,
+    PinLogResponse,
     ReadEventsRequest,
     TransferLeadershipRequest,
     TransferLeadershipResponse,
     VerifyReplicaRequest,
     VerifyReplicaResponse,
     WatchAssignmentsRequest,
+    WatchShardRequest,
+    WatchShardUpdate,
 )
 from shards.adapters.exchange_stream import ExchangeStream
+from shards.adapters.watch_stream import WatchStream
 from shards.assignment_feed import Subscription
-from shards.event_stream import stream_events
+from shards.event_stream import refusal, stream_events
+from shards.log_readers import answer_pin_log
 from shards.metrics import NodeMetrics
 from shards.request_desk import RequestDesk
 
@@ -66,10 +73,20 @@ class ShardServicer:
                 request_deserializer=WatchAssignmentsRequest.FromString,
                 response_serializer=AssignmentUpdate.SerializeToString,
             ),
+            "Watch": grpc.stream_stream_rpc_method_handler(
+                self._watch,
+                request_deserializer=WatchShardRequest.FromString,
+                response_serializer=WatchShardUpdate.SerializeToString,
+            ),
             "ReadEvents": grpc.unary_stream_rpc_method_handler(
                 self._read_events,
                 request_deserializer=ReadEventsRequest.FromString,
-                response_serializer=EventBatch.SerializeToString,
+                response_serializer=EventBatchBytes.SerializeToString,
+            ),
+            "PinLog": grpc.unary_unary_rpc_method_handler(
+                self._pin_log,
+                request_deserializer=PinLogRequest.FromString,
+                response_serializer=PinLogResponse.SerializeToString,
             ),
             "GetNodeStatus": grpc.unary_unary_rpc_method_handler(
                 self._get_node_status,
@@ -134,14 +151,25 @@ class ShardServicer:
         subscription.asked_at_ms = first.asked_at_ms
         return subscription
 
+    async def _watch(self, requests: AsyncIterator[WatchShardRequest], context: Any) -> None:
+        await WatchStream(self._desk.replica, context).serve(requests)
+
     async def _read_events(
         self, request: ReadEventsRequest, _context: Any
-    ) -> AsyncIterator[EventBatch]:
+    ) -> AsyncIterator[EventBatchBytes]:
         try:
-            async for batch in stream_events(self._desk.replica(request.shard_id), request):
-                yield batch
+            replica = self._desk.replica(request.shard_id)
+            async with aclosing(stream_events(replica, request)) as batches:
+                async for batch in batches:
+                    yield batch
         except MetadataError as error:
-            yield EventBatch(error=to_detail(error))
+            yield refusal(error)
+
+    async def _pin_log(self, request: PinLogRequest, _context: Any) -> PinLogResponse:
+        try:
+            return await answer_pin_log(self._desk.replica(request.shard_id), request)
+        except MetadataError as error:
+            return PinLogResponse(error=to_detail(error))
 
     async def _get_node_status(self, _request: GetNodeStatusRequest, _context: Any) -> NodeStatus:
         return self._status()

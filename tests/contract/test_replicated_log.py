@@ -278,6 +278,39 @@ async def test_so_many_pins_there_are_and_not_one_more(subject: Subject) -> None
         subject.log.pin("reader", 1)
 
 
+async def test_a_named_reader_is_told_of_until_it_lets_go(subject: Subject) -> None:
+    await propose_all(subject.log, Record(b"a", 5))
+    await subject.log.pin_reader("exporter", 2, 60_000)
+    await subject.log.pin_reader("exporter", 4, 60_000)
+    await subject.log.pin_reader("exporter", 3, 60_000)
+
+    (reader,) = subject.log.readers()
+    assert (reader.reader_id, reader.position, reader.is_broken) == ("exporter", 4, False)
+    assert 0 < reader.expires_in_ms <= 60_000
+    assert subject.log.status.log_pins == 1
+
+    await subject.log.pin_reader("exporter", 0, 0)
+    assert len(subject.log.readers()) == 0
+    assert subject.log.status.log_pins == 0
+
+
+async def test_a_reader_without_a_name_is_refused(subject: Subject) -> None:
+    with pytest.raises(InvalidRequest, match="name"):
+        await subject.log.pin_reader("", 1, 60_000)
+
+
+async def test_what_is_committed_and_whether_a_leader_is_heard_is_known(subject: Subject) -> None:
+    before = subject.log.commit_position
+    await propose_all(subject.log, Record(b"a", 5))
+
+    assert subject.log.commit_position == before + 5 == subject.log.status.commit_position
+    assert subject.log.hears_leader
+    subject.log.hurry_commits()()
+
+    await subject.log.stop()
+    assert not subject.log.hears_leader
+
+
 async def test_leadership_cannot_go_to_a_stranger(subject: Subject) -> None:
     with pytest.raises(TransferFailed):
         await subject.log.transfer_leadership(NodeId("nobody"))

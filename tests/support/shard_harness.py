@@ -40,7 +40,7 @@ from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer
 from shards.adapters.routed import RoutedParents
 from shards.event_stream import stream_events
 from shards.metrics import NodeMetrics, ShardMetrics
-from shards.ports import Cancellable
+from shards.ports import Cancellable, HomeShards
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
@@ -48,6 +48,7 @@ from shards.replica import Replica
 from shards.request_desk import RequestDesk
 from shards.session_soft_state import BrokerConnection
 from shards.shard_leader import ShardLeader, Surroundings
+from tests.support.home_shards import SilentHomes
 from tests.support.shard_world import Entropy
 from tests.support.virtual_time import run_virtual
 
@@ -208,6 +209,7 @@ class FakeBroker:
         self.capacity_units = capacity_units
         self.session_id = ""
         self.resumed = False
+        self.is_asked_what_it_holds = False
         self.error: MetadataError | None = None
         self.deliveries: list[broker_pb.Delivery] = []
         self.applied = 0
@@ -280,6 +282,7 @@ class FakeBroker:
             if message.HasField("established"):
                 self.session_id = message.established.session_id
                 self.resumed = message.established.resumed
+                self.is_asked_what_it_holds = message.established.report_held
                 if not self.resumed:
                     self.deliveries.clear()
                 self.applied = message.established.next_sequence - 1
@@ -305,7 +308,14 @@ class FakeBroker:
 class Harness:
     """The shard, its brokers and its surroundings. Make it with ``in_shard``."""
 
-    def __init__(self, directory: Path, *, units: int = 50, shards: int = 1) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        units: int = 50,
+        shards: int = 1,
+        homes: HomeShards | None = None,
+    ) -> None:
         self.clock = VirtualClock()
         self.cluster = Cluster(units)
         self.others = LocalShard()
@@ -327,6 +337,7 @@ class Harness:
             managers=self.others,
             capacity=self.cluster,
             metadata=self.others,
+            homes=homes or SilentHomes(),
             parents=RoutedParents(self.others, self.cluster_view),  # type: ignore[arg-type]
             reports=self.cluster,
             clock=self.clock,
@@ -338,6 +349,7 @@ class Harness:
             SHARD,
             self.log,
             query_of(self.view.reader),
+            self.view.read_transaction,
             table,
             around,
             ShardMetrics(self.node_metrics, SHARD),
@@ -410,7 +422,9 @@ class Harness:
     async def events(self, *types: str, from_position: int = 1) -> list[Event]:
         request = pb.ReadEventsRequest(from_position=from_position, types=types)
         return [
-            event async for batch in stream_events(self.replica, request) for event in batch.events
+            event
+            async for batch in stream_events(self.replica, request)
+            for event in pb.EventBatch.FromString(batch.SerializeToString()).events
         ]
 
     def _on_leading(self, replica: Replica) -> None:

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.event_reader import read_events
 from nextgen.cli.local_cluster import LocalCluster
+from nextgen.client.event_log import read_events
 from protos.nextgen.v1.events_pb2 import Event
 from tests.support.cluster_questions import client_of, prepare_namespace
 from tests.support.local_cluster import ClusterSize, running_cluster

@@ -55,7 +55,7 @@ def metrics(cluster: LocalCluster, node_id: str) -> str:
 
 
 def alarm(cluster: LocalCluster, node_id: str) -> bool:
-    return 'nextgen_replication_diverged{group="1"} 1.0' in metrics(cluster, node_id)
+    return 'nextgen_replication_diverged{shard="1"} 1.0' in metrics(cluster, node_id)
 
 
 def spoil(cluster: LocalCluster, node_id: str, topic: str) -> None:

@@ -18,7 +18,6 @@ from nextgen.client.errors_wire import (
 from nextgen.kernel import errors
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
-from nextgen.replication.ports import PositionCompacted
 from protos.nextgen.v1.errors_pb2 import ErrorDetail
 
 
@@ -37,6 +36,10 @@ def example(kind: type) -> errors.MetadataError:
         return errors.NotLeader(3, "127.0.0.1:7001")
     if kind is errors.StaleShardMap:
         return errors.StaleShardMap("slot 7 is not here", 4)
+    if kind is errors.PositionCompacted:
+        return errors.PositionCompacted(3, 90, 120)
+    if kind is errors.PositionAhead:
+        return errors.PositionAhead(9, 7, is_final=True)
     return kind("it went wrong with value 7")
 
 
@@ -72,15 +75,16 @@ def test_every_error_comes_back_as_what_it_was(kind):
     assert vars(back) == vars(error)
 
 
-def test_a_compacted_position_keeps_its_name_and_its_sentence():
-    back = from_detail(to_detail(PositionCompacted(3, 90)))
+def test_a_compacted_position_names_the_oldest_and_the_snapshot():
+    assert str(errors.PositionCompacted(3, 90)).endswith("the oldest is 90")
+    assert "snapshot is of position 120" in str(errors.PositionCompacted(3, 90, 120))
+    assert status_code(errors.PositionCompacted(3, 90)) is grpc.StatusCode.OUT_OF_RANGE
 
-    assert isinstance(back, ReportedDefinite)
-    assert back.reason == "POSITION_COMPACTED"
-    assert "oldest is 90" in str(back)
-    assert (
-        status_code(back) is status_code(PositionCompacted(3, 90)) is grpc.StatusCode.OUT_OF_RANGE
-    )
+
+def test_a_position_of_the_future_says_whose_word_that_is():
+    assert "known here is 7" in str(errors.PositionAhead(9, 7))
+    assert "committed event is 7" in str(errors.PositionAhead(9, 7, is_final=True))
+    assert status_code(errors.PositionAhead(9, 7)) is grpc.StatusCode.OUT_OF_RANGE
 
 
 @given(reason=st.text(), message=st.text(), indefinite=st.booleans(), code=st.text())
@@ -102,6 +106,7 @@ def test_an_unknown_reason_keeps_its_name():
 
     assert isinstance(error, ReportedIndefinite)
     assert (error.reason, str(error)) == ("MOON_PHASE", "wrong moon")
+    assert isinstance(from_detail(ErrorDetail(reason="MOON_PHASE")), ReportedDefinite)
 
 
 def test_a_long_or_unprintable_message_fits_into_metadata():

@@ -18,9 +18,9 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import SESSION_RESUME_MS
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from protos.nextgen.v1.inventory_pb2 import Topic
-from shards import session_soft_state
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
+from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Topic
+from shards import broker_sessions, session_soft_state
+from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
 
 
 def assignment(name: str, epoch: int = 1) -> pb.TopicAssignment:
@@ -404,5 +404,143 @@ def test_a_status_line_says_how_far_a_broker_is(tmp_path: Path) -> None:
 
         assert (status.broker_id, status.epoch) == ("broker-1", 1)
         assert (status.sent_sequence, status.synced_sequence) == (3, 3)
+
+    in_shard(tmp_path, scenario)
+
+
+# What changes later -----------------------------------------------------------------------------
+
+
+async def recreate_namespace(shard: Harness, topic: str) -> None:
+    """Delete a topic with its namespace, and create both again."""
+    await shard.execute(delete_topic=pb.DeleteTopic(name=topic))
+    deleted = await shard.execute(delete_namespace=pb.DeleteNamespace(name=NAMESPACE))
+    assert not deleted.rejection_code
+    await shard.create_topics(topic.rpartition("/")[2])
+
+
+async def assigned_as_it_is(shard: Harness, topic: str) -> pb.TopicAssignment:
+    wanted = pb.ObjectName(kind=KIND_TOPIC, name=topic)
+    found = (await shard.ask(get=pb.GetRequest(names=[wanted]))).get.items[0].topic
+    return pb.TopicAssignment(topic=found, name=topic, epoch=1, shard_id=1)
+
+
+def test_a_namespace_that_was_created_again_is_sent_again(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        request = assign_request(broker)
+        request.assignments.append(await assigned_as_it_is(shard, topic))
+        await shard.ask(assign=request)
+        before = broker.deliveries[1].namespace.namespace_id
+
+        await recreate_namespace(shard, topic)
+        request.assignments[0].CopyFrom(await assigned_as_it_is(shard, topic))
+        await shard.ask(assign=request)
+
+        kinds = [delivery.WhichOneof("body") for delivery in broker.deliveries]
+        assert kinds == ["tenant", "namespace", "assign", "namespace", "assign"]
+        assert broker.deliveries[3].namespace.namespace_id != before
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_topic_of_a_namespace_that_was_deleted_is_not_assigned(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        request = assign_request(broker)
+        request.assignments.append(await assigned_as_it_is(shard, topic))
+        await recreate_namespace(shard, topic)
+
+        with pytest.raises(Unavailable, match="belongs to another namespace"):
+            await shard.ask(assign=request)
+
+        assert broker.assigned == []
+
+    in_shard(tmp_path, scenario)
+
+
+def test_only_a_leader_that_did_not_begin_the_session_asks_what_is_held(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        assert not broker.is_asked_what_it_holds
+        broker.vanish()
+        await broker.connect()
+        assert (broker.resumed, broker.is_asked_what_it_holds) == (True, False)
+
+        shard.next_term()
+        await broker.connect()
+        assert (broker.resumed, broker.is_asked_what_it_holds) == (True, True)
+        assert broker.connection is not None
+        last = broker_pb.BrokerMessage(held=broker_pb.HeldMetadata(complete=True))
+        shard.leader.brokers.sessions.receive(broker.connection, last)
+        broker.vanish()
+        await broker.connect()
+        assert (broker.resumed, broker.is_asked_what_it_holds) == (True, False)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_a_broker_says_it_holds_has_so_many_objects_in_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_sessions, "HELD_OBJECTS_PER_MESSAGE_MAX", 2)
+
+    def held(count: int) -> broker_pb.BrokerMessage:
+        objects = [
+            broker_pb.HeldObject(kind=KIND_TENANT, name=f"t-{number}", id="a", version=1)
+            for number in range(count)
+        ]
+        return broker_pb.BrokerMessage(held=broker_pb.HeldMetadata(objects=objects))
+
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        shard.next_term()
+        await broker.connect()
+        assert broker.connection is not None
+        sessions = shard.leader.brokers.sessions
+
+        sessions.receive(broker.connection, held(2))
+        assert shard.leader.brokers.metadata.name_count == 2
+        with pytest.raises(InvalidRequest, match="of 3 objects"):
+            sessions.receive(broker.connection, held(3))
+
+    in_shard(tmp_path, scenario)
+
+
+def test_the_names_of_a_session_are_followed_until_it_ends(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        await shard.ask(assign=assign_request(broker, topic))
+        assert shard.leader.brokers.metadata.name_count == 3
+
+        await shard.ask(release=release_request(broker, topic))
+        assert shard.leader.brokers.metadata.name_count == 2
+        broker.vanish()
+        await asyncio.sleep(SESSION_RESUME_MS / 500)
+
+        assert shard.leader.brokers.sessions.count == 0
+        assert shard.leader.brokers.metadata.name_count == 0
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_waits_for_a_broker_to_sync_is_told_when_it_does(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        topics = await shard.create_topics("a", "b")
+        broker = await shard.start_broker("broker-1")
+        await shard.ask(assign=assign_request(broker, topics[0]))
+        metadata = shard.leader.brokers.sessions.live("broker-1", broker.session_id).metadata
+        gone = next(sent for sent in metadata if sent.name == topics[0])
+        gone.is_gone = True
+        metadata.behind[gone] = None
+
+        await shard.ask(assign=assign_request(broker, topics[1]))
+        await asyncio.sleep(0.1)
+
+        assert broker.deliveries[-1].removed.name == topics[0]
+        assert gone not in metadata.behind
 
     in_shard(tmp_path, scenario)

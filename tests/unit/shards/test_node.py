@@ -31,6 +31,7 @@ from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from shards.replica import Replica
 from shards.shard_leader import Surroundings
+from tests.support.home_shards import SilentHomes
 from tests.support.shard_harness import Cluster, LocalShard, VirtualClock
 from tests.support.shard_world import Entropy
 from tests.support.virtual_time import run_virtual
@@ -99,7 +100,7 @@ class MemoryGroups:
         log = MemoryLog(view, group_id=GroupId(shard_id), members=members, leads=False)
         self.opened[shard_id] = Opened(log, tuple(members), is_joining, may_be_lost)
         self.on_disk.add(shard_id)
-        return OpenedGroup(log, query_of(view.reader))
+        return OpenedGroup(log, query_of(view.reader), view.read_transaction)
 
     async def put_aside(self, shard_ids: AbstractSet[int]) -> Sequence[int]:
         still_open = {
@@ -131,6 +132,7 @@ class World:
             managers=others,
             capacity=cluster,
             metadata=others,
+            homes=SilentHomes(),
             parents=cast(Any, None),
             reports=cluster,
             clock=VirtualClock(),

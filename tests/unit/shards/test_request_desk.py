@@ -9,6 +9,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.request_desk import RequestDesk
 from tests.support.shard_harness import NAMESPACE, Harness, in_shard
+from tests.support.traced import recorded_traces
 
 
 def get_tenant(shard_id: int = 1, min_position: int = 0) -> pb.ShardRequest:
@@ -127,5 +128,18 @@ def test_the_short_cut_exists_only_while_the_shard_is_led_here(tmp_path: Path) -
         shard.log.lose_leadership()
 
         assert shard.desk.local(1) is None
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_request_with_another_text_as_trace_id_is_answered(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        request = get_tenant()
+        request.trace_id = "order-17"
+        with recorded_traces() as recorded:
+            answer = await shard.desk.answer(request)
+
+        assert not answer.HasField("error")
+        assert recorded.one("shard.get").parent is None
 
     in_shard(tmp_path, scenario)

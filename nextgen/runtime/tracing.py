@@ -1,0 +1,197 @@
+"""Spans of this process, and the way a trace takes from one process to the next.
+
+Needs OpenTelemetry's API only; ``trace_export.start_tracing`` brings the SDK and sets ``active``.
+Until then everything here costs one look at ``active``:
+
+    if tracing.active is not None:
+        ...
+
+Between processes a trace travels as a W3C ``traceparent``: in gRPC's metadata with unary calls, in
+the field ``trace_id`` of messages on streams. Another text in that field is passed on and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeVar
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, Tracer
+from opentelemetry.trace.span import TraceFlags
+from opentelemetry.util.types import AttributeValue
+
+T = TypeVar("T")
+
+METADATA_KEY = "traceparent"
+"""Key of gRPC's metadata (W3C Trace Context, section 3.2)."""
+
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_ROOT = Context()
+_OFFSET_JITTER_NS = 100_000
+_OFF: AbstractContextManager[Span | None] = nullcontext(None)
+
+active: Tracer | None = None
+"""Makes the spans of this process; None: nothing is recorded. Set by ``start_tracing``."""
+
+
+def span(
+    name: str, parent: str | None = None, **attributes: AttributeValue
+) -> AbstractContextManager[Span | None]:
+    """Return a context manager for work that is a span, the current one inside; None if off.
+
+    ``parent`` is a ``traceparent``; a text that is none, or an empty one, begins a trace, and
+    None makes a child of the current span. An exception marks the span and goes on.
+    """
+    if active is None:
+        return _OFF
+    return _current_span(active, name, parent, attributes)
+
+
+def begin(name: str, parent: str | None = None, **attributes: AttributeValue) -> Span | None:
+    """Return a span that is not the current one; the caller ends it. ``parent`` as in ``span``."""
+    if active is None:
+        return None
+    return active.start_span(name, context=_context_of(parent), attributes=attributes)
+
+
+def record(
+    name: str,
+    began_at: float,
+    ended_at: float,
+    parent: Span | str | None = None,
+    **attributes: AttributeValue,
+) -> None:
+    """Record work that is over. Times are ``time.monotonic()``'s, in seconds.
+
+    ``parent`` is a span of this process, or as in ``span``.
+    """
+    if active is None:
+        return
+    if isinstance(parent, Span):
+        context: Context | None = trace.set_span_in_context(parent, _ROOT)
+    else:
+        context = _context_of(parent)
+    child = active.start_span(
+        name,
+        context=context,
+        start_time=_wall_ns(began_at),
+        attributes=attributes,
+    )
+    child.end(end_time=_wall_ns(ended_at))
+
+
+def timed(name: str, work: Callable[[], T], **attributes: AttributeValue) -> T:
+    """Return what ``work`` returns. Its span is beside those that begin in it, not above them."""
+    if active is None:
+        return work()
+    began_at = time.monotonic()
+    try:
+        return work()
+    finally:
+        record(name, began_at, time.monotonic(), None, **attributes)
+
+
+def traceparent() -> str:
+    """Return the current span as a ``traceparent``, "" if there is none.
+
+    A program with its own OpenTelemetry has one here too, whether or not ``active`` is set.
+    """
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def outgoing() -> str:
+    """As ``traceparent``, for what this process itself traces; "" at once while it does not."""
+    return "" if active is None else traceparent()
+
+
+def current_trace_id() -> str:
+    """Return the current trace's id, 32 hexadecimal digits, or "": what log lines carry."""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else ""
+
+
+def logged_trace_id(text: str) -> str:
+    """Return what a log line says of ``text``: a trace's id, or a text that names none.
+
+    "" for a trace that is not recorded: nobody will look for it.
+    """
+    found = parse_traceparent(text)
+    if found is None:
+        return text
+    return f"{found.trace_id:032x}" if found.trace_flags.sampled else ""
+
+
+def parse_traceparent(text: str) -> SpanContext | None:
+    """Return the remote span that ``text`` names, None if it is not a ``traceparent``."""
+    found = _TRACEPARENT.fullmatch(text)
+    if found is None:
+        return None
+    context = SpanContext(
+        int(found[1], 16),
+        int(found[2], 16),
+        is_remote=True,
+        trace_flags=TraceFlags(int(found[3], 16)),
+    )
+    return context if context.is_valid else None
+
+
+@contextmanager
+def _current_span(
+    tracer: Tracer, name: str, parent: str | None, attributes: dict[str, AttributeValue]
+) -> Iterator[Span]:
+    with tracer.start_as_current_span(
+        name,
+        context=_context_of(parent),
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as current:
+        try:
+            yield current
+        except asyncio.CancelledError:
+            current.set_attribute("cancelled", True)
+            raise
+        except BaseException as error:
+            fail(current, error)
+            raise
+
+
+class _Offset:
+    """Wall clock minus monotonic clock in ns. It jitters by the time that reading both takes:
+    only a change that is more than that is believed, so that steps stay in order."""
+
+    value_ns = 0
+
+    @classmethod
+    def current_ns(cls) -> int:
+        found_ns = time.time_ns() - time.monotonic_ns()
+        if abs(found_ns - cls.value_ns) > _OFFSET_JITTER_NS:
+            cls.value_ns = found_ns
+        return cls.value_ns
+
+
+def _wall_ns(monotonic_s: float) -> int:
+    return int(monotonic_s * 1e9) + _Offset.current_ns()
+
+
+def fail(failed: Span, error: BaseException) -> None:
+    """Mark a span as failed with ``error``'s kind and sentence; tracebacks are for the logs."""
+    kind = getattr(error, "reason", None) or type(error).__name__
+    failed.set_status(Status(StatusCode.ERROR, f"{kind}: {error}"))
+
+
+def _context_of(parent: str | None) -> Context | None:
+    if parent is None:
+        return None
+    remote = parse_traceparent(parent)
+    if remote is None:
+        return _ROOT
+    return trace.set_span_in_context(NonRecordingSpan(remote), _ROOT)

@@ -1,0 +1,41 @@
+"""What every process tells of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from nextgen.runtime.observability import ProcessCollector, observed
+from nextgen.runtime.settings import NO_TRACES
+from nextgen.runtime.trace_export import version
+
+
+def test_the_release_and_the_disk_are_shown(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    registry.register(ProcessCollector("shard", tmp_path))
+
+    labels = {"version": version(), "component": "shard"}
+    assert registry.get_sample_value("nextgen_build_info", labels) == 1
+    size = registry.get_sample_value("nextgen_disk_size_bytes")
+    free = registry.get_sample_value("nextgen_disk_free_bytes")
+    assert size is not None
+    assert free is not None
+    assert 0 <= free <= size
+
+
+def test_a_directory_that_is_not_there_yet_is_left_out(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    registry.register(ProcessCollector("shard", tmp_path / "none"))
+
+    assert registry.get_sample_value("nextgen_disk_free_bytes") is None
+    assert registry.get_sample_value(
+        "nextgen_build_info", {"version": version(), "component": "shard"}
+    )
+
+
+async def test_what_is_measured_ends_with_the_process() -> None:
+    registry = CollectorRegistry()
+
+    async with observed(NO_TRACES, component="shard", node_id="n", registry=registry):
+        assert registry.get_sample_value("nextgen_event_loop_lag_seconds_count") == 0

@@ -1,0 +1,103 @@
+"""Metadata and where its home is: a name's slot says so, and a topic's is that of its base name."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster_view import ClusterView
+from nextgen.client.routing import ShardRouter
+from nextgen.client.shard_watch import ShardWatch
+from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.names import parse_topic
+from nextgen.kernel.slots import initial_table
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
+from protos.nextgen.v1.shard_service_pb2 import (
+    GetResponse,
+    ObjectName,
+    ShardRequest,
+    ShardResponse,
+)
+from shards.adapters.routed import LinkedHomes, RoutedMetadata
+
+TABLE = initial_table([1, 2, 3])
+TOPICS = [f"persistent://acme/orders/t-{number}" for number in range(20)]
+NAMES = [
+    ObjectName(kind=KIND_TENANT, name="acme"),
+    ObjectName(kind=KIND_NAMESPACE, name="acme/orders"),
+    *(ObjectName(kind=KIND_TOPIC, name=topic) for topic in TOPICS),
+]
+
+
+class FakeRouter:
+    """Answers reads with absences, and keeps which names went to which shard."""
+
+    def __init__(self, *, lost: int = 0) -> None:
+        self.asked: dict[int, list[str]] = {}
+        self._lost = lost
+
+    def shard_of_key(self, routing_key: str) -> int:
+        return TABLE.shard_for_key(routing_key)
+
+    async def call_key(self, key: str, request: ShardRequest, *, timeout_ms: int) -> ShardResponse:
+        names = request.get.names
+        self.asked.setdefault(self.shard_of_key(key), []).extend(name.name for name in names)
+        items = [Item(kind=name.kind, name=name.name) for name in names]
+        return ShardResponse(get=GetResponse(items=items[self._lost :]))
+
+
+class FakeLink:
+    def __init__(self, *, has_map: bool = True) -> None:
+        self.view = ClusterView()
+        if has_map:
+            shard_map = ShardMapChanged(
+                version=1,
+                slot_owners=TABLE.to_bytes(),
+                shards=[ShardPlacement(shard_id=shard_id) for shard_id in (1, 2, 3)],
+            )
+            self.view.apply(ClusterUpdate(shard_map=shard_map))
+
+
+def homes(*, has_map: bool = True) -> LinkedHomes:
+    return LinkedHomes(cast(ClusterLink, FakeLink(has_map=has_map)))
+
+
+def home_shard(name: ObjectName) -> int:
+    key = parse_topic(name.name).routing_key if name.kind == KIND_TOPIC else name.name
+    return TABLE.shard_for_key(key)
+
+
+async def test_every_object_is_read_at_its_home_and_answered_in_order() -> None:
+    router = FakeRouter()
+
+    items = await RoutedMetadata(cast(ShardRouter, router)).read(NAMES, timeout_ms=1_000)
+
+    assert [item.name for item in items] == [name.name for name in NAMES]
+    assert set(router.asked) == {1, 2, 3}
+    for shard_id, asked in router.asked.items():
+        assert asked == [name.name for name in NAMES if home_shard(name) == shard_id]
+
+
+async def test_an_answer_with_too_few_objects_is_refused() -> None:
+    metadata = RoutedMetadata(cast(ShardRouter, FakeRouter(lost=1)))
+
+    with pytest.raises(InvalidRequest, match="1 names asked for, 0 came"):
+        await metadata.read(NAMES[:1], timeout_ms=1_000)
+
+
+def test_the_home_of_an_object_is_where_it_is_watched() -> None:
+    assert [homes().home_of(name.kind, name.name) for name in NAMES] == [
+        home_shard(name) for name in NAMES
+    ]
+    stream = homes().watch(2, "manager")
+    assert isinstance(stream, ShardWatch)
+    assert (stream.shard_id, stream.subscriber_id) == (2, "manager")
+
+
+def test_without_a_map_nothing_has_a_home() -> None:
+    with pytest.raises(Unavailable):
+        homes(has_map=False).home_of(KIND_TENANT, "acme")
