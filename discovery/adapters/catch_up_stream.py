@@ -13,9 +13,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from nextgen.client.channel import close_channel, open_channel, wait_connected
 from nextgen.client.errors_wire import error_of_rpc, from_detail
 from nextgen.client.shard_watch import WatchLink
+from nextgen.client.watch_call import watch_call
 from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
@@ -27,7 +27,6 @@ from protos.nextgen.v1.shard_service_pb2 import (
     WatchShardUpdate,
 )
 
-_WATCH = "/nextgen.v1.ShardService/Watch"
 _WATCH_ID = 1
 
 
@@ -64,16 +63,8 @@ class CatchUpStreams:
                 )
             ),
         )
-        channel = open_channel(endpoint)
         try:
-            await wait_connected(channel, endpoint)
-            watch: Any = channel.stream_stream(
-                _WATCH,
-                request_serializer=WatchShardRequest.SerializeToString,
-                response_deserializer=WatchShardUpdate.FromString,
-            )
-            call = watch()
-            try:
+            async with watch_call(endpoint) as call:
                 async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
                     for request in requests:
                         await call.write(request)
@@ -84,16 +75,12 @@ class CatchUpStreams:
                     is_level = is_level or _says_level(update)
                     if update.watch_id or is_level:
                         yield update
-            finally:
-                call.cancel()
         except TimeoutError as error:
             raise ConnectionLost(f"{endpoint} is silent") from error
         except grpc.RpcError as error:
             raise _translated(error, endpoint) from error
         except (asyncio.InvalidStateError, DecodeError) as error:
             raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
-        finally:
-            await close_channel(channel)
 
     async def _leader(self, shard_id: int) -> str:
         await self._link.wait_until(lambda view: view.leader_endpoint(shard_id) is not None)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -23,16 +22,15 @@ from google.protobuf.message import DecodeError
 from discovery.adapters.assignment_watch import AssignmentWatch
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import delta_of_event
-from nextgen.client.channel import close_channel, open_channel, wait_connected
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.shard_watch import ShardWatch
+from nextgen.client.watch_call import watch_call
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item
-from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
+from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest
 
-_WATCH = "/nextgen.v1.ShardService/Watch"
 _LOOK_MS = 500
 """Between two looks at whether the shared stream stands, and after a watch that has ended."""
 
@@ -127,30 +125,18 @@ class LeasedAssignments:
         endpoint = self._link.view.leader_endpoint(self.shard_id)
         if self._stream.is_current or endpoint is None:
             return False
-        channel = open_channel(endpoint)
         try:
-            await wait_connected(channel, endpoint)
-            watch: Any = channel.stream_stream(
-                _WATCH,
-                request_serializer=WatchShardRequest.SerializeToString,
-                response_deserializer=WatchShardUpdate.FromString,
-            )
-            call = watch()
-            try:
+            async with watch_call(endpoint) as call:
                 async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
                     # Whoever knows such streams says that this is no beginning of one.
                     await call.write(WatchShardRequest())
                     await call.done_writing()
                     await call.read()
-                    return await call.code() is grpc.StatusCode.UNIMPLEMENTED
-            finally:
-                call.cancel()
+                    return bool(await call.code() is grpc.StatusCode.UNIMPLEMENTED)
         except grpc.RpcError as error:
             return bool(error.code() is grpc.StatusCode.UNIMPLEMENTED)
         except (MetadataError, TimeoutError, asyncio.InvalidStateError, DecodeError):
             return False
-        finally:
-            await close_channel(channel)
 
     # What the shard tells ---------------------------------------------------------------------
 

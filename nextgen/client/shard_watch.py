@@ -21,9 +21,9 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from nextgen.client.channel import close_channel, open_channel, wait_connected
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.errors_wire import error_of_rpc, from_detail
+from nextgen.client.watch_call import watch_call
 from nextgen.client.watch_places import LeaseListener, WatchListener, WatchPlaces
 from nextgen.client.watch_requests import WatchRequests
 from nextgen.kernel.errors import (
@@ -36,11 +36,10 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
 from protos.nextgen.v1.inventory_pb2 import Kind
-from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
+from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 
 __all__ = ["LeaseListener", "ShardWatch", "WatchLink", "WatchListener"]
 
-_WATCH = "/nextgen.v1.ShardService/Watch"
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 500
 
@@ -206,29 +205,19 @@ class ShardWatch:
             await asyncio.gather(*awaited, return_exceptions=True)
 
     async def _follow(self, endpoint: str) -> None:
-        channel = open_channel(endpoint)
         try:
-            await wait_connected(channel, endpoint)
-            watch: Any = channel.stream_stream(
-                _WATCH,
-                request_serializer=WatchShardRequest.SerializeToString,
-                response_deserializer=WatchShardUpdate.FromString,
-            )
-            call = watch()
-            try:
-                await self._converse(call, endpoint)
-            finally:
-                self._requests = None
-                self._places.disconnected()
-                call.cancel()
+            async with watch_call(endpoint) as call:
+                try:
+                    await self._converse(call, endpoint)
+                finally:
+                    self._requests = None
+                    self._places.disconnected()
         except TimeoutError as error:
             raise ConnectionLost(f"{endpoint} is silent") from error
         except grpc.RpcError as error:
             raise error_of_rpc(error) from error
         except (asyncio.InvalidStateError, DecodeError) as error:
             raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
-        finally:
-            await close_channel(channel)
 
     async def _converse(self, call: Any, endpoint: str) -> None:
         requests = self._requests = WatchRequests(self.shard_id, self.subscriber_id)

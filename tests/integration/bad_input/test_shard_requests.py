@@ -196,7 +196,7 @@ async def test_streams_of_unknown_shards_and_positions_say_why(site: Site) -> No
         (watch, pb.WatchAssignmentsRequest(shard_id=SHARD), "INVALID_REQUEST"),
         (read, pb.ReadEventsRequest(shard_id=99), "STALE_SHARD_MAP"),
         (read, pb.ReadEventsRequest(shard_id=SHARD, types=["nothing"]), "INVALID_REQUEST"),
-        (read, pb.ReadEventsRequest(shard_id=SHARD, from_position=UINT64_MAX), ""),
+        (read, pb.ReadEventsRequest(shard_id=SHARD, from_position=UINT64_MAX), "POSITION_AHEAD"),
         (
             by_name["TransferLeadership"],
             pb.TransferLeadershipRequest(shard_id=SHARD, target="nobody"),

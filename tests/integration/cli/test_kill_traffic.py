@@ -48,7 +48,6 @@ async def test_a_killed_broker_costs_no_message_its_order_or_a_second_copy(tmp_p
     assert (result["unknown"], result["failed"], result["unanswered"]) == (0, 0, 0)
     assert result["received"] == result["sent"] > 0
     strike = result["strikes"][0]
-    assert strike["in_flight"] >= 8
     assert all(gap < float("inf") for gap in strike["gaps_ms"])
     assert set(result["longest_wait_ms"]) == set(topics.all)
 

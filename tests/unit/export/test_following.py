@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from nextgen.export import directory
 from nextgen.export.check import check_log
-from nextgen.export.errors import ExportGap
+from nextgen.export.errors import ExportGap, ExportRefused
 from nextgen.export.local_store import LocalStore
 from nextgen.export.progress import Progress
 from nextgen.export.run import export_log
@@ -182,9 +183,6 @@ async def test_the_log_is_kept_from_the_last_exported_event_on(tmp_path: Path) -
 async def test_a_manifest_that_is_full_takes_no_more_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nextgen.export import directory
-    from nextgen.export.errors import ExportRefused
-
     assert EXPORT_FILES_MAX == directory.EXPORT_FILES_MAX
     monkeypatch.setattr(directory, "EXPORT_FILES_MAX", 2)
     log = FakeLog({1: events(1, 20)})
