@@ -149,11 +149,12 @@ class FakeClusterServer(cluster_service_pb2_grpc.ClusterServiceServicer):
         if self.error is not None:
             await context.write(pb.ClusterUpdate(error=to_detail(self.error)))
             return
-        await context.write(self.first)
         updates: asyncio.Queue[pb.ClusterUpdate] = asyncio.Queue()
+        # Before the first one is sent: whoever has read that may push the next at once.
         self._streams.append(updates)
         reading = asyncio.create_task(self._read(request_iterator, updates))
         try:
+            await context.write(self.first)
             while True:
                 await context.write(await updates.get())
         finally:
