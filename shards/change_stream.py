@@ -159,7 +159,8 @@ class ChangeStream:
         update = self._outbox.popleft()
         if len(self._outbox) < WATCH_UPDATES_WAITING_MAX:
             self._has_room.set()
-        is_progress = not update.watch_id and not update.events
+        # A lease is prolonged as regularly as progress is told.
+        is_progress = not update.events and (not update.watch_id or bool(update.confirmed_at_ms))
         metrics = self._hub.metrics
         (metrics.progress if is_progress else metrics.updates).inc()
         metrics.events.inc(len(update.events))
