@@ -42,6 +42,7 @@ from brokers.ports.session import (
 )
 from nextgen.kernel.errors import SessionExpired
 from nextgen.kernel.limits import BROKER_GREETING_MS_MAX, BROKER_RECONNECT_BACKOFF_MS_MAX
+from nextgen.runtime.first_to_end import run_until_first
 
 BACKOFF_MS_MIN = 20
 """First pause after a failed attempt; doubles from there."""
@@ -203,20 +204,11 @@ class BrokerAgent:
         self, connection: ManagerConnection, location: ManagerLocation, timing: Timing
     ) -> None:
         """Return when the connection ended, fell silent, or the manager is elsewhere."""
-        reader = asyncio.create_task(self._read(connection))
-        tasks = {
-            reader,
-            asyncio.create_task(self._heartbeat(connection, timing)),
-            asyncio.create_task(self._watch_leader(location)),
-        }
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_until_first(
+            self._read(connection),
+            self._heartbeat(connection, timing),
+            self._watch_leader(location),
+        )
 
     async def _read(self, connection: ManagerConnection) -> None:
         while True:

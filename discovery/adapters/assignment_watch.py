@@ -27,6 +27,7 @@ from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.errors_wire import error_of_rpc, from_detail
 from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
+from nextgen.runtime.first_to_end import run_until_first
 from protos.nextgen.v1.shard_service_pb2 import AssignmentUpdate, WatchAssignmentsRequest
 
 _WATCH = "/nextgen.v1.ShardService/WatchAssignments"
@@ -92,23 +93,15 @@ class AssignmentWatch:
 
     async def _follow_until_superseded(self, endpoint: str, term: int) -> None:
         """Follow at ``endpoint``; return when another node is known to lead with a higher term."""
-        following = asyncio.create_task(self._follow(endpoint))
-        superseding = asyncio.create_task(
+        await run_until_first(
+            self._follow(endpoint),
             self._link.wait_until(
                 lambda view: (
                     view.leader_term(self.shard_id) > term
                     and view.leader_endpoint(self.shard_id) != endpoint
                 )
-            )
+            ),
         )
-        try:
-            await asyncio.wait({following, superseding}, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                following.result()
-        finally:
-            following.cancel()
-            superseding.cancel()
-            await asyncio.gather(following, superseding, return_exceptions=True)
 
     async def _follow(self, endpoint: str) -> None:
         channel = open_channel(endpoint)

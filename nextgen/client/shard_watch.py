@@ -35,6 +35,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
+from nextgen.runtime.first_to_end import run_until_first
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 
@@ -185,24 +186,18 @@ class ShardWatch:
 
     async def _follow_until_superseded(self, endpoint: str, term: int) -> None:
         """Follow at ``endpoint``; return when another node is known to lead with a higher term."""
-        following = asyncio.create_task(self._follow(endpoint))
-        awaited: set[asyncio.Task[Any]] = {following}
-        if self._at_leader:
-            superseding = self._link.wait_until(
+        if not self._at_leader:
+            await self._follow(endpoint)
+            return
+        await run_until_first(
+            self._follow(endpoint),
+            self._link.wait_until(
                 lambda view: (
                     view.leader_term(self.shard_id) > term
                     and view.leader_endpoint(self.shard_id) != endpoint
                 )
-            )
-            awaited.add(asyncio.ensure_future(superseding))
-        try:
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                following.result()
-        finally:
-            for task in awaited:
-                task.cancel()
-            await asyncio.gather(*awaited, return_exceptions=True)
+            ),
+        )
 
     async def _follow(self, endpoint: str) -> None:
         try:

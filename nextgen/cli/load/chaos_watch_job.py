@@ -32,6 +32,7 @@ from nextgen.history.model import (
 )
 from nextgen.history.record_file import Recorder
 from nextgen.kernel.errors import Unavailable
+from nextgen.runtime.first_to_end import run_until_first
 
 TICK_INTERVAL_MS = 500
 PROGRESS_INTERVAL_MS = 1_000
@@ -197,17 +198,11 @@ async def chaos_watch(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]
     """
     with Recorder(Path(job["history"])) as recorder:
         watchers = _watchers(job, recorder)
-        tasks = [asyncio.create_task(one.run()) for one in watchers]
-        tasks.append(asyncio.create_task(_tell(watchers, reporter)))
-        tasks.append(asyncio.create_task(_wait_seen(watchers, reporter)))
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_until_first(
+            *(one.run() for one in watchers),
+            _tell(watchers, reporter),
+            _wait_seen(watchers, reporter),
+        )
         for one in watchers:
             one.write_progress()
     return {"observed": sum(one.observed for one in watchers)}

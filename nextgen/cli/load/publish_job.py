@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nextgen.cli.load.reporter import Reporter
@@ -22,6 +22,7 @@ from nextgen.cli.load.send_record import SendRecord
 from nextgen.cli.load.stamp import stamped
 from nextgen.cli.load.stock_client import load_pulsar, open_client
 from nextgen.kernel.errors import Unavailable
+from nextgen.runtime.first_to_end import run_until_first
 
 IN_FLIGHT_MAX = 900
 """Per producer, below what the client's own queue takes: beyond it a producer pauses."""
@@ -83,22 +84,13 @@ class _Publisher:
 
     async def work(self) -> None:
         """Send until stopped, then wait until everything is acknowledged or given up."""
-        work: list[Coroutine[Any, Any, Any]] = [
+        await run_until_first(
             self._hear(),
             self._press(),
             self._tell(),
             self._send_steadily(),
             self._reporter.stopping.wait(),
-        ]
-        tasks = [asyncio.create_task(one) for one in work]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        )
         await self._flush()
         while not self._reporter.commands.empty():
             self._obey(self._reporter.commands.get_nowait())

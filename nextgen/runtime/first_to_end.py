@@ -1,0 +1,23 @@
+"""Work that goes on side by side until the first part of it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def run_until_first(*works: Coroutine[Any, Any, Any]) -> None:
+    """Run all ``works`` until one of them ends or fails, then cancel the others and wait for them.
+
+    Raises whatever those that ended by themselves raised, the first of them that is looked at.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
