@@ -15,22 +15,18 @@ import asyncio
 import random
 from typing import Any
 
-import grpc
-import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import delta_of
-from nextgen.client.channel import close_channel, open_channel, wait_connected
 from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.errors_wire import error_of_rpc, from_detail
+from nextgen.client.errors_wire import from_detail
+from nextgen.client.stream_call import WATCH_ASSIGNMENTS, stream_call
 from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
 from nextgen.runtime.first_to_end import run_until_first
 from protos.nextgen.v1.shard_service_pb2 import AssignmentUpdate, WatchAssignmentsRequest
 
-_WATCH = "/nextgen.v1.ShardService/WatchAssignments"
 _TTL_DEFAULT_MS = 2_000
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 500
@@ -104,27 +100,10 @@ class AssignmentWatch:
         )
 
     async def _follow(self, endpoint: str) -> None:
-        channel = open_channel(endpoint)
-        try:
-            await wait_connected(channel, endpoint)
-            watch: Any = channel.stream_stream(
-                _WATCH,
-                request_serializer=WatchAssignmentsRequest.SerializeToString,
-                response_deserializer=AssignmentUpdate.FromString,
-            )
-            call = watch()
-            try:
-                await self._converse(call, endpoint)
-            finally:
-                call.cancel()
-        except TimeoutError as error:
-            raise ConnectionLost(f"{endpoint} is silent") from error
-        except grpc.RpcError as error:
-            raise error_of_rpc(error) from error
-        except (asyncio.InvalidStateError, DecodeError) as error:
-            raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
-        finally:
-            await close_channel(channel)
+        async with stream_call(
+            endpoint, WATCH_ASSIGNMENTS, WatchAssignmentsRequest, AssignmentUpdate
+        ) as call:
+            await self._converse(call, endpoint)
 
     async def _converse(self, call: Any, endpoint: str) -> None:
         from_position = self._cache.position(self.shard_id)

@@ -11,12 +11,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from nextgen.client.errors_wire import error_of_rpc, from_detail
 from nextgen.client.shard_watch import WatchLink
-from nextgen.client.watch_call import watch_call
-from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
+from nextgen.client.stream_call import WATCH, stream_call
+from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
 from protos.nextgen.v1.inventory_pb2 import Kind
@@ -63,8 +62,8 @@ class CatchUpStreams:
                 )
             ),
         )
-        try:
-            async with watch_call(endpoint) as call:
+        async with stream_call(endpoint, WATCH, WatchShardRequest, WatchShardUpdate) as call:
+            try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
                     for request in requests:
                         await call.write(request)
@@ -75,12 +74,8 @@ class CatchUpStreams:
                     is_level = is_level or _says_level(update)
                     if update.watch_id or is_level:
                         yield update
-        except TimeoutError as error:
-            raise ConnectionLost(f"{endpoint} is silent") from error
-        except grpc.RpcError as error:
-            raise _translated(error, endpoint) from error
-        except (asyncio.InvalidStateError, DecodeError) as error:
-            raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
+            except grpc.RpcError as error:
+                raise _translated(error, endpoint) from error
 
     async def _leader(self, shard_id: int) -> str:
         await self._link.wait_until(lambda view: view.leader_endpoint(shard_id) is not None)

@@ -17,19 +17,18 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from discovery.adapters.assignment_watch import AssignmentWatch
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import delta_of_event
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.shard_watch import ShardWatch
-from nextgen.client.watch_call import watch_call
+from nextgen.client.stream_call import WATCH, stream_call
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item
-from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest
+from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
 
 _LOOK_MS = 500
 """Between two looks at whether the shared stream stands, and after a watch that has ended."""
@@ -126,16 +125,17 @@ class LeasedAssignments:
         if self._stream.is_current or endpoint is None:
             return False
         try:
-            async with watch_call(endpoint) as call:
-                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
-                    # Whoever knows such streams says that this is no beginning of one.
-                    await call.write(WatchShardRequest())
-                    await call.done_writing()
-                    await call.read()
-                    return bool(await call.code() is grpc.StatusCode.UNIMPLEMENTED)
-        except grpc.RpcError as error:
-            return bool(error.code() is grpc.StatusCode.UNIMPLEMENTED)
-        except (MetadataError, TimeoutError, asyncio.InvalidStateError, DecodeError):
+            async with stream_call(endpoint, WATCH, WatchShardRequest, WatchShardUpdate) as call:
+                try:
+                    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+                        # Whoever knows such streams says that this is no beginning of one.
+                        await call.write(WatchShardRequest())
+                        await call.done_writing()
+                        await call.read()
+                        return bool(await call.code() is grpc.StatusCode.UNIMPLEMENTED)
+                except grpc.RpcError as error:
+                    return bool(error.code() is grpc.StatusCode.UNIMPLEMENTED)
+        except MetadataError:
             return False
 
     # What the shard tells ---------------------------------------------------------------------

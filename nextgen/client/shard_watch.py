@@ -16,14 +16,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import grpc
-import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from nextgen.client.cluster_view import ClusterView
-from nextgen.client.errors_wire import error_of_rpc, from_detail
-from nextgen.client.watch_call import watch_call
+from nextgen.client.errors_wire import from_detail
+from nextgen.client.stream_call import WATCH, stream_call
 from nextgen.client.watch_places import LeaseListener, WatchListener, WatchPlaces
 from nextgen.client.watch_requests import WatchRequests
 from nextgen.kernel.errors import (
@@ -37,7 +34,7 @@ from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
 from nextgen.runtime.first_to_end import run_until_first
 from protos.nextgen.v1.inventory_pb2 import Kind
-from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
+from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
 
 __all__ = ["LeaseListener", "ShardWatch", "WatchLink", "WatchListener"]
 
@@ -200,19 +197,12 @@ class ShardWatch:
         )
 
     async def _follow(self, endpoint: str) -> None:
-        try:
-            async with watch_call(endpoint) as call:
-                try:
-                    await self._converse(call, endpoint)
-                finally:
-                    self._requests = None
-                    self._places.disconnected()
-        except TimeoutError as error:
-            raise ConnectionLost(f"{endpoint} is silent") from error
-        except grpc.RpcError as error:
-            raise error_of_rpc(error) from error
-        except (asyncio.InvalidStateError, DecodeError) as error:
-            raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
+        async with stream_call(endpoint, WATCH, WatchShardRequest, WatchShardUpdate) as call:
+            try:
+                await self._converse(call, endpoint)
+            finally:
+                self._requests = None
+                self._places.disconnected()
 
     async def _converse(self, call: Any, endpoint: str) -> None:
         requests = self._requests = WatchRequests(self.shard_id, self.subscriber_id)
