@@ -92,14 +92,18 @@ class Verdict:
     def is_green(self) -> bool:
         """Nothing was found, and nothing was left undecided. Whether enough was done for that to
         mean anything is for the run to say."""
-        return not (
-            self.lost
-            or self.phantom
-            or self.violations
-            or self.owner_overlaps
-            or self.watch_errors
-            or self.undecided
-        )
+        return not any(self.counts().values())
+
+    def counts(self) -> dict[str, int]:
+        """Return how much was found of each kind, by the names that a verdict is told with."""
+        return {
+            "lost": self.lost,
+            "phantom": self.phantom,
+            "violations": self.violations,
+            "owner_overlaps": self.owner_overlaps,
+            "watch_errors": self.watch_errors,
+            "undecided": self.undecided,
+        }
 
     @property
     def unavailable_ms_max(self) -> float:

@@ -26,7 +26,10 @@ def test_a_history_of_nothing_is_green_and_says_how_little_it_is() -> None:
     ["lost", "phantom", "violations", "owner_overlaps", "watch_errors", "undecided"],
 )
 def test_one_of_anything_is_not_green(name: str) -> None:
-    assert not replace(GREEN, **{name: 1}).is_green
+    verdict = replace(GREEN, **{name: 1})
+
+    assert not verdict.is_green
+    assert {found: count for found, count in verdict.counts().items() if count} == {name: 1}
 
 
 def test_all_findings_are_counted_and_so_many_of_a_kind_are_kept() -> None:
