@@ -297,7 +297,12 @@ def _bases_of_partitions(prefix: str) -> Iterator[str]:
 
 
 def end_of_prefix(prefix: str) -> str:
-    """Return the first text behind all that begin with ``prefix``, in the order of UTF-8 bytes."""
+    """Return the first text behind all that begin with ``prefix``, in the order of UTF-8 bytes.
+
+    No text is behind all of those that begin with U+10FFFF, the last character: for a ``prefix`` of
+    nothing else this is that character. No name *begins* with it: tenants and namespaces are ASCII,
+    and topics begin with their domain, ``persistent://``.
+    """
     head = prefix.rstrip(_LAST_CHARACTER)
     if not head:
         return _LAST_CHARACTER
