@@ -4,8 +4,9 @@
                          │ full                                             │ full
                          └───────▶ the stream catches up from the log ◀─────┘
 
-A commit only puts its entries into the queue. While nobody watches, nothing is decoded. The task
-gives way to everything else after each slice.
+A commit only puts its entries into the queue. While nobody watches, nothing is decoded; a leased
+watch counts for nothing here, as the assignments' feed tells it. The task gives way to everything
+else after each slice.
 """
 
 from __future__ import annotations
@@ -167,9 +168,10 @@ class ChangeHub:
 
     def _on_commit(self, entries: Sequence[Entry]) -> None:
         first, last = entries[0].first_position, entries[-1].next_position - 1
-        if not self._streams:
-            self._seen = max(self._seen, last)
-            self.position = self._seen
+        if not self.index:
+            # Nobody wants what is queued either: who joins from here on reads it from the log.
+            self._throw_away()
+            self._seen = self.position = max(self._seen, last)
             return
         if last <= self._seen:
             return

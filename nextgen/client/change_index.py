@@ -82,6 +82,10 @@ class ChangeIndex(Generic[Owner, Watch]):
     def __init__(self) -> None:
         self._kinds: dict[int, _KindIndex[Owner, Watch]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anything is watched. What is kept by kind stays when its last watch has gone."""
+        return any(kind.names or kind.prefixes for kind in self._kinds.values())
+
     def add(
         self,
         owner: Owner,

@@ -263,5 +263,6 @@ def test_the_index_finds_what_a_look_at_every_watch_would_find(
         of_owner = list(index.find_of(owner, (kind, name)))
         assert len(of_owner) == len(set(of_owner))
         assert set(of_owner) == {number for number in expected if watches[number][0] == owner}
+    assert bool(index) == bool(held)
     if len(gone) == len(watches):
         assert all(not of_kind.names and not of_kind.prefixes for of_kind in index._kinds.values())

@@ -17,9 +17,10 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from shards import change_hub, change_stream
+from shards.decoded_entries import DecodedEntries
 from shards.domain import assignment, tenant, topic
 from tests.support.shard_events import HISTORY, TIME_MS, TOPIC
-from tests.support.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
+from tests.support.watch_world import SHARD, Subscriber, WatchWorld, concerning, in_watch_world
 
 ALL_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
 ROOT = "persistent://acme/orders"
@@ -297,6 +298,53 @@ def test_nothing_is_decoded_while_nobody_watches(tmp_path: Path) -> None:
     in_watch_world(tmp_path, scenario)
 
 
+def test_for_leased_watches_alone_nothing_is_decoded_and_who_joins_misses_nothing(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        world.lead()
+        hub_decoded = world.hub.decoded = DecodedEntries(SHARD)
+        subscriber = world.subscriber()
+        leased = subscriber.watch(kinds=[KIND_ASSIGNMENT], leased=True)
+        first = await world.commit(created("a"))
+        last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
+        await subscriber.until_position(last)
+        assert (leased.positions, world.hub.position) == ([last], last)
+        assert hub_decoded.decoded == 0
+
+        joined = subscriber.watch(kinds=[KIND_TOPIC], from_position=first)
+        last = await world.commit(created("b"))
+        await subscriber.until_position(last)
+        assert joined.positions == [last]
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_what_waits_when_the_last_watch_goes_is_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_hub, "WATCH_EVENTS_PER_SLICE", 1)
+
+    async def scenario(world: WatchWorld) -> None:
+        subscriber = world.subscriber()
+        gone = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+        await subscriber.until(lambda: bool(subscriber.updates))
+        position = await world.commit(*(created(name) for name in "abcdefgh"))
+        assert subscriber.stream is not None
+        subscriber.stream.remove(gone.watch_id)
+        subscriber.places.remove(gone.watch_id)
+        assert world.hub.position < position
+        position = await world.commit(created("x"))
+        assert f"position={position} streams=1 queued=0" in repr(world.hub)
+
+        seen = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+        last = await world.commit(created("y"))
+        await subscriber.until_position(last)
+        assert (gone.positions, seen.positions) == ([], [last])
+
+    in_watch_world(tmp_path, scenario)
+
+
 def test_the_feed_of_assignments_and_the_watches_decode_an_entry_once(tmp_path: Path) -> None:
     async def scenario(world: WatchWorld) -> None:
         feed = world.lead()
@@ -466,6 +514,8 @@ def test_what_a_watch_was_told_on_its_way_is_not_offered_once_more(
     monkeypatch.setattr(change_hub, "WATCH_EVENTS_PER_SLICE", 1)
 
     async def scenario(world: WatchWorld) -> None:
+        # With a watch of somebody the hub looks at each event, slowly.
+        world.subscriber("somebody").watch(kinds=[KIND_TENANT])
         subscriber = world.subscriber()
         last = await world.commit(*(created(name) for name in "abcdef"))
         seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=1)
