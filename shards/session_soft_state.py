@@ -20,8 +20,8 @@ from nextgen.kernel.limits import (
     SESSION_RESUME_MS,
     SESSION_TTL_MS,
 )
-from protos.nextgen.v1.broker_service_pb2 import Deliveries, Delivery, LoadReport, ManagerMessage
-from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.broker_service_pb2 import Deliveries, Delivery, ManagerMessage
+from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from shards.session_metadata import SessionMetadata
 
 

@@ -25,6 +25,7 @@ from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
 from nextgen.runtime import tracing
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
+from protos.nextgen.v1.events_pb2 import LoadReport
 
 _Call = grpc.aio.StreamStreamCall[wire.BrokerMessage, wire.ManagerMessage]
 
@@ -81,7 +82,7 @@ class GrpcManagerConnection:
     def report_load(self, units: int, load: Load) -> None:
         self._heartbeat_to_send = wire.BrokerHeartbeat(
             sent_at_ms=self._clock(),
-            load=wire.LoadReport(
+            load=LoadReport(
                 topics=units,
                 cpu_fraction=load.cpu_fraction,
                 memory_bytes=load.memory_bytes,

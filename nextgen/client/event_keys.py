@@ -34,6 +34,8 @@ KEY_FIELDS = MappingProxyType(
         "topic_unassigned": "name",
         "broker_session_established": "broker_id",
         "broker_session_ended": "broker_id",
+        "broker_drain_set": "broker_id",
+        "broker_load_reported": "broker_id",
         "capacity_granted": "broker_id",
         "capacity_leased": "broker_id",
         "capacity_lease_released": "broker_id",
@@ -43,6 +45,7 @@ KEY_FIELDS = MappingProxyType(
         "node_registered": None,
         "shard_map_changed": None,
         "broker_recorded": "broker_id",
+        "lookup_window_recorded": None,
     }
 )
 """The field of each payload that holds its key, None for a payload that is about no name."""

@@ -11,21 +11,25 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class BrokerMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "sync", "goodbye", "held")
+    __slots__ = ("hello", "heartbeat", "sync", "goodbye", "held", "idle", "drain")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     SYNC_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
     hello: BrokerHello
     heartbeat: BrokerHeartbeat
     sync: SyncPosition
     goodbye: BrokerGoodbye
     held: HeldMetadata
-    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ...) -> None: ...
+    idle: IdleUnits
+    drain: DrainWish
+    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ...) -> None: ...
 
 class BrokerHello(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone")
+    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +37,7 @@ class BrokerHello(_message.Message):
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: str
     session_id: str
@@ -40,35 +45,40 @@ class BrokerHello(_message.Message):
     endpoints: _events_pb2.BrokerEndpoints
     capacity_units: int
     zone: str
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
+    rack: str
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("sent_at_ms", "load")
     SENT_AT_MS_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     sent_at_ms: int
-    load: LoadReport
-    def __init__(self, sent_at_ms: _Optional[int] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ...) -> None: ...
+    load: _events_pb2.LoadReport
+    def __init__(self, sent_at_ms: _Optional[int] = ..., load: _Optional[_Union[_events_pb2.LoadReport, _Mapping]] = ...) -> None: ...
 
-class LoadReport(_message.Message):
-    __slots__ = ("topics", "cpu_fraction", "memory_bytes", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "connections")
-    TOPICS_FIELD_NUMBER: _ClassVar[int]
-    CPU_FRACTION_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MESSAGES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    MESSAGES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    BYTES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    BYTES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
-    topics: int
-    cpu_fraction: float
-    memory_bytes: int
-    messages_in_per_second: float
-    messages_out_per_second: float
-    bytes_in_per_second: float
-    bytes_out_per_second: float
-    connections: int
-    def __init__(self, topics: _Optional[int] = ..., cpu_fraction: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., connections: _Optional[int] = ...) -> None: ...
+class IdleUnits(_message.Message):
+    __slots__ = ("units",)
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    units: _containers.RepeatedCompositeFieldContainer[IdleUnit]
+    def __init__(self, units: _Optional[_Iterable[_Union[IdleUnit, _Mapping]]] = ...) -> None: ...
+
+class IdleUnit(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class DrainWish(_message.Message):
+    __slots__ = ("units_per_second",)
+    UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    units_per_second: int
+    def __init__(self, units_per_second: _Optional[int] = ...) -> None: ...
 
 class SyncPosition(_message.Message):
     __slots__ = ("sequence",)
@@ -153,7 +163,7 @@ class Deliveries(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("sequence", "tenant", "namespace", "assign", "release", "topic", "removed", "trace_id")
+    __slots__ = ("sequence", "tenant", "namespace", "assign", "release", "topic", "removed", "prepare", "moving", "trace_id")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +171,8 @@ class Delivery(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     tenant: _inventory_pb2.Tenant
@@ -169,8 +181,10 @@ class Delivery(_message.Message):
     release: _shard_service_pb2.TopicRelease
     topic: _inventory_pb2.Topic
     removed: MetadataRemoved
+    prepare: _shard_service_pb2.TopicAssignment
+    moving: _shard_service_pb2.TopicRelease
     trace_id: str
-    def __init__(self, sequence: _Optional[int] = ..., tenant: _Optional[_Union[_inventory_pb2.Tenant, _Mapping]] = ..., namespace: _Optional[_Union[_inventory_pb2.Namespace, _Mapping]] = ..., assign: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., release: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ..., topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., removed: _Optional[_Union[MetadataRemoved, _Mapping]] = ..., trace_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., tenant: _Optional[_Union[_inventory_pb2.Tenant, _Mapping]] = ..., namespace: _Optional[_Union[_inventory_pb2.Namespace, _Mapping]] = ..., assign: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., release: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ..., topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., removed: _Optional[_Union[MetadataRemoved, _Mapping]] = ..., prepare: _Optional[_Union[_shard_service_pb2.TopicAssignment, _Mapping]] = ..., moving: _Optional[_Union[_shard_service_pb2.TopicRelease, _Mapping]] = ..., trace_id: _Optional[str] = ...) -> None: ...
 
 class MetadataRemoved(_message.Message):
     __slots__ = ("kind", "name", "id")
@@ -181,6 +195,40 @@ class MetadataRemoved(_message.Message):
     name: str
     id: str
     def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class WatchAcknowledgementsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AcknowledgementReport(_message.Message):
+    __slots__ = ("broker_id", "session_id", "intervals", "sent_at_ns")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    INTERVALS_FIELD_NUMBER: _ClassVar[int]
+    SENT_AT_NS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    intervals: _containers.RepeatedCompositeFieldContainer[AcknowledgementInterval]
+    sent_at_ns: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., intervals: _Optional[_Iterable[_Union[AcknowledgementInterval, _Mapping]]] = ..., sent_at_ns: _Optional[int] = ...) -> None: ...
+
+class AcknowledgementInterval(_message.Message):
+    __slots__ = ("topic", "topic_id", "unit", "epoch", "first_acked_at_ns", "last_acked_at_ns", "acknowledged")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ACKED_AT_NS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ACKED_AT_NS_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: str
+    unit: str
+    epoch: int
+    first_acked_at_ns: int
+    last_acked_at_ns: int
+    acknowledged: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., epoch: _Optional[int] = ..., first_acked_at_ns: _Optional[int] = ..., last_acked_at_ns: _Optional[int] = ..., acknowledged: _Optional[int] = ...) -> None: ...
 
 class ServesRequest(_message.Message):
     __slots__ = ("topics",)

@@ -142,6 +142,11 @@ class BrokerServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.FromString,
                 _registered_method=True)
+        self.WatchAcknowledgements = channel.unary_stream(
+                '/nextgen.v1.BrokerService/WatchAcknowledgements',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.WatchAcknowledgementsRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.AcknowledgementReport.FromString,
+                _registered_method=True)
 
 
 class BrokerServiceServicer:
@@ -188,6 +193,14 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchAcknowledgements(self, request, context):
+        """When this broker acknowledged messages, unit by unit: all intervals it remembers, then what
+        changes, about once a second. For the auditor.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -220,6 +233,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.GetMetadata,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.SerializeToString,
+            ),
+            'WatchAcknowledgements': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchAcknowledgements,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.WatchAcknowledgementsRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.AcknowledgementReport.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -385,6 +403,33 @@ class BrokerService:
             '/nextgen.v1.BrokerService/GetMetadata',
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchAcknowledgements(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/nextgen.v1.BrokerService/WatchAcknowledgements',
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.WatchAcknowledgementsRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.AcknowledgementReport.FromString,
             options,
             channel_credentials,
             insecure,

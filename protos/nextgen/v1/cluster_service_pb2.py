@@ -26,7 +26,7 @@ from protos.nextgen.v1 import errors_pb2 as protos_dot_nextgen_dot_v1_dot_errors
 from protos.nextgen.v1 import events_pb2 as protos_dot_nextgen_dot_v1_dot_events__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'protos/nextgen/v1/cluster_service.proto\x12\nnextgen.v1\x1a\x1eprotos/nextgen/v1/errors.proto\x1a\x1eprotos/nextgen/v1/events.proto\"\xef\x01\n\x0bNodeMessage\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.nextgen.v1.HelloH\x00\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x18.nextgen.v1.LeaderReportH\x00\x12*\n\x06\x62roker\x18\x03 \x01(\x0b\x32\x18.nextgen.v1.BrokerReportH\x00\x12.\n\theartbeat\x18\x04 \x01(\x0b\x32\x19.nextgen.v1.NodeHeartbeatH\x00\x12,\n\x07members\x18\x05 \x01(\x0b\x32\x19.nextgen.v1.MembersReportH\x00\x42\x06\n\x04\x62ody\"\x97\x01\n\x05Hello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\x12\x11\n\traft_host\x18\x05 \x01(\t\x12\x11\n\traft_port\x18\x06 \x01(\r\x12\x0c\n\x04http\x18\x07 \x01(\t\x12\x19\n\x11shard_map_version\x18\x08 \x01(\x04\"M\n\x0cLeaderReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\"n\n\rMembersReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x1b\n\x13\x63onfiguration_index\x18\x03 \x01(\x04\x12\x0e\n\x06voters\x18\x04 \x03(\t\x12\x10\n\x08learners\x18\x05 \x03(\t\":\n\x0c\x42rokerReport\x12*\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\"!\n\rNodeHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\xe2\x02\n\rClusterUpdate\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x17.nextgen.v1.ErrorDetail\x12.\n\tshard_map\x18\x03 \x01(\x0b\x32\x1b.nextgen.v1.ShardMapChanged\x12)\n\x07leaders\x18\x04 \x03(\x0b\x32\x18.nextgen.v1.LeaderReport\x12+\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\x12)\n\x05nodes\x18\x06 \x03(\x0b\x32\x1a.nextgen.v1.NodeRegistered\x12\x31\n\ttransfers\x18\x07 \x03(\x0b\x32\x1e.nextgen.v1.LeadershipTransfer\x12\x19\n\x11manager_endpoints\x18\x08 \x03(\t\x12\x1a\n\x12heartbeat_sequence\x18\t \x01(\x04\"6\n\x12LeadershipTransfer\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\t\"p\n\x14LeaseCapacityRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\"\n\x04uses\x18\x03 \x03(\x0b\x32\x14.nextgen.v1.LeaseUse\x12\x14\n\x0cunits_wanted\x18\x04 \x01(\r\"E\n\x08LeaseUse\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nunits_used\x18\x03 \x01(\r\"U\n\rCapacityLease\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05units\x18\x03 \x01(\r\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\r\"B\n\x15LeaseCapacityResponse\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.nextgen.v1.CapacityLease\"\xcc\x01\n\x15\x43hangeReplicasRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x38\n\x06\x63hange\x18\x03 \x01(\x0e\x32(.nextgen.v1.ChangeReplicasRequest.Change\"V\n\x06\x43hange\x12\x16\n\x12\x43HANGE_UNSPECIFIED\x10\x00\x12\x0e\n\nCHANGE_ADD\x10\x01\x12\x11\n\rCHANGE_REMOVE\x10\x02\x12\x11\n\rCHANGE_CANCEL\x10\x03\"b\n\x16\x43hangeReplicasResponse\x12-\n\tplacement\x18\x02 \x01(\x0b\x32\x1a.nextgen.v1.ShardPlacement\x12\x19\n\x11shard_map_version\x18\x03 \x01(\x04\"\x18\n\x16GetClusterStateRequest\"\x19\n\x17GetManagerStatusRequest\"\xeb\x03\n\rReplicaStatus\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12\x12\n\nlast_index\x18\x06 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x07 \x01(\x04\x12\x17\n\x0f\x63ommit_position\x18\x08 \x01(\x04\x12\x15\n\rapplied_index\x18\t \x01(\x04\x12\x18\n\x10\x61pplied_position\x18\n \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x0b \x01(\x04\x12\x13\n\x0bview_lag_ms\x18\x0c \x01(\x01\x12\x15\n\rjournal_bytes\x18\r \x01(\x04\x12\x11\n\telections\x18\x0e \x01(\x04\x12\x0e\n\x06voters\x18\x0f \x03(\t\x12\x10\n\x08learners\x18\x10 \x03(\t\x12\x1b\n\x13\x63onfiguration_index\x18\x11 \x01(\x04\x12,\n\x08progress\x18\x12 \x03(\x0b\x32\x1a.nextgen.v1.MemberProgress\x12\x14\n\x0c\x64isk_trouble\x18\x13 \x01(\t\x12&\n\x06\x64igest\x18\x14 \x01(\x0b\x32\x16.nextgen.v1.ViewDigest\x12\x12\n\ndivergence\x18\x15 \x01(\t\"z\n\x0eMemberProgress\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0cis_connected\x18\x02 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x03 \x01(\x04\x12\x15\n\rapplied_index\x18\x04 \x01(\x04\x12\x15\n\rgets_snapshot\x18\x05 \x01(\x08\"=\n\nViewDigest\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x06\x32\xa5\x03\n\x0e\x43lusterService\x12>\n\x04Join\x12\x17.nextgen.v1.NodeMessage\x1a\x19.nextgen.v1.ClusterUpdate(\x01\x30\x01\x12T\n\rLeaseCapacity\x12 .nextgen.v1.LeaseCapacityRequest\x1a!.nextgen.v1.LeaseCapacityResponse\x12P\n\x0fGetClusterState\x12\".nextgen.v1.GetClusterStateRequest\x1a\x19.nextgen.v1.ClusterUpdate\x12R\n\x10GetManagerStatus\x12#.nextgen.v1.GetManagerStatusRequest\x1a\x19.nextgen.v1.ReplicaStatus\x12W\n\x0e\x43hangeReplicas\x12!.nextgen.v1.ChangeReplicasRequest\x1a\".nextgen.v1.ChangeReplicasResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'protos/nextgen/v1/cluster_service.proto\x12\nnextgen.v1\x1a\x1eprotos/nextgen/v1/errors.proto\x1a\x1eprotos/nextgen/v1/events.proto\"\xcb\x02\n\x0bNodeMessage\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.nextgen.v1.HelloH\x00\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x18.nextgen.v1.LeaderReportH\x00\x12*\n\x06\x62roker\x18\x03 \x01(\x0b\x32\x18.nextgen.v1.BrokerReportH\x00\x12.\n\theartbeat\x18\x04 \x01(\x0b\x32\x19.nextgen.v1.NodeHeartbeatH\x00\x12,\n\x07members\x18\x05 \x01(\x0b\x32\x19.nextgen.v1.MembersReportH\x00\x12&\n\x04load\x18\x06 \x01(\x0b\x32\x16.nextgen.v1.BrokerLoadH\x00\x12\x32\n\x06window\x18\x07 \x01(\x0b\x32 .nextgen.v1.LookupWindowRecordedH\x00\x42\x06\n\x04\x62ody\"Y\n\nBrokerLoad\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12$\n\x04load\x18\x03 \x01(\x0b\x32\x16.nextgen.v1.LoadReport\"\x97\x01\n\x05Hello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\x12\x11\n\traft_host\x18\x05 \x01(\t\x12\x11\n\traft_port\x18\x06 \x01(\r\x12\x0c\n\x04http\x18\x07 \x01(\t\x12\x19\n\x11shard_map_version\x18\x08 \x01(\x04\"M\n\x0cLeaderReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\"n\n\rMembersReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x1b\n\x13\x63onfiguration_index\x18\x03 \x01(\x04\x12\x0e\n\x06voters\x18\x04 \x03(\t\x12\x10\n\x08learners\x18\x05 \x03(\t\":\n\x0c\x42rokerReport\x12*\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\"!\n\rNodeHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\x89\x03\n\rClusterUpdate\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x17.nextgen.v1.ErrorDetail\x12.\n\tshard_map\x18\x03 \x01(\x0b\x32\x1b.nextgen.v1.ShardMapChanged\x12)\n\x07leaders\x18\x04 \x03(\x0b\x32\x18.nextgen.v1.LeaderReport\x12+\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\x12)\n\x05nodes\x18\x06 \x03(\x0b\x32\x1a.nextgen.v1.NodeRegistered\x12\x31\n\ttransfers\x18\x07 \x03(\x0b\x32\x1e.nextgen.v1.LeadershipTransfer\x12\x19\n\x11manager_endpoints\x18\x08 \x03(\t\x12\x1a\n\x12heartbeat_sequence\x18\t \x01(\x04\x12%\n\x05loads\x18\n \x03(\x0b\x32\x16.nextgen.v1.BrokerLoad\"6\n\x12LeadershipTransfer\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\t\"\x9a\x01\n\x14LeaseCapacityRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\"\n\x04uses\x18\x03 \x03(\x0b\x32\x14.nextgen.v1.LeaseUse\x12\x14\n\x0cunits_wanted\x18\x04 \x01(\r\x12(\n\x07returns\x18\x05 \x03(\x0b\x32\x17.nextgen.v1.LeaseReturn\"T\n\x0bLeaseReturn\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05units\x18\x03 \x01(\r\x12\x0f\n\x07version\x18\x04 \x01(\x04\"E\n\x08LeaseUse\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nunits_used\x18\x03 \x01(\r\"f\n\rCapacityLease\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05units\x18\x03 \x01(\r\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\x04\"S\n\x15LeaseCapacityResponse\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.nextgen.v1.CapacityLease\x12\x0f\n\x07refused\x18\x02 \x03(\t\"\x14\n\x12GetCapacityRequest\"B\n\x13GetCapacityResponse\x12+\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x19.nextgen.v1.BrokerAccount\"\x9e\x01\n\rBrokerAccount\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07is_live\x18\x03 \x01(\x08\x12\x16\n\x0e\x63\x61pacity_units\x18\x04 \x01(\r\x12\x15\n\rgranted_units\x18\x05 \x01(\r\x12&\n\x06leases\x18\x06 \x03(\x0b\x32\x16.nextgen.v1.ShardLease\"i\n\nShardLease\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\r\n\x05units\x18\x02 \x01(\r\x12\x12\n\nunits_used\x18\x03 \x01(\r\x12\x15\n\rexpires_at_ms\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\x04\"\xcc\x01\n\x15\x43hangeReplicasRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x38\n\x06\x63hange\x18\x03 \x01(\x0e\x32(.nextgen.v1.ChangeReplicasRequest.Change\"V\n\x06\x43hange\x12\x16\n\x12\x43HANGE_UNSPECIFIED\x10\x00\x12\x0e\n\nCHANGE_ADD\x10\x01\x12\x11\n\rCHANGE_REMOVE\x10\x02\x12\x11\n\rCHANGE_CANCEL\x10\x03\"b\n\x16\x43hangeReplicasResponse\x12-\n\tplacement\x18\x02 \x01(\x0b\x32\x1a.nextgen.v1.ShardPlacement\x12\x19\n\x11shard_map_version\x18\x03 \x01(\x04\"\x18\n\x16GetClusterStateRequest\"\x19\n\x17GetManagerStatusRequest\"\xeb\x03\n\rReplicaStatus\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12\x12\n\nlast_index\x18\x06 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x07 \x01(\x04\x12\x17\n\x0f\x63ommit_position\x18\x08 \x01(\x04\x12\x15\n\rapplied_index\x18\t \x01(\x04\x12\x18\n\x10\x61pplied_position\x18\n \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x0b \x01(\x04\x12\x13\n\x0bview_lag_ms\x18\x0c \x01(\x01\x12\x15\n\rjournal_bytes\x18\r \x01(\x04\x12\x11\n\telections\x18\x0e \x01(\x04\x12\x0e\n\x06voters\x18\x0f \x03(\t\x12\x10\n\x08learners\x18\x10 \x03(\t\x12\x1b\n\x13\x63onfiguration_index\x18\x11 \x01(\x04\x12,\n\x08progress\x18\x12 \x03(\x0b\x32\x1a.nextgen.v1.MemberProgress\x12\x14\n\x0c\x64isk_trouble\x18\x13 \x01(\t\x12&\n\x06\x64igest\x18\x14 \x01(\x0b\x32\x16.nextgen.v1.ViewDigest\x12\x12\n\ndivergence\x18\x15 \x01(\t\"z\n\x0eMemberProgress\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0cis_connected\x18\x02 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x03 \x01(\x04\x12\x15\n\rapplied_index\x18\x04 \x01(\x04\x12\x15\n\rgets_snapshot\x18\x05 \x01(\x08\"=\n\nViewDigest\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x06\x32\xf5\x03\n\x0e\x43lusterService\x12>\n\x04Join\x12\x17.nextgen.v1.NodeMessage\x1a\x19.nextgen.v1.ClusterUpdate(\x01\x30\x01\x12T\n\rLeaseCapacity\x12 .nextgen.v1.LeaseCapacityRequest\x1a!.nextgen.v1.LeaseCapacityResponse\x12P\n\x0fGetClusterState\x12\".nextgen.v1.GetClusterStateRequest\x1a\x19.nextgen.v1.ClusterUpdate\x12R\n\x10GetManagerStatus\x12#.nextgen.v1.GetManagerStatusRequest\x1a\x19.nextgen.v1.ReplicaStatus\x12W\n\x0e\x43hangeReplicas\x12!.nextgen.v1.ChangeReplicasRequest\x1a\".nextgen.v1.ChangeReplicasResponse\x12N\n\x0bGetCapacity\x12\x1e.nextgen.v1.GetCapacityRequest\x1a\x1f.nextgen.v1.GetCapacityResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,45 +34,57 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.nextgen.v1.cluster_s
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_NODEMESSAGE']._serialized_start=120
-  _globals['_NODEMESSAGE']._serialized_end=359
-  _globals['_HELLO']._serialized_start=362
-  _globals['_HELLO']._serialized_end=513
-  _globals['_LEADERREPORT']._serialized_start=515
-  _globals['_LEADERREPORT']._serialized_end=592
-  _globals['_MEMBERSREPORT']._serialized_start=594
-  _globals['_MEMBERSREPORT']._serialized_end=704
-  _globals['_BROKERREPORT']._serialized_start=706
-  _globals['_BROKERREPORT']._serialized_end=764
-  _globals['_NODEHEARTBEAT']._serialized_start=766
-  _globals['_NODEHEARTBEAT']._serialized_end=799
-  _globals['_CLUSTERUPDATE']._serialized_start=802
-  _globals['_CLUSTERUPDATE']._serialized_end=1156
-  _globals['_LEADERSHIPTRANSFER']._serialized_start=1158
-  _globals['_LEADERSHIPTRANSFER']._serialized_end=1212
-  _globals['_LEASECAPACITYREQUEST']._serialized_start=1214
-  _globals['_LEASECAPACITYREQUEST']._serialized_end=1326
-  _globals['_LEASEUSE']._serialized_start=1328
-  _globals['_LEASEUSE']._serialized_end=1397
-  _globals['_CAPACITYLEASE']._serialized_start=1399
-  _globals['_CAPACITYLEASE']._serialized_end=1484
-  _globals['_LEASECAPACITYRESPONSE']._serialized_start=1486
-  _globals['_LEASECAPACITYRESPONSE']._serialized_end=1552
-  _globals['_CHANGEREPLICASREQUEST']._serialized_start=1555
-  _globals['_CHANGEREPLICASREQUEST']._serialized_end=1759
-  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_start=1673
-  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_end=1759
-  _globals['_CHANGEREPLICASRESPONSE']._serialized_start=1761
-  _globals['_CHANGEREPLICASRESPONSE']._serialized_end=1859
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=1861
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=1885
-  _globals['_GETMANAGERSTATUSREQUEST']._serialized_start=1887
-  _globals['_GETMANAGERSTATUSREQUEST']._serialized_end=1912
-  _globals['_REPLICASTATUS']._serialized_start=1915
-  _globals['_REPLICASTATUS']._serialized_end=2406
-  _globals['_MEMBERPROGRESS']._serialized_start=2408
-  _globals['_MEMBERPROGRESS']._serialized_end=2530
-  _globals['_VIEWDIGEST']._serialized_start=2532
-  _globals['_VIEWDIGEST']._serialized_end=2593
-  _globals['_CLUSTERSERVICE']._serialized_start=2596
-  _globals['_CLUSTERSERVICE']._serialized_end=3017
+  _globals['_NODEMESSAGE']._serialized_end=451
+  _globals['_BROKERLOAD']._serialized_start=453
+  _globals['_BROKERLOAD']._serialized_end=542
+  _globals['_HELLO']._serialized_start=545
+  _globals['_HELLO']._serialized_end=696
+  _globals['_LEADERREPORT']._serialized_start=698
+  _globals['_LEADERREPORT']._serialized_end=775
+  _globals['_MEMBERSREPORT']._serialized_start=777
+  _globals['_MEMBERSREPORT']._serialized_end=887
+  _globals['_BROKERREPORT']._serialized_start=889
+  _globals['_BROKERREPORT']._serialized_end=947
+  _globals['_NODEHEARTBEAT']._serialized_start=949
+  _globals['_NODEHEARTBEAT']._serialized_end=982
+  _globals['_CLUSTERUPDATE']._serialized_start=985
+  _globals['_CLUSTERUPDATE']._serialized_end=1378
+  _globals['_LEADERSHIPTRANSFER']._serialized_start=1380
+  _globals['_LEADERSHIPTRANSFER']._serialized_end=1434
+  _globals['_LEASECAPACITYREQUEST']._serialized_start=1437
+  _globals['_LEASECAPACITYREQUEST']._serialized_end=1591
+  _globals['_LEASERETURN']._serialized_start=1593
+  _globals['_LEASERETURN']._serialized_end=1677
+  _globals['_LEASEUSE']._serialized_start=1679
+  _globals['_LEASEUSE']._serialized_end=1748
+  _globals['_CAPACITYLEASE']._serialized_start=1750
+  _globals['_CAPACITYLEASE']._serialized_end=1852
+  _globals['_LEASECAPACITYRESPONSE']._serialized_start=1854
+  _globals['_LEASECAPACITYRESPONSE']._serialized_end=1937
+  _globals['_GETCAPACITYREQUEST']._serialized_start=1939
+  _globals['_GETCAPACITYREQUEST']._serialized_end=1959
+  _globals['_GETCAPACITYRESPONSE']._serialized_start=1961
+  _globals['_GETCAPACITYRESPONSE']._serialized_end=2027
+  _globals['_BROKERACCOUNT']._serialized_start=2030
+  _globals['_BROKERACCOUNT']._serialized_end=2188
+  _globals['_SHARDLEASE']._serialized_start=2190
+  _globals['_SHARDLEASE']._serialized_end=2295
+  _globals['_CHANGEREPLICASREQUEST']._serialized_start=2298
+  _globals['_CHANGEREPLICASREQUEST']._serialized_end=2502
+  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_start=2416
+  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_end=2502
+  _globals['_CHANGEREPLICASRESPONSE']._serialized_start=2504
+  _globals['_CHANGEREPLICASRESPONSE']._serialized_end=2602
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=2604
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=2628
+  _globals['_GETMANAGERSTATUSREQUEST']._serialized_start=2630
+  _globals['_GETMANAGERSTATUSREQUEST']._serialized_end=2655
+  _globals['_REPLICASTATUS']._serialized_start=2658
+  _globals['_REPLICASTATUS']._serialized_end=3149
+  _globals['_MEMBERPROGRESS']._serialized_start=3151
+  _globals['_MEMBERPROGRESS']._serialized_end=3273
+  _globals['_VIEWDIGEST']._serialized_start=3275
+  _globals['_VIEWDIGEST']._serialized_end=3336
+  _globals['_CLUSTERSERVICE']._serialized_start=3339
+  _globals['_CLUSTERSERVICE']._serialized_end=3840
 # @@protoc_insertion_point(module_scope)

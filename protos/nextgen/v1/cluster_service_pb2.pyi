@@ -10,18 +10,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "leader", "broker", "heartbeat", "members")
+    __slots__ = ("hello", "leader", "broker", "heartbeat", "members", "load", "window")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     leader: LeaderReport
     broker: BrokerReport
     heartbeat: NodeHeartbeat
     members: MembersReport
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., members: _Optional[_Union[MembersReport, _Mapping]] = ...) -> None: ...
+    load: BrokerLoad
+    window: _events_pb2.LookupWindowRecorded
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., members: _Optional[_Union[MembersReport, _Mapping]] = ..., load: _Optional[_Union[BrokerLoad, _Mapping]] = ..., window: _Optional[_Union[_events_pb2.LookupWindowRecorded, _Mapping]] = ...) -> None: ...
+
+class BrokerLoad(_message.Message):
+    __slots__ = ("broker_id", "session_id", "load")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    load: _events_pb2.LoadReport
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., load: _Optional[_Union[_events_pb2.LoadReport, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("cluster_id", "node_id", "kind", "grpc", "raft_host", "raft_port", "http", "shard_map_version")
@@ -82,7 +96,7 @@ class NodeHeartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class ClusterUpdate(_message.Message):
-    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence")
+    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads")
     FULL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +106,7 @@ class ClusterUpdate(_message.Message):
     TRANSFERS_FIELD_NUMBER: _ClassVar[int]
     MANAGER_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
     full: bool
     error: _errors_pb2.ErrorDetail
     shard_map: _events_pb2.ShardMapChanged
@@ -101,7 +116,8 @@ class ClusterUpdate(_message.Message):
     transfers: _containers.RepeatedCompositeFieldContainer[LeadershipTransfer]
     manager_endpoints: _containers.RepeatedScalarFieldContainer[str]
     heartbeat_sequence: int
-    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ...) -> None: ...
+    loads: _containers.RepeatedCompositeFieldContainer[BrokerLoad]
+    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ...) -> None: ...
 
 class LeadershipTransfer(_message.Message):
     __slots__ = ("shard_id", "target")
@@ -112,16 +128,30 @@ class LeadershipTransfer(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., target: _Optional[str] = ...) -> None: ...
 
 class LeaseCapacityRequest(_message.Message):
-    __slots__ = ("shard_id", "term", "uses", "units_wanted")
+    __slots__ = ("shard_id", "term", "uses", "units_wanted", "returns")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     UNITS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    RETURNS_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     term: int
     uses: _containers.RepeatedCompositeFieldContainer[LeaseUse]
     units_wanted: int
-    def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., uses: _Optional[_Iterable[_Union[LeaseUse, _Mapping]]] = ..., units_wanted: _Optional[int] = ...) -> None: ...
+    returns: _containers.RepeatedCompositeFieldContainer[LeaseReturn]
+    def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., uses: _Optional[_Iterable[_Union[LeaseUse, _Mapping]]] = ..., units_wanted: _Optional[int] = ..., returns: _Optional[_Iterable[_Union[LeaseReturn, _Mapping]]] = ...) -> None: ...
+
+class LeaseReturn(_message.Message):
+    __slots__ = ("broker_id", "session_id", "units", "version")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    units: int
+    version: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class LeaseUse(_message.Message):
     __slots__ = ("broker_id", "session_id", "units_used")
@@ -134,22 +164,66 @@ class LeaseUse(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units_used: _Optional[int] = ...) -> None: ...
 
 class CapacityLease(_message.Message):
-    __slots__ = ("broker_id", "session_id", "units", "ttl_ms")
+    __slots__ = ("broker_id", "session_id", "units", "ttl_ms", "version")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     units: int
     ttl_ms: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+    version: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class LeaseCapacityResponse(_message.Message):
-    __slots__ = ("leases",)
+    __slots__ = ("leases", "refused")
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     leases: _containers.RepeatedCompositeFieldContainer[CapacityLease]
-    def __init__(self, leases: _Optional[_Iterable[_Union[CapacityLease, _Mapping]]] = ...) -> None: ...
+    refused: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, leases: _Optional[_Iterable[_Union[CapacityLease, _Mapping]]] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetCapacityRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetCapacityResponse(_message.Message):
+    __slots__ = ("accounts",)
+    ACCOUNTS_FIELD_NUMBER: _ClassVar[int]
+    accounts: _containers.RepeatedCompositeFieldContainer[BrokerAccount]
+    def __init__(self, accounts: _Optional[_Iterable[_Union[BrokerAccount, _Mapping]]] = ...) -> None: ...
+
+class BrokerAccount(_message.Message):
+    __slots__ = ("broker_id", "session_id", "is_live", "capacity_units", "granted_units", "leases")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_LIVE_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_UNITS_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    is_live: bool
+    capacity_units: int
+    granted_units: int
+    leases: _containers.RepeatedCompositeFieldContainer[ShardLease]
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., is_live: _Optional[bool] = ..., capacity_units: _Optional[int] = ..., granted_units: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[ShardLease, _Mapping]]] = ...) -> None: ...
+
+class ShardLease(_message.Message):
+    __slots__ = ("shard_id", "units", "units_used", "expires_at_ms", "version")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    UNITS_USED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    units: int
+    units_used: int
+    expires_at_ms: int
+    version: int
+    def __init__(self, shard_id: _Optional[int] = ..., units: _Optional[int] = ..., units_used: _Optional[int] = ..., expires_at_ms: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class ChangeReplicasRequest(_message.Message):
     __slots__ = ("shard_id", "node_id", "change")

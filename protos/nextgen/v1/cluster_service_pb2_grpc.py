@@ -59,6 +59,11 @@ class ClusterServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.FromString,
                 _registered_method=True)
+        self.GetCapacity = channel.unary_unary(
+                '/nextgen.v1.ClusterService/GetCapacity',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -102,6 +107,13 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCapacity(self, request, context):
+        """The capacity ledger: what brokers have, what was granted and leased of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -129,6 +141,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.ChangeReplicas,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.SerializeToString,
+            ),
+            'GetCapacity': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCapacity,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +283,33 @@ class ClusterService:
             '/nextgen.v1.ClusterService/ChangeReplicas',
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCapacity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/GetCapacity',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,6 +2,7 @@ from protos.nextgen.v1 import cluster_service_pb2 as _cluster_service_pb2
 from protos.nextgen.v1 import errors_pb2 as _errors_pb2
 from protos.nextgen.v1 import events_pb2 as _events_pb2
 from protos.nextgen.v1 import inventory_pb2 as _inventory_pb2
+from protos.nextgen.v1 import policies_pb2 as _policies_pb2
 from protos.nextgen.v1 import shard_service_pb2 as _shard_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -48,7 +49,7 @@ class WriteResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
 
 class CreateTenantRequest(_message.Message):
-    __slots__ = ("command_id", "name", "properties")
+    __slots__ = ("command_id", "name", "properties", "consistency")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -59,13 +60,15 @@ class CreateTenantRequest(_message.Message):
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     properties: _containers.ScalarMap[str, str]
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class CreateNamespaceRequest(_message.Message):
-    __slots__ = ("command_id", "name", "properties")
+    __slots__ = ("command_id", "name", "properties", "consistency")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -76,13 +79,15 @@ class CreateNamespaceRequest(_message.Message):
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     properties: _containers.ScalarMap[str, str]
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class SetPropertiesRequest(_message.Message):
-    __slots__ = ("command_id", "name", "properties", "expected_version")
+    __slots__ = ("command_id", "name", "properties", "expected_version", "consistency")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -94,27 +99,83 @@ class SetPropertiesRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     properties: _containers.ScalarMap[str, str]
     expected_version: int
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
-    __slots__ = ("command_id", "name")
+    __slots__ = ("command_id", "name", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+
+class SetPoliciesRequest(_message.Message):
+    __slots__ = ("command_id", "name", "policies", "expected_version", "expects_none", "consistency")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTS_NONE_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    policies: _policies_pb2.Policies
+    expected_version: int
+    expects_none: bool
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., expected_version: _Optional[int] = ..., expects_none: _Optional[bool] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+
+class GetPoliciesRequest(_message.Message):
+    __slots__ = ("name", "merged")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    merged: bool
+    def __init__(self, name: _Optional[str] = ..., merged: _Optional[bool] = ...) -> None: ...
+
+class GetPoliciesResponse(_message.Message):
+    __slots__ = ("policies", "version", "merged", "shard_id", "position")
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    policies: _policies_pb2.Policies
+    version: int
+    merged: _policies_pb2.Policies
+    shard_id: int
+    position: int
+    def __init__(self, policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., version: _Optional[int] = ..., merged: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class UnloadTopicsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UnloadTopicsResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.UnassignOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[_shard_service_pb2.UnassignOutcome, _Mapping]]] = ...) -> None: ...
 
 class CreateTopicsRequest(_message.Message):
-    __slots__ = ("command_id", "topics")
+    __slots__ = ("command_id", "topics", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     topics: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.TopicSpec]
-    def __init__(self, command_id: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[_shard_service_pb2.TopicSpec, _Mapping]]] = ...) -> None: ...
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[_shard_service_pb2.TopicSpec, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class CreateTopicsResponse(_message.Message):
     __slots__ = ("topics", "positions", "shard_map_version")

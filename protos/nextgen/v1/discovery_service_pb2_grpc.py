@@ -5,6 +5,7 @@ import warnings
 
 from protos.nextgen.v1 import cluster_service_pb2 as protos_dot_nextgen_dot_v1_dot_cluster__service__pb2
 from protos.nextgen.v1 import discovery_service_pb2 as protos_dot_nextgen_dot_v1_dot_discovery__service__pb2
+from protos.nextgen.v1 import shard_service_pb2 as protos_dot_nextgen_dot_v1_dot_shard__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -124,6 +125,41 @@ class DiscoveryServiceStub:
                 '/nextgen.v1.DiscoveryService/MoveTopics',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.MoveTopicsRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.MoveTopicsResponse.FromString,
+                _registered_method=True)
+        self.SetPolicies = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/SetPolicies',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.SetPoliciesRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+                _registered_method=True)
+        self.GetPolicies = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/GetPolicies',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPoliciesRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPoliciesResponse.FromString,
+                _registered_method=True)
+        self.UnloadTopics = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/UnloadTopics',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UnloadTopicsRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UnloadTopicsResponse.FromString,
+                _registered_method=True)
+        self.DrainBroker = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/DrainBroker',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.Rebalance = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/Rebalance',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.RebalanceRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.RebalanceResponse.FromString,
+                _registered_method=True)
+        self.CountUnits = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/CountUnits',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountResponse.FromString,
+                _registered_method=True)
+        self.GetCapacity = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/GetCapacity',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
                 _registered_method=True)
         self.GetCluster = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/GetCluster',
@@ -276,6 +312,54 @@ class DiscoveryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetPolicies(self, request, context):
+        """Policies of one tenant, namespace or topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadTopics(self, request, context):
+        """Take units from their brokers; the next lookup assigns them again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainBroker(self, request, context):
+        """Empty a broker; answered when the wish is committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rebalance(self, request, context):
+        """Plan or begin a rebalance, shard by shard.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountUnits(self, request, context):
+        """How many units each broker has, over all shards.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCapacity(self, request, context):
+        """The capacity ledger, from the cluster manager.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCluster(self, request, context):
         """Shard map, leaders, brokers and nodes as this discovery node knows them.
         """
@@ -414,6 +498,41 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     servicer.MoveTopics,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.MoveTopicsRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.MoveTopicsResponse.SerializeToString,
+            ),
+            'SetPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicies,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.SetPoliciesRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
+            ),
+            'GetPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicies,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPoliciesRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPoliciesResponse.SerializeToString,
+            ),
+            'UnloadTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadTopics,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UnloadTopicsRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UnloadTopicsResponse.SerializeToString,
+            ),
+            'DrainBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainBroker,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainResponse.SerializeToString,
+            ),
+            'Rebalance': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rebalance,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.RebalanceRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.RebalanceResponse.SerializeToString,
+            ),
+            'CountUnits': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountUnits,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountResponse.SerializeToString,
+            ),
+            'GetCapacity': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCapacity,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.SerializeToString,
             ),
             'GetCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCluster,
@@ -937,6 +1056,195 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/MoveTopics',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.MoveTopicsRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.MoveTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/SetPolicies',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.SetPoliciesRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/GetPolicies',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPoliciesRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/UnloadTopics',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UnloadTopicsRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UnloadTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/DrainBroker',
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rebalance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/Rebalance',
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.RebalanceRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.RebalanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountUnits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/CountUnits',
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCapacity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/GetCapacity',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "parent_gate_opened", "parent_gate_closed", "node_registered", "shard_map_changed", "broker_recorded")
+    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "parent_gate_opened", "parent_gate_closed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,8 @@ class Event(_message.Message):
     TOPIC_UNASSIGNED_FIELD_NUMBER: _ClassVar[int]
     BROKER_SESSION_ESTABLISHED_FIELD_NUMBER: _ClassVar[int]
     BROKER_SESSION_ENDED_FIELD_NUMBER: _ClassVar[int]
+    BROKER_DRAIN_SET_FIELD_NUMBER: _ClassVar[int]
+    BROKER_LOAD_REPORTED_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_GRANTED_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_LEASED_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_LEASE_RELEASED_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +44,7 @@ class Event(_message.Message):
     NODE_REGISTERED_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_CHANGED_FIELD_NUMBER: _ClassVar[int]
     BROKER_RECORDED_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_WINDOW_RECORDED_FIELD_NUMBER: _ClassVar[int]
     position: int
     term: int
     shard_id: int
@@ -67,6 +70,8 @@ class Event(_message.Message):
     topic_unassigned: TopicUnassigned
     broker_session_established: BrokerSessionEstablished
     broker_session_ended: BrokerSessionEnded
+    broker_drain_set: BrokerDrainSet
+    broker_load_reported: BrokerLoadReported
     capacity_granted: CapacityGranted
     capacity_leased: CapacityLeased
     capacity_lease_released: CapacityLeaseReleased
@@ -76,7 +81,8 @@ class Event(_message.Message):
     node_registered: NodeRegistered
     shard_map_changed: ShardMapChanged
     broker_recorded: BrokerRecorded
-    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ...) -> None: ...
+    lookup_window_recorded: LookupWindowRecorded
+    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ...) -> None: ...
 
 class DecidedCommand(_message.Message):
     __slots__ = ("command_id", "outcome", "time_ms", "events")
@@ -241,29 +247,33 @@ class TopicDeleted(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class PolicySet(_message.Message):
-    __slots__ = ("scope", "name", "policy", "version")
+    __slots__ = ("scope", "name", "policy", "version", "object_id")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     scope: str
     name: str
     policy: bytes
     version: int
-    def __init__(self, scope: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+    object_id: str
+    def __init__(self, scope: _Optional[str] = ..., name: _Optional[str] = ..., policy: _Optional[bytes] = ..., version: _Optional[int] = ..., object_id: _Optional[str] = ...) -> None: ...
 
 class PolicyCleared(_message.Message):
-    __slots__ = ("scope", "name", "version")
+    __slots__ = ("scope", "name", "version", "object_id")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     scope: str
     name: str
     version: int
-    def __init__(self, scope: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+    object_id: str
+    def __init__(self, scope: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., object_id: _Optional[str] = ...) -> None: ...
 
 class TopicAssigned(_message.Message):
-    __slots__ = ("topic_id", "unit", "name", "epoch", "broker_id", "session_id", "reason")
+    __slots__ = ("topic_id", "unit", "name", "epoch", "broker_id", "session_id", "reason", "decision")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +281,7 @@ class TopicAssigned(_message.Message):
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     unit: str
     name: str
@@ -278,7 +289,34 @@ class TopicAssigned(_message.Message):
     broker_id: str
     session_id: str
     reason: str
-    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    decision: PlacementDecision
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., reason: _Optional[str] = ..., decision: _Optional[_Union[PlacementDecision, _Mapping]] = ...) -> None: ...
+
+class PlacementDecision(_message.Message):
+    __slots__ = ("rule", "candidates", "excluded", "compared", "asked_by")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
+    ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    rule: str
+    candidates: int
+    excluded: int
+    compared: _containers.RepeatedCompositeFieldContainer[CandidateSeen]
+    asked_by: str
+    def __init__(self, rule: _Optional[str] = ..., candidates: _Optional[int] = ..., excluded: _Optional[int] = ..., compared: _Optional[_Iterable[_Union[CandidateSeen, _Mapping]]] = ..., asked_by: _Optional[str] = ...) -> None: ...
+
+class CandidateSeen(_message.Message):
+    __slots__ = ("broker_id", "units_used", "units_leased", "load_permille")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_USED_FIELD_NUMBER: _ClassVar[int]
+    UNITS_LEASED_FIELD_NUMBER: _ClassVar[int]
+    LOAD_PERMILLE_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    units_used: int
+    units_leased: int
+    load_permille: int
+    def __init__(self, broker_id: _Optional[str] = ..., units_used: _Optional[int] = ..., units_leased: _Optional[int] = ..., load_permille: _Optional[int] = ...) -> None: ...
 
 class TopicUnassigned(_message.Message):
     __slots__ = ("topic_id", "unit", "name", "epoch", "reason")
@@ -305,20 +343,24 @@ class BrokerEndpoints(_message.Message):
     def __init__(self, pulsar_url: _Optional[str] = ..., grpc: _Optional[str] = ..., http: _Optional[str] = ...) -> None: ...
 
 class BrokerSessionEstablished(_message.Message):
-    __slots__ = ("broker_id", "session_id", "epoch", "endpoints", "capacity_units", "zone")
+    __slots__ = ("broker_id", "session_id", "epoch", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     epoch: int
     endpoints: BrokerEndpoints
     capacity_units: int
     zone: str
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
+    rack: str
+    quarantined_until_ms: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ...) -> None: ...
 
 class BrokerSessionEnded(_message.Message):
     __slots__ = ("broker_id", "session_id", "epoch", "reason")
@@ -332,6 +374,86 @@ class BrokerSessionEnded(_message.Message):
     reason: str
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class BrokerDrainSet(_message.Message):
+    __slots__ = ("broker_id", "session_id", "draining", "units_per_second", "revision")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    draining: bool
+    units_per_second: int
+    revision: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., draining: _Optional[bool] = ..., units_per_second: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class BrokerLoadReported(_message.Message):
+    __slots__ = ("broker_id", "session_id", "load")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    load: LoadReport
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ...) -> None: ...
+
+class LoadReport(_message.Message):
+    __slots__ = ("topics", "cpu_fraction", "memory_bytes", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "connections", "measured_at_ms", "memory_limit_bytes", "cores", "busiest", "open_topics", "producers", "consumers")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    CPU_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    BUSIEST_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    topics: int
+    cpu_fraction: float
+    memory_bytes: int
+    messages_in_per_second: float
+    messages_out_per_second: float
+    bytes_in_per_second: float
+    bytes_out_per_second: float
+    connections: int
+    measured_at_ms: int
+    memory_limit_bytes: int
+    cores: int
+    busiest: _containers.RepeatedCompositeFieldContainer[TopicLoad]
+    open_topics: int
+    producers: int
+    consumers: int
+    def __init__(self, topics: _Optional[int] = ..., cpu_fraction: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., connections: _Optional[int] = ..., measured_at_ms: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cores: _Optional[int] = ..., busiest: _Optional[_Iterable[_Union[TopicLoad, _Mapping]]] = ..., open_topics: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
+
+class TopicLoad(_message.Message):
+    __slots__ = ("name", "unit", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "producers", "consumers", "measured_at_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    unit: str
+    messages_in_per_second: float
+    messages_out_per_second: float
+    bytes_in_per_second: float
+    bytes_out_per_second: float
+    producers: int
+    consumers: int
+    measured_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., measured_at_ms: _Optional[int] = ...) -> None: ...
+
 class CapacityGranted(_message.Message):
     __slots__ = ("broker_id", "session_id", "units")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -343,18 +465,22 @@ class CapacityGranted(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ...) -> None: ...
 
 class CapacityLeased(_message.Message):
-    __slots__ = ("broker_id", "session_id", "shard_id", "units", "expires_at_ms")
+    __slots__ = ("broker_id", "session_id", "shard_id", "units", "expires_at_ms", "version", "units_used")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNITS_USED_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     shard_id: int
     units: int
     expires_at_ms: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., units: _Optional[int] = ..., expires_at_ms: _Optional[int] = ...) -> None: ...
+    version: int
+    units_used: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., units: _Optional[int] = ..., expires_at_ms: _Optional[int] = ..., version: _Optional[int] = ..., units_used: _Optional[int] = ...) -> None: ...
 
 class CapacityLeaseReleased(_message.Message):
     __slots__ = ("broker_id", "session_id", "shard_id", "reason")
@@ -449,7 +575,7 @@ class ShardMapChanged(_message.Message):
     def __init__(self, version: _Optional[int] = ..., slot_owners: _Optional[bytes] = ..., shards: _Optional[_Iterable[_Union[ShardPlacement, _Mapping]]] = ...) -> None: ...
 
 class BrokerRecorded(_message.Message):
-    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone")
+    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms", "draining", "drain_units_per_second", "revision")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -457,6 +583,11 @@ class BrokerRecorded(_message.Message):
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     epoch: int
@@ -464,4 +595,31 @@ class BrokerRecorded(_message.Message):
     endpoints: BrokerEndpoints
     capacity_units: int
     zone: str
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
+    rack: str
+    quarantined_until_ms: int
+    draining: bool
+    drain_units_per_second: int
+    revision: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., drain_units_per_second: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class LookupWindowRecorded(_message.Message):
+    __slots__ = ("node_id", "process", "began_at_ms", "lookups", "errors", "too_slow", "latency_counts", "is_bad", "why_bad")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LOOKUPS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    TOO_SLOW_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    IS_BAD_FIELD_NUMBER: _ClassVar[int]
+    WHY_BAD_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    process: str
+    began_at_ms: int
+    lookups: int
+    errors: int
+    too_slow: int
+    latency_counts: _containers.RepeatedScalarFieldContainer[int]
+    is_bad: bool
+    why_bad: str
+    def __init__(self, node_id: _Optional[str] = ..., process: _Optional[str] = ..., began_at_ms: _Optional[int] = ..., lookups: _Optional[int] = ..., errors: _Optional[int] = ..., too_slow: _Optional[int] = ..., latency_counts: _Optional[_Iterable[int]] = ..., is_bad: _Optional[bool] = ..., why_bad: _Optional[str] = ...) -> None: ...

@@ -1,3 +1,4 @@
+from protos.nextgen.v1 import policies_pb2 as _policies_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -28,7 +29,7 @@ LIFE_STATE_ACTIVE: LifeState
 LIFE_STATE_DELETING: LifeState
 
 class Tenant(_message.Message):
-    __slots__ = ("tenant_id", "name", "properties", "version", "state")
+    __slots__ = ("tenant_id", "name", "properties", "version", "state", "policies", "policies_version")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -41,15 +42,19 @@ class Tenant(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
     tenant_id: str
     name: str
     properties: _containers.ScalarMap[str, str]
     version: int
     state: LifeState
-    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., state: _Optional[_Union[LifeState, str]] = ...) -> None: ...
+    policies: _policies_pb2.Policies
+    policies_version: int
+    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., state: _Optional[_Union[LifeState, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ...) -> None: ...
 
 class Namespace(_message.Message):
-    __slots__ = ("namespace_id", "name", "tenant_id", "properties", "version", "state")
+    __slots__ = ("namespace_id", "name", "tenant_id", "properties", "version", "state", "policies", "policies_version")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -63,16 +68,20 @@ class Namespace(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
     namespace_id: str
     name: str
     tenant_id: str
     properties: _containers.ScalarMap[str, str]
     version: int
     state: LifeState
-    def __init__(self, namespace_id: _Optional[str] = ..., name: _Optional[str] = ..., tenant_id: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., state: _Optional[_Union[LifeState, str]] = ...) -> None: ...
+    policies: _policies_pb2.Policies
+    policies_version: int
+    def __init__(self, namespace_id: _Optional[str] = ..., name: _Optional[str] = ..., tenant_id: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., state: _Optional[_Union[LifeState, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("topic_id", "name", "partitions", "properties", "version", "namespace_id", "created_time_ms")
+    __slots__ = ("topic_id", "name", "partitions", "properties", "version", "namespace_id", "created_time_ms", "policies", "policies_version")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +96,8 @@ class Topic(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     name: str
     partitions: int
@@ -94,7 +105,9 @@ class Topic(_message.Message):
     version: int
     namespace_id: str
     created_time_ms: int
-    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ...) -> None: ...
+    policies: _policies_pb2.Policies
+    policies_version: int
+    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ...) -> None: ...
 
 class Item(_message.Message):
     __slots__ = ("kind", "name", "tenant", "namespace", "topic", "assignment")

@@ -2,7 +2,9 @@ from protos.nextgen.v1 import cluster_service_pb2 as _cluster_service_pb2
 from protos.nextgen.v1 import errors_pb2 as _errors_pb2
 from protos.nextgen.v1 import events_pb2 as _events_pb2
 from protos.nextgen.v1 import inventory_pb2 as _inventory_pb2
+from protos.nextgen.v1 import policies_pb2 as _policies_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -10,8 +12,15 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONSISTENCY_ASYNC: _ClassVar[Consistency]
+    CONSISTENCY_EFFECTIVE: _ClassVar[Consistency]
+CONSISTENCY_ASYNC: Consistency
+CONSISTENCY_EFFECTIVE: Consistency
+
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +34,10 @@ class ShardRequest(_message.Message):
     GRANT_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    UNASSIGN_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_COUNT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -38,10 +51,14 @@ class ShardRequest(_message.Message):
     grant: GrantCapacityRequest
     move: MoveRequest
     release: ReleaseRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ...) -> None: ...
+    drain: DrainRequest
+    unassign: UnassignRequest
+    rebalance: RebalanceRequest
+    unit_count: UnitCountRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +72,10 @@ class ShardResponse(_message.Message):
     GRANT_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    UNASSIGN_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_COUNT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -68,15 +89,21 @@ class ShardResponse(_message.Message):
     grant: GrantCapacityResponse
     move: MoveResponse
     release: ReleaseResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ...) -> None: ...
+    drain: DrainResponse
+    unassign: UnassignResponse
+    rebalance: RebalanceResponse
+    unit_count: UnitCountResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("commands", "issued_position")
+    __slots__ = ("commands", "issued_position", "consistency")
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     ISSUED_POSITION_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[Command]
     issued_position: int
-    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., issued_position: _Optional[int] = ...) -> None: ...
+    consistency: Consistency
+    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., issued_position: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ("results",)
@@ -85,7 +112,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommandResult, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "close_parent_gate", "reopen_parent_gate")
+    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "close_parent_gate", "reopen_parent_gate", "set_policies")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TENANT_FIELD_NUMBER: _ClassVar[int]
     SET_TENANT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +125,7 @@ class Command(_message.Message):
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     CLOSE_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     REOPEN_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
+    SET_POLICIES_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     create_tenant: CreateTenant
     set_tenant_properties: SetTenantProperties
@@ -110,7 +138,8 @@ class Command(_message.Message):
     delete_topic: DeleteTopic
     close_parent_gate: CloseParentGate
     reopen_parent_gate: ReopenParentGate
-    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ...) -> None: ...
+    set_policies: SetPolicies
+    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ...) -> None: ...
 
 class CreateTenant(_message.Message):
     __slots__ = ("name", "properties")
@@ -258,6 +287,20 @@ class ReopenParentGate(_message.Message):
     attempt: int
     def __init__(self, parent_kind: _Optional[str] = ..., parent_name: _Optional[str] = ..., parent_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
+class SetPolicies(_message.Message):
+    __slots__ = ("kind", "name", "policies", "expected_version", "expects_none")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTS_NONE_FIELD_NUMBER: _ClassVar[int]
+    kind: _inventory_pb2.Kind
+    name: str
+    policies: _policies_pb2.Policies
+    expected_version: int
+    expects_none: bool
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., expected_version: _Optional[int] = ..., expects_none: _Optional[bool] = ...) -> None: ...
+
 class CommandResult(_message.Message):
     __slots__ = ("rejection_code", "message", "position", "id", "version", "topics")
     REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -343,28 +386,32 @@ class ShardLookupResponse(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ...) -> None: ...
 
 class AssignRequest(_message.Message):
-    __slots__ = ("broker_id", "session_id", "assignments")
+    __slots__ = ("broker_id", "session_id", "assignments", "prepare")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     assignments: _containers.RepeatedCompositeFieldContainer[TopicAssignment]
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[TopicAssignment, _Mapping]]] = ...) -> None: ...
+    prepare: bool
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[TopicAssignment, _Mapping]]] = ..., prepare: _Optional[bool] = ...) -> None: ...
 
 class TopicAssignment(_message.Message):
-    __slots__ = ("topic", "unit", "name", "epoch", "shard_id")
+    __slots__ = ("topic", "unit", "name", "epoch", "shard_id", "take_over")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TAKE_OVER_FIELD_NUMBER: _ClassVar[int]
     topic: _inventory_pb2.Topic
     unit: str
     name: str
     epoch: int
     shard_id: int
-    def __init__(self, topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., shard_id: _Optional[int] = ...) -> None: ...
+    take_over: bool
+    def __init__(self, topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., shard_id: _Optional[int] = ..., take_over: _Optional[bool] = ...) -> None: ...
 
 class AssignResponse(_message.Message):
     __slots__ = ("sequence", "synced")
@@ -375,14 +422,16 @@ class AssignResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., synced: _Optional[bool] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
-    __slots__ = ("broker_id", "session_id", "releases")
+    __slots__ = ("broker_id", "session_id", "releases", "announce")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     RELEASES_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     releases: _containers.RepeatedCompositeFieldContainer[TopicRelease]
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., releases: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ...) -> None: ...
+    announce: bool
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., releases: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ..., announce: _Optional[bool] = ...) -> None: ...
 
 class TopicRelease(_message.Message):
     __slots__ = ("topic_id", "unit", "name", "epoch", "new_broker_id", "new_epoch", "new_broker_grpc", "new_broker_url")
@@ -419,20 +468,122 @@ class MoveRequest(_message.Message):
     def __init__(self, moves: _Optional[_Iterable[_Union[TopicMove, _Mapping]]] = ...) -> None: ...
 
 class TopicMove(_message.Message):
-    __slots__ = ("topic", "target_broker_id", "expected_epoch")
+    __slots__ = ("topic", "target_broker_id", "expected_epoch", "asked_by")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TARGET_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ASKED_BY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     target_broker_id: str
     expected_epoch: int
-    def __init__(self, topic: _Optional[str] = ..., target_broker_id: _Optional[str] = ..., expected_epoch: _Optional[int] = ...) -> None: ...
+    asked_by: str
+    def __init__(self, topic: _Optional[str] = ..., target_broker_id: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., asked_by: _Optional[str] = ...) -> None: ...
 
 class MoveResponse(_message.Message):
     __slots__ = ("answers",)
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.LookupAnswer]
     def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("broker_id", "undo", "units_per_second")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    undo: bool
+    units_per_second: int
+    def __init__(self, broker_id: _Optional[str] = ..., undo: _Optional[bool] = ..., units_per_second: _Optional[int] = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("broker",)
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    broker: _events_pb2.BrokerRecorded
+    def __init__(self, broker: _Optional[_Union[_events_pb2.BrokerRecorded, _Mapping]] = ...) -> None: ...
+
+class UnassignRequest(_message.Message):
+    __slots__ = ("units", "reason")
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    units: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.UnitAssignment]
+    reason: str
+    def __init__(self, units: _Optional[_Iterable[_Union[_inventory_pb2.UnitAssignment, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UnassignResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[UnassignOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[UnassignOutcome, _Mapping]]] = ...) -> None: ...
+
+class UnassignOutcome(_message.Message):
+    __slots__ = ("name", "unassigned", "message")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    unassigned: bool
+    message: str
+    def __init__(self, name: _Optional[str] = ..., unassigned: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+
+class RebalanceRequest(_message.Message):
+    __slots__ = ("plan_only", "units_per_second", "stop")
+    PLAN_ONLY_FIELD_NUMBER: _ClassVar[int]
+    UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    plan_only: bool
+    units_per_second: int
+    stop: bool
+    def __init__(self, plan_only: _Optional[bool] = ..., units_per_second: _Optional[int] = ..., stop: _Optional[bool] = ...) -> None: ...
+
+class RebalanceResponse(_message.Message):
+    __slots__ = ("moves", "count", "before", "after", "reason", "under_way")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[PlannedMove]
+    count: int
+    before: _containers.RepeatedCompositeFieldContainer[BrokerUnits]
+    after: _containers.RepeatedCompositeFieldContainer[BrokerUnits]
+    reason: str
+    under_way: int
+    def __init__(self, moves: _Optional[_Iterable[_Union[PlannedMove, _Mapping]]] = ..., count: _Optional[int] = ..., before: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., reason: _Optional[str] = ..., under_way: _Optional[int] = ...) -> None: ...
+
+class PlannedMove(_message.Message):
+    __slots__ = ("name", "from_broker_id", "to_broker_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FROM_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    TO_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    from_broker_id: str
+    to_broker_id: str
+    def __init__(self, name: _Optional[str] = ..., from_broker_id: _Optional[str] = ..., to_broker_id: _Optional[str] = ...) -> None: ...
+
+class UnitCountRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnitCountResponse(_message.Message):
+    __slots__ = ("brokers", "under_way")
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    brokers: _containers.RepeatedCompositeFieldContainer[BrokerUnits]
+    under_way: int
+    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., under_way: _Optional[int] = ...) -> None: ...
+
+class BrokerUnits(_message.Message):
+    __slots__ = ("broker_id", "session_id", "units", "load_permille")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_PERMILLE_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    units: int
+    load_permille: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ..., load_permille: _Optional[int] = ...) -> None: ...
 
 class GrantCapacityRequest(_message.Message):
     __slots__ = ("broker_id", "session_id", "units")
