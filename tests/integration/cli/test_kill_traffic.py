@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ TWO_BROKERS = ClusterSize(
     cluster_managers=1, shard_nodes=1, discovery=1, brokers=2, shards=1, capacity_units=1_000
 )
 WINDOW_MS = 1_000
+IN_FLIGHT = 8
 
 
 @pytest.mark.timeout(180)
@@ -48,6 +50,7 @@ async def test_a_killed_broker_costs_no_message_its_order_or_a_second_copy(tmp_p
     assert (result["unknown"], result["failed"], result["unanswered"]) == (0, 0, 0)
     assert result["received"] == result["sent"] > 0
     strike = result["strikes"][0]
+    assert strike["in_flight"] >= IN_FLIGHT
     assert all(gap < float("inf") for gap in strike["gaps_ms"])
     assert set(result["longest_wait_ms"]) == set(topics.all)
 
@@ -60,8 +63,12 @@ async def _kill_and_finish(
         for broker in cluster.plan.of_kind("broker")
     }
     victim = max(served, key=lambda broker_id: len(served[broker_id]))
-    await traffic.press(served[victim], window=8)
-    await traffic.wait_in_flight(8)
+    await traffic.press(served[victim], window=IN_FLIGHT)
+    await traffic.wait_in_flight(IN_FLIGHT)
+    # Frozen it acknowledges nothing more, so what is in flight stays so. Twice what pressing alone
+    # keeps in flight: most of it was sent to the frozen broker.
+    cluster.strike(victim, signal.SIGSTOP)
+    await traffic.wait_in_flight(2 * IN_FLIGHT * len(served[victim]))
     killed_at_s = time.monotonic()
     await cluster.kill(victim)
     await traffic.broker_killed(killed_at_s, served[victim], window_ms=WINDOW_MS)
