@@ -734,7 +734,7 @@ class WatchOpen(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ...) -> None: ...
 
 class WatchAdd(_message.Message):
-    __slots__ = ("watch_id", "kinds", "prefix", "names", "from_position", "without_snapshot", "leased")
+    __slots__ = ("watch_id", "kinds", "prefix", "names", "from_position", "without_snapshot", "leased", "acknowledged")
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -742,6 +742,7 @@ class WatchAdd(_message.Message):
     FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     watch_id: int
     kinds: _containers.RepeatedScalarFieldContainer[_inventory_pb2.Kind]
     prefix: str
@@ -749,7 +750,8 @@ class WatchAdd(_message.Message):
     from_position: int
     without_snapshot: bool
     leased: bool
-    def __init__(self, watch_id: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_inventory_pb2.Kind, str]]] = ..., prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., from_position: _Optional[int] = ..., without_snapshot: _Optional[bool] = ..., leased: _Optional[bool] = ...) -> None: ...
+    acknowledged: bool
+    def __init__(self, watch_id: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_inventory_pb2.Kind, str]]] = ..., prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., from_position: _Optional[int] = ..., without_snapshot: _Optional[bool] = ..., leased: _Optional[bool] = ..., acknowledged: _Optional[bool] = ...) -> None: ...
 
 class WatchRemove(_message.Message):
     __slots__ = ("watch_id",)
