@@ -32,12 +32,17 @@ from shards.change_snapshot import ReadTransaction
 from shards.change_stream import ChangeStream
 from shards.change_watch import ChangeWatch
 from shards.decoded_entries import DecodedEntries
+from shards.effective_writes import AcknowledgingStream, Subscriber
 from shards.metrics import WatchMetrics
 
 _logger = structlog.get_logger(__name__)
 
 Subscribe = Callable[[str, int], Subscription]
 """Subscribes to the assignments of the shard, at its leader; see ``AssignmentFeed.subscribe``."""
+
+Join = Callable[[AcknowledgingStream], Subscriber]
+"""Has effective writes wait for a stream's acknowledgements, at the shard's leader; see
+``EffectiveWrites.join``."""
 
 
 class ChangeHub:
@@ -52,6 +57,7 @@ class ChangeHub:
         metrics: WatchMetrics,
         *,
         subscribe: Subscribe,
+        join: Join,
         wait_commit: Callable[[], Awaitable[None]],
     ) -> None:
         self.shard_id = shard_id
@@ -60,6 +66,7 @@ class ChangeHub:
         self.read_transaction = read_transaction
         self.metrics = metrics
         self.subscribe = subscribe
+        self.join = join
         self.wait_commit = wait_commit
         self.index: ChangeIndex[ChangeStream, ChangeWatch] = ChangeIndex()
         self.position = log.commit_position

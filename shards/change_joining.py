@@ -165,6 +165,9 @@ class JoiningWatches:
             watch.since = max(watch.since, self._scanned)
             watch.stage = Stage.LEVEL
             self._stream.emit(WatchShardUpdate(watch_id=watch.watch_id, position=watch.since))
+            if watch.is_acknowledged:
+                # What it acknowledges from here on is the position of the stream.
+                self._stream.prompt()
         self._passing.clear()
         self._unpin_if_idle()
 

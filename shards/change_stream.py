@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nextgen.client.change_index import change_of
+from nextgen.client.change_index import Change, change_of
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionCompacted
 from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX
@@ -35,7 +35,8 @@ from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchRenew, WatchShardUpdate
 from shards.change_joining import JoiningWatches
 from shards.change_lease import LeasedWatch
-from shards.change_watch import ChangeWatch, Stage, UsedIds, checked_watch
+from shards.change_watch import ChangeWatch, Stage, UsedIds, changes_of, checked_watch
+from shards.effective_writes import Subscriber
 
 if TYPE_CHECKING:
     from shards.change_hub import ChangeHub
@@ -66,6 +67,8 @@ class ChangeStream:
         self._has_room.set()
         self._joining = JoiningWatches(hub, self)
         self._lease: LeasedWatch | None = None
+        self._acknowledged: dict[int, ChangeWatch] = {}
+        self._subscriber: Subscriber | None = None
 
     def __repr__(self) -> str:
         return (
@@ -105,6 +108,8 @@ class ChangeStream:
             watch = checked_watch(add)
             if watch.is_leased:
                 self._add_lease(watch)
+            elif watch.is_acknowledged:
+                self._add_acknowledged(watch)
         except MetadataError as error:
             if not add.watch_id:
                 raise
@@ -122,15 +127,31 @@ class ChangeStream:
         if watch is None:
             return
         watch.stage = Stage.ENDED
+        self._acknowledged.pop(watch_id, None)
         if watch.is_leased:
             self._drop_lease()
         else:
             self._unindex(watch)
 
     def renew(self, renew: WatchRenew) -> None:
-        """Pass on what the subscriber says of its leased watch."""
+        """Pass on what the subscriber says of its leased watch, or of its acknowledged ones."""
         if self._lease is not None:
             self._lease.renew(renew)
+        if self._subscriber is not None:
+            behind = frozenset(renew.behind)
+            for watch_id, watch in self._acknowledged.items():
+                if watch_id not in behind:
+                    watch.acked = max(watch.acked, renew.acked_position)
+            self._subscriber.heard()
+
+    def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
+        """Say whether every acknowledged watch that wants one of ``changes`` is at ``position``."""
+        return all(
+            watch.acked >= position
+            for change in changes
+            for watch in self._hub.index.find_of(self, change)
+            if watch.is_acknowledged
+        )
 
     async def wait_room(self) -> None:
         """Return once the subscriber has read enough that it may ask for more."""
@@ -183,6 +204,11 @@ class ChangeStream:
 
     # The hub's side ---------------------------------------------------------------------------
 
+    def prompt(self) -> None:
+        """Say how far it was told without waiting until that is due."""
+        self._progress_at = 0.0
+        self.wake()
+
     def offer(self, event: Event, watches: Iterable[ChangeWatch]) -> None:
         """Take in an event that ``watches``, of this stream, want. Each event may come again."""
         position = event.position
@@ -208,11 +234,16 @@ class ChangeStream:
 
     def leave_index(self) -> None:
         """Let no event be offered any more."""
+        # First: without watches it would seem to have taken everything in.
+        subscriber, self._subscriber = self._subscriber, None
+        if subscriber is not None:
+            subscriber.leave()
         for watch in self._watches.values():
             watch.stage = Stage.ENDED
             if not watch.is_leased:
                 self._unindex(watch)
         self._watches.clear()
+        self._acknowledged.clear()
 
     # The joining watches' side ----------------------------------------------------------------
 
@@ -232,6 +263,8 @@ class ChangeStream:
     def end_watch(self, watch: ChangeWatch, error: MetadataError) -> None:
         """End one watch and say why."""
         if watch.stage is not Stage.ENDED:
+            if watch.is_acknowledged and self._subscriber is not None:
+                self._subscriber.lose_watch()
             self.remove(watch.watch_id)
             self.emit(WatchShardUpdate(watch_id=watch.watch_id, error=to_detail(error)))
 
@@ -307,8 +340,8 @@ class ChangeStream:
     # The lease --------------------------------------------------------------------------------
 
     def _add_lease(self, watch: ChangeWatch) -> None:
-        if self._lease is not None:
-            raise InvalidRequest("this stream has a leased watch already")
+        if self._lease is not None or self._acknowledged:
+            raise InvalidRequest("this stream has a leased watch, or acknowledged ones, already")
         subscription = self._hub.subscribe(self.subscriber_id, watch.from_position)
         self._lease = LeasedWatch(
             self._hub.shard_id,
@@ -317,6 +350,14 @@ class ChangeStream:
             self.wake,
             is_resumed=bool(watch.from_position),
         )
+
+    def _add_acknowledged(self, watch: ChangeWatch) -> None:
+        if self._lease is not None:
+            raise InvalidRequest("this stream has a leased watch: its acknowledgements are of that")
+        if self._subscriber is None:
+            self._subscriber = self._hub.join(self)
+        self._acknowledged[watch.watch_id] = watch
+        self._subscriber.watches(changes_of(watch))
 
     def _take_lease_update(self) -> None:
         if self._lease is None:

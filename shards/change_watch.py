@@ -9,10 +9,11 @@ A watch that is LEVEL is told by the updates of its whole stream; before, by upd
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from nextgen.client.change_index import WATCHED_KINDS
+from nextgen.client.change_index import WATCHED_KINDS, Change
 from nextgen.kernel.errors import InvalidRequest, Overloaded
 from nextgen.kernel.limits import TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.kernel.stream_limits import WATCH_NAMES_MAX, WATCHES_PER_STREAM_MAX
@@ -43,8 +44,10 @@ class ChangeWatch:
     """A watch as its stream keeps it. Made by ``checked_watch``."""
 
     __slots__ = (
+        "acked",
         "from_position",
         "has_snapshot",
+        "is_acknowledged",
         "is_leased",
         "selection",
         "since",
@@ -59,6 +62,9 @@ class ChangeWatch:
         self.has_snapshot = not add.without_snapshot
         """Whether it wants a snapshot where it cannot be told event by event."""
         self.is_leased = add.leased
+        self.is_acknowledged = add.acknowledged
+        self.acked = 0
+        """Everything up to it that concerns the watch has taken effect at the subscriber."""
         self.stage = Stage.WAITING
         self.since = add.from_position
         """Everything up to it that concerns the watch was told, by whatever updates."""
@@ -95,6 +101,8 @@ def checked_watch(add: WatchAdd) -> ChangeWatch:
         raise InvalidRequest(
             f"watch {add.watch_id} is leased: it must be of all assignments and nothing else"
         )
+    if add.leased and add.acknowledged:
+        raise InvalidRequest(f"watch {add.watch_id} is leased: that it acknowledges goes with it")
     selection = Selection(tuple(dict.fromkeys(add.kinds)), add.prefix, tuple(sorted({*add.names})))
     return ChangeWatch(add.watch_id, selection, add)
 
@@ -105,6 +113,13 @@ def _check_kinds(add: WatchAdd) -> None:
     for kind in add.kinds:
         if kind not in WATCHED_KINDS:
             raise InvalidRequest(f"watch {add.watch_id} has a kind {kind} that cannot be watched")
+
+
+def changes_of(watch: ChangeWatch) -> Iterator[Change]:
+    """Yield what a watch of names is about."""
+    for kind in watch.selection.kinds:
+        for name in watch.selection.names:
+            yield kind, name
 
 
 class UsedIds:

@@ -28,6 +28,7 @@ from nextgen.kernel.stream_limits import (
 )
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
+from shards.metadata_debts import MetadataDebts
 from shards.metadata_state import MetadataState, id_of, state_after, state_of
 from shards.ports import Cancellable, Clock, ShardWatching
 from shards.session_metadata import Sent
@@ -69,11 +70,13 @@ class HomeWatch:
         self.shard_id = shard_id
         self.stream = stream
         self.on_state = on_state
+        self.debts = MetadataDebts()
         self._clock = clock
         self._gathered: dict[str, WatchedName] = {}
         self._watches: dict[int, _Watch] = {}
         self._timer: Cancellable | None = None
         self._is_closed = False
+        stream.acknowledge_with(self.debts.in_effect)
         self._runner = self._run()
 
     def __repr__(self) -> str:
@@ -108,6 +111,11 @@ class HomeWatch:
         del watch.names[watched.name]
         if not watch.names:
             self._remove(watch)
+
+    def synced(self) -> None:
+        """A broker has synced more, or a session has ended."""
+        if self.debts:
+            self.stream.acknowledge()
 
     def ended(self, watch: _Watch, error: MetadataError) -> None:
         """A watch was ended by the other side: its names are followed anew, a little later."""
@@ -190,6 +198,7 @@ class HomeWatch:
                 kinds=_TOPIC_KINDS if is_topic else _PARENT_KINDS,
                 names=list(watch.names),
                 from_position=from_position,
+                acknowledged=True,
             )
             self._watches[watch.watch_id] = watch
 

@@ -14,7 +14,7 @@ from typing import Any, assert_never
 from nextgen.kernel.decider import Accepted, Rejected, fold
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import PARENT_READ_ATTEMPTS_MAX, UNITS_PER_RECORD_MAX
-from nextgen.kernel.names import NamespaceName
+from nextgen.kernel.names import NamespaceName, parse_topic
 from nextgen.replication.ports import Commit
 from nextgen.runtime import tracing
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -23,11 +23,13 @@ from shards.command_answer import Answer, conclude, finish, record
 from shards.domain import assignment, namespace, parent_gate, tenant, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
 from shards.domain.parent_gate import ParentKind
+from shards.domain.policies import SetPolicies
 from shards.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.parent_gates import ParentGates, ParentRead
 from shards.ports import ParentDirectory
 from shards.shard_state import ShardState
-from shards.topic_creation import TopicCreation
+from shards.topic_bounds import NamespacePolicies, Said, TopicBounds
+from shards.topic_creation import TopicCreation, namespaces_of
 from shards.wire_command import (
     OnGate,
     OnNamespace,
@@ -36,6 +38,7 @@ from shards.wire_command import (
     OnTopic,
     ParsedCommand,
     RefusedCommand,
+    to_policies,
 )
 from shards.wire_event import DomainEvent, to_properties
 
@@ -49,11 +52,16 @@ class InventoryCommands:
     """Decides for one shard, for one term."""
 
     def __init__(
-        self, state: ShardState, directory: ParentDirectory, on_unassigned: OnUnassigned | None
+        self,
+        state: ShardState,
+        directory: ParentDirectory,
+        on_unassigned: OnUnassigned | None,
+        policies: NamespacePolicies | None,
     ) -> None:
         self._state = state
         self._gates = ParentGates(state, directory)
-        self._creation = TopicCreation(state, self._gates)
+        self._bounds = None if policies is None else TopicBounds(state, policies)
+        self._creation = TopicCreation(state, self._gates, self._bounds)
         self._deletion = ParentDeletion(state, directory)
         self._on_unassigned = on_unassigned
 
@@ -67,7 +75,7 @@ class InventoryCommands:
             case RefusedCommand():
                 return conclude(self._state, command.command_id, command.rejected, CommandResult())
             case OnNewTopics():
-                return self._create(ParentKind.NAMESPACE, partial(self._creation.attempt, command))
+                return self._create_topics(command)
             case OnGate():
                 return self._order_gate(command)
             case OnTenant():
@@ -95,6 +103,8 @@ class InventoryCommands:
                 order = tenant.SetTenantProperties(
                     name, to_properties(body.properties), body.expected_version
                 )
+            case pb.SetPolicies():
+                order = to_policies(name, body)
             case _:
                 assert_never(body)
         before = state.load_tenant(name)
@@ -121,6 +131,8 @@ class InventoryCommands:
                     name, to_properties(body.properties), body.expected_version
                 )
                 return self._decide_namespace(command.command_id, order, ())
+            case pb.SetPolicies():
+                return self._decide_namespace(command.command_id, to_policies(name, body), ())
             case _:
                 assert_never(body)
 
@@ -147,7 +159,7 @@ class InventoryCommands:
     def _decide_namespace(
         self,
         command_id: bytes,
-        order: namespace.CreateNamespace | namespace.SetNamespaceProperties,
+        order: namespace.CreateNamespace | namespace.SetNamespaceProperties | SetPolicies,
         gate_events: tuple[parent_gate.ParentGateEvent, ...],
     ) -> Answer:
         before = self._state.load_namespace(order.name)
@@ -162,6 +174,23 @@ class InventoryCommands:
 
     # Topics -----------------------------------------------------------------------------------
 
+    def _create_topics(self, command: OnNewTopics) -> Work:
+        said: Said | None = {}
+        if self._bounds is not None:
+            said = self._bounds.known(namespaces_of(command))
+        if said is None:
+            return self._create_topics_later(command, self._bounds)
+        attempt = partial(self._creation.attempt, command, said)
+        return self._create(ParentKind.NAMESPACE, attempt)
+
+    async def _create_topics_later(
+        self, command: OnNewTopics, bounds: TopicBounds | None
+    ) -> CommandResult:
+        assert bounds is not None, "without bounds nothing has to be read"
+        said = await bounds.read(namespaces_of(command))
+        work = self._create(ParentKind.NAMESPACE, partial(self._creation.attempt, command, said))
+        return await (finish(self._state, work) if isinstance(work, Answer) else work)
+
     def _on_topic(self, command: OnTopic) -> Work:
         name, body = command.name.base_text, command.body
         before = self._state.load_topic(name)
@@ -169,16 +198,18 @@ class InventoryCommands:
             case pb.DeleteTopic():
                 return self._delete_topic(command.command_id, name, before)
             case pb.SetTopicProperties():
-                order = topic.SetTopicProperties(
+                order: topic.TopicCommand = topic.SetTopicProperties(
                     name, to_properties(body.properties), body.expected_version
                 )
+            case pb.SetPolicies():
+                order = to_policies(name, body)
             case _:
                 assert_never(body)
         decision = topic.decide(before, order)
         result = CommandResult()
         if isinstance(decision, Accepted):
             after = fold(topic.evolve, before, decision.events)
-            assert after is not None, "setting properties removes no topic"
+            assert after is not None, "what is set on a topic removes none"
             result = CommandResult(id=after.topic_id, version=after.version)
         return conclude(self._state, command.command_id, decision, result)
 
@@ -196,6 +227,8 @@ class InventoryCommands:
             self._tell_unassigned(part, self._state.propose(_unassign(part)))
         answer = record(self._state, command_id, (*_unassign(ended), *decision.events), result)
         assert answer.commit is not None, "a topic that was there has an event when it goes"
+        if self._bounds is not None:
+            self._bounds.note(parse_topic(name).namespace_text, -1)
         self._tell_unassigned(ended, answer.commit)
         return answer
 

@@ -17,8 +17,9 @@ _METADATA_TIMEOUT_MS = 3_000
 class MetadataReads:
     """Reads in flight of one broker manager. Nothing is kept once it was read."""
 
-    def __init__(self, metadata: MetadataReader) -> None:
+    def __init__(self, metadata: MetadataReader, subscriber_id: str = "") -> None:
         self._metadata = metadata
+        self._subscriber_id = subscriber_id
         self._reading: dict[str, asyncio.Future[Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: MetadataError | None = None
@@ -54,7 +55,9 @@ class MetadataReads:
     async def _read_now(self, names: list[ObjectName]) -> None:
         futures = [self._reading[name.name] for name in names]
         try:
-            items = await self._metadata.read(names, timeout_ms=_METADATA_TIMEOUT_MS)
+            items = await self._metadata.read(
+                names, timeout_ms=_METADATA_TIMEOUT_MS, subscriber_id=self._subscriber_id
+            )
             for future, item in zip(futures, items, strict=True):
                 future.set_result(item)
         except MetadataError as error:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from protos.nextgen.v1.broker_service_pb2 import Delivery, MetadataRemoved
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item, Kind
+from protos.nextgen.v1.inventory_pb2 import Namespace as NamespaceMessage
+from protos.nextgen.v1.inventory_pb2 import Tenant as TenantMessage
+from protos.nextgen.v1.inventory_pb2 import Topic as TopicMessage
 from shards.domain import namespace as namespaces
 from shards.domain import tenant as tenants
 from shards.domain import topic as topics
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
+from shards.domain.policies import NOTHING_SAID, PackedPolicies
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.wire import namespace_message, tenant_message, topic_message
@@ -24,6 +28,7 @@ MetadataState = Tenant | Namespace | Topic
 _TENANT_EVENTS = (
     tenants.TenantCreated,
     tenants.TenantPropertiesSet,
+    tenants.TenantPoliciesSet,
     tenants.TenantDeletionStarted,
     tenants.TenantDeletionAborted,
     tenants.TenantDeleted,
@@ -31,11 +36,17 @@ _TENANT_EVENTS = (
 _NAMESPACE_EVENTS = (
     namespaces.NamespaceCreated,
     namespaces.NamespacePropertiesSet,
+    namespaces.NamespacePoliciesSet,
     namespaces.NamespaceDeletionStarted,
     namespaces.NamespaceDeletionAborted,
     namespaces.NamespaceDeleted,
 )
-_TOPIC_EVENTS = (topics.TopicCreated, topics.TopicPropertiesSet, topics.TopicDeleted)
+_TOPIC_EVENTS = (
+    topics.TopicCreated,
+    topics.TopicPropertiesSet,
+    topics.TopicPoliciesSet,
+    topics.TopicDeleted,
+)
 
 
 def state_of(item: Item) -> MetadataState | None:
@@ -49,6 +60,8 @@ def state_of(item: Item) -> MetadataState | None:
                 to_properties(tenant.properties),
                 tenant.version,
                 _life(tenant.state),
+                _packed(tenant),
+                tenant.policies_version,
             )
         case "namespace":
             namespace = item.namespace
@@ -59,6 +72,8 @@ def state_of(item: Item) -> MetadataState | None:
                 to_properties(namespace.properties),
                 namespace.version,
                 _life(namespace.state),
+                _packed(namespace),
+                namespace.policies_version,
             )
         case "topic":
             topic = item.topic
@@ -70,6 +85,8 @@ def state_of(item: Item) -> MetadataState | None:
                 topic.namespace_id,
                 topic.created_time_ms,
                 to_properties(topic.properties),
+                _packed(topic),
+                topic.policies_version,
             )
     return None
 
@@ -121,3 +138,9 @@ def removal_delivery(kind: Kind, name: str, object_id: str) -> Delivery:
 
 def _life(state: int) -> Life:
     return Life.DELETING if state == LIFE_STATE_DELETING else Life.ACTIVE
+
+
+def _packed(message: TenantMessage | NamespaceMessage | TopicMessage) -> PackedPolicies:
+    if not message.HasField("policies"):
+        return NOTHING_SAID
+    return message.policies.SerializeToString(deterministic=True)

@@ -29,7 +29,8 @@ from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 from shards.home_watch import HomeWatch, WatchedName
-from shards.metadata_state import change_delivery, id_of, removal_delivery, state_of
+from shards.metadata_debts import Debt
+from shards.metadata_state import MetadataState, change_delivery, id_of, removal_delivery, state_of
 from shards.ports import Clock, HomeShards, MetadataReader
 from shards.session_metadata import DeliverySequence, Sent
 
@@ -61,6 +62,8 @@ class MetadataWatch:
         self._names: dict[str, WatchedName] = {}
         self._home_watches: dict[int, HomeWatch] = {}
         self._doubted: dict[Sent, None] = {}
+        self._late: dict[Sent, list[Debt]] = {}
+        """What is owed of objects whose last change has no place in a sequence yet."""
         self._settling: asyncio.Task[None] | None = None
         self._is_closed = False
         self.unwatched = 0
@@ -85,8 +88,24 @@ class MetadataWatch:
         for home in self._home_watches.values():
             home.close()
         self._names.clear()
+        self._late.clear()
         if self._settling is not None:
             self._settling.cancel()
+
+    @property
+    def subscriber_id(self) -> str:
+        """By which home shards know who watches."""
+        return self._subscriber_id
+
+    def is_followed(self, name: str) -> bool:
+        """Say whether everything that becomes of the object of this name is told here."""
+        watched = self._names.get(name)
+        return watched is not None and watched.known_at > 0
+
+    def known(self, name: str) -> MetadataState | None:
+        """Return the object of a followed name as it was told last; None if it is not known."""
+        watched = self._names.get(name)
+        return watched.state if watched is not None and watched.known_at else None
 
     def hold(self, sent: Sent) -> None:
         """Keep ``sent`` true from here on. It was just put into its session's sequence.
@@ -107,6 +126,7 @@ class MetadataWatch:
     def drop(self, sent: Sent) -> None:
         """``sent`` is no longer in its session."""
         self._doubted.pop(sent, None)
+        self._pay_with_last(sent)
         watched = self._names.get(sent.name)
         if watched is None or sent not in watched.holders:
             return
@@ -123,6 +143,7 @@ class MetadataWatch:
         # What its broker still says on a stream that is ending changes nothing.
         session.metadata.behind.clear()
         session.metadata.awaits_report = False
+        self.synced()
 
     def take_report(self, session: DeliverySequence, held: HeldMetadata) -> None:
         """Keep true as well what the broker says it has from an earlier leader."""
@@ -145,6 +166,13 @@ class MetadataWatch:
                 self._remove(sent)
             elif watched is not None:
                 self._compare(sent, watched)
+            if sent not in behind and sent not in self._doubted:
+                self._pay_with_last(sent)
+
+    def synced(self) -> None:
+        """A broker has synced more, or a session has ended: home shards may be waiting for it."""
+        for home in self._home_watches.values():
+            home.synced()
 
     # Inside -----------------------------------------------------------------------------------
 
@@ -177,32 +205,50 @@ class MetadataWatch:
             self._doubt(sent)
         elif state.version > sent.version and self._has_room(sent):
             sent.version = state.version
-            self._deliver(sent, change_delivery(state))
+            self._deliver(sent, change_delivery(state), watched)
 
     def _remove(self, sent: Sent) -> None:
         sent.is_gone = True
         if self._has_room(sent):
+            watched = self._names.get(sent.name)
             self.drop(sent)
             sent.session.metadata.forget(sent)
-            self._deliver(sent, removal_delivery(sent.kind, sent.name, sent.object_id))
+            removal = removal_delivery(sent.kind, sent.name, sent.object_id)
+            self._deliver(sent, removal, watched)
 
     def _has_room(self, sent: Sent) -> bool:
         if sent.session.unsynced < METADATA_DELTAS_UNSYNCED_MAX:
             return True
         sent.session.metadata.behind[sent] = None
+        self._owe_later(sent)
         return False
 
-    def _deliver(self, sent: Sent, delivery: Delivery) -> None:
+    def _deliver(self, sent: Sent, delivery: Delivery, watched: WatchedName | None) -> None:
         kind = delivery.WhichOneof("body")
         assert kind is not None, "a change of nothing"
-        sent.session.append(delivery)
+        sequence = sent.session.append(delivery)
+        if watched is not None:
+            watched.home.debts.owe(watched.known_at, sent.session, sequence)
         self._on_delivery(kind)
+
+    def _owe_later(self, sent: Sent) -> None:
+        watched = self._names.get(sent.name)
+        if watched is not None:
+            debt = watched.home.debts.owe(watched.known_at, sent.session, None)
+            self._late.setdefault(sent, []).append(debt)
+
+    def _pay_with_last(self, sent: Sent) -> None:
+        """What is owed of ``sent`` is in the sequence, or of no use any more behind its end."""
+        for debt in self._late.pop(sent, ()):
+            debt.sequence = sent.session.sequence
 
     # Doubt ------------------------------------------------------------------------------------
 
     def _doubt(self, sent: Sent) -> None:
         """Ask the home shard's leader whether it is gone: an id that ended never comes back."""
-        self._doubted[sent] = None
+        if sent not in self._doubted:
+            self._doubted[sent] = None
+            self._owe_later(sent)
         if self._settling is None:
             self._settling = asyncio.get_running_loop().create_task(self._settle())
 
@@ -234,6 +280,9 @@ class MetadataWatch:
             state = states[sent.name]
             if state is None or id_of(state) != sent.object_id:
                 self._remove(sent)
+            if sent not in sent.session.metadata.behind:
+                self._pay_with_last(sent)
+        self.synced()
 
 
 def _distinct(pairs: Iterable[tuple[Kind, str]]) -> list[tuple[Kind, str]]:

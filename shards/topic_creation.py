@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from nextgen.kernel.decider import Accepted, Rejected, fold
@@ -12,6 +13,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.topic import CreateTopic, TopicState
 from shards.parent_gates import Admission, ParentGates, ParentRead
 from shards.shard_state import ShardState
+from shards.topic_bounds import Said, TopicBounds
 from shards.wire import rejected_topic
 from shards.wire_command import NewTopic, OnNewTopics
 from shards.wire_event import DomainEvent, to_properties
@@ -22,17 +24,22 @@ Admissions = Mapping[str, Admission | Rejected]
 class TopicCreation:
     """Decides creates of topics for one shard, for one term."""
 
-    def __init__(self, state: ShardState, gates: ParentGates) -> None:
+    def __init__(
+        self, state: ShardState, gates: ParentGates, bounds: TopicBounds | None = None
+    ) -> None:
         self._state = state
         self._gates = gates
+        self._bounds = bounds
 
-    def attempt(self, command: OnNewTopics, reads: dict[str, ParentRead]) -> Answer | list[str]:
-        """Decide and propose; or return the namespaces that must be read first."""
-        wanted = {
-            each.name.namespace_text: None
-            for each in command.topics
-            if isinstance(each, NewTopic) and each.refusal is None
-        }
+    def attempt(
+        self, command: OnNewTopics, said: Said, reads: dict[str, ParentRead]
+    ) -> Answer | list[str]:
+        """Decide and propose; or return the namespaces that must be read first.
+
+        ``said`` is what counts for the command's namespaces; it is asked only where there are
+        bounds.
+        """
+        wanted = dict.fromkeys(namespaces_of(command))
         admissions: dict[str, Admission | Rejected] = {}
         unread: list[str] = []
         for name, admission in self._gates.admit(ParentKind.NAMESPACE, wanted, reads).items():
@@ -40,16 +47,16 @@ class TopicCreation:
                 unread.append(name)
             else:
                 admissions[name] = admission
-        return unread or self._create(command, admissions)
+        return unread or self._create(command, said, admissions)
 
-    def _create(self, command: OnNewTopics, admissions: Admissions) -> Answer:
+    def _create(self, command: OnNewTopics, said: Said, admissions: Admissions) -> Answer:
         topics = [each for each in command.topics if isinstance(each, NewTopic)]
         topic_ids = iter(self._state.mint_all([each.slot for each in topics]))
         names = [each.name.base_text for each in topics]
         present = dict(zip(names, self._state.load_topics(names), strict=True))
         time_ms = self._state.now_ms()
 
-        opened: set[str] = set()
+        added: Counter[str] = Counter()
         events: list[DomainEvent] = []
         outcomes: list[TopicOutcome] = []
         for new in command.topics:
@@ -57,20 +64,40 @@ class TopicCreation:
                 outcomes.append(rejected_topic(new))
                 continue
             topic_id = next(topic_ids)
+            namespace = new.name.namespace_text
+            before = present[new.name.base_text]
             decision = _decide(new, topic_id, admissions, present, time_ms)
+            if isinstance(decision, Accepted) and self._bounds is not None:
+                full = self._bounds.check(namespace, said[namespace], added[namespace])
+                if full is not None:
+                    present[new.name.base_text] = before
+                    decision = full
             if isinstance(decision, Rejected):
                 outcomes.append(rejected_topic(decision))
                 continue
-            namespace = new.name.namespace_text
-            if namespace not in opened:
-                opened.add(namespace)
+            added[namespace] += 1
+            if added[namespace] == 1:
                 admission = admissions[namespace]
                 assert isinstance(admission, Admission)
                 events += admission.events
             events += decision.events
             outcomes.append(TopicOutcome(topic_id=topic_id))
         result = CommandResult(topics=outcomes)
-        return record(self._state, command.command_id, events, result, time_ms=time_ms)
+        answer = record(self._state, command.command_id, events, result, time_ms=time_ms)
+        if self._bounds is not None:
+            for namespace, count in added.items():
+                self._bounds.note(namespace, count)
+        return answer
+
+
+def namespaces_of(command: OnNewTopics) -> list[str]:
+    """Return the namespaces of the topics that there may be, each once."""
+    names = [
+        each.name.namespace_text
+        for each in command.topics
+        if isinstance(each, NewTopic) and each.refusal is None
+    ]
+    return list(dict.fromkeys(names))
 
 
 def _decide(

@@ -39,6 +39,11 @@ NAMESPACES = Inventory(
 )
 TOPICS = Inventory("topic", "CreateTopics", "GetTopic", "ListTopics", "DeleteTopic")
 
+topics_group = typer.Typer(
+    help="Create, get, list, measure, place and delete topics.", no_args_is_help=True
+)
+"""Other modules add to it what they do with topics."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the three groups."""
@@ -54,12 +59,11 @@ def register(app: typer.Typer) -> None:
     _add_get_and_delete(namespaces, NAMESPACES)
     app.add_typer(namespaces, name="namespaces")
 
-    topics = typer.Typer(help="Create, get, list, measure and delete topics.", no_args_is_help=True)
-    topics.command("create")(create_topics)
-    topics.command("list")(list_topics)
-    topics.command("stats")(topic_stats)
-    _add_get_and_delete(topics, TOPICS)
-    app.add_typer(topics, name="topics")
+    topics_group.command("create")(create_topics)
+    topics_group.command("list")(list_topics)
+    topics_group.command("stats")(topic_stats)
+    _add_get_and_delete(topics_group, TOPICS)
+    app.add_typer(topics_group, name="topics")
 
 
 def parse_properties(pairs: Sequence[str] | None) -> dict[str, str]:

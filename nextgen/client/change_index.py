@@ -12,6 +12,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from nextgen.client.event_keys import KEY_FIELDS
+from nextgen.kernel.policies import PolicyLevel
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,
@@ -31,6 +32,13 @@ _KIND_OF_TEN: dict[int, Kind] = {
     6: KIND_ASSIGNMENT,
 }
 """By the tens of a payload's number: they are given out by subject, see ``events.proto``."""
+
+_KIND_OF_SCOPE: dict[str, Kind] = {
+    PolicyLevel.TENANT.value: KIND_TENANT,
+    PolicyLevel.NAMESPACE.value: KIND_NAMESPACE,
+    PolicyLevel.TOPIC.value: KIND_TOPIC,
+}
+"""Policies are of an object of any kind: their event says of which."""
 
 Change = tuple[Kind, str]
 """What an event is about: a kind and a name."""
@@ -52,6 +60,10 @@ _PAYLOADS = _watched_payloads()
 def change_of(event: Event) -> Change | None:
     """Return what ``event`` is about, None if it is about nothing that can be watched."""
     payload = event.WhichOneof("payload")
+    if payload in ("policy_set", "policy_cleared"):
+        said = getattr(event, payload)
+        scope = _KIND_OF_SCOPE.get(said.scope)
+        return None if scope is None else (scope, said.name)
     known = _PAYLOADS.get(payload) if payload is not None else None
     if payload is None or known is None:
         return None

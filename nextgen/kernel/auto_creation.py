@@ -1,6 +1,7 @@
 """Whether and how a namespace's topics come into existence by being asked for.
 
-The settings are properties of the namespace, under the names that Pulsar itself uses:
+The policies of namespace and tenant say so. Where they say nothing, properties of the namespace
+do, under the names that Pulsar itself uses:
 
     allowAutoTopicCreation   true | false                        default true
     autoTopicCreationType    non-partitioned | partitioned       default non-partitioned
@@ -16,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nextgen.kernel.limits import PARTITIONS_PER_TOPIC_MAX
+from nextgen.kernel.policies import NO_AUTO_CREATION
+from nextgen.kernel.policies import AutoCreation as Said
 
 ALLOW_PROPERTY = "allowAutoTopicCreation"
 TYPE_PROPERTY = "autoTopicCreationType"
@@ -39,18 +42,45 @@ class AutoCreation:
     """Why nothing is created although it was not forbidden: which property has which value."""
 
 
-def auto_creation(properties: Mapping[str, str]) -> AutoCreation:
-    """Return what the properties of a namespace say. Upper and lower case are the same."""
+def auto_creation(properties: Mapping[str, str], said: Said = NO_AUTO_CREATION) -> AutoCreation:
+    """Return what counts for a namespace with these properties, of which ``said`` is said.
+
+    Upper and lower case are the same in properties, and those are not looked at of which the
+    policies say the same.
+    """
+    is_allowed, is_partitioned = said.is_allowed, said.is_partitioned
+    if is_allowed is None:
+        is_allowed, problem = _allowed_by(properties)
+        if problem is not None:
+            return problem
+    if not is_allowed:
+        return AutoCreation(False, 0)
+    if is_partitioned is None:
+        is_partitioned, problem = _partitioned_by(properties)
+        if problem is not None:
+            return problem
+    if not is_partitioned:
+        return AutoCreation(True, 0)
+    if said.default_partitions is not None:
+        return AutoCreation(True, said.default_partitions)
+    return _partitions_by(properties)
+
+
+def _allowed_by(properties: Mapping[str, str]) -> tuple[bool, AutoCreation | None]:
     allow = properties.get(ALLOW_PROPERTY, "true").strip().lower()
     if allow not in _ALLOWED:
-        return _refused(ALLOW_PROPERTY, allow, "true or false")
-    if not _ALLOWED[allow]:
-        return AutoCreation(False, 0)
+        return False, _refused(ALLOW_PROPERTY, allow, "true or false")
+    return _ALLOWED[allow], None
+
+
+def _partitioned_by(properties: Mapping[str, str]) -> tuple[bool, AutoCreation | None]:
     kind = properties.get(TYPE_PROPERTY, "non-partitioned").strip().lower()
     if kind not in _TYPES:
-        return _refused(TYPE_PROPERTY, kind, "non-partitioned or partitioned")
-    if kind == "non-partitioned":
-        return AutoCreation(True, 0)
+        return False, _refused(TYPE_PROPERTY, kind, "non-partitioned or partitioned")
+    return kind == "partitioned", None
+
+
+def _partitions_by(properties: Mapping[str, str]) -> AutoCreation:
     count = properties.get(PARTITIONS_PROPERTY, "1").strip()
     is_number = count.isascii() and count.isdigit() and len(count) <= _DIGITS_MAX
     if not is_number or not 1 <= int(count) <= PARTITIONS_PER_TOPIC_MAX:

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.policies import PolicyLevel
 from shards.domain.life import Life
+from shards.domain.policies import (
+    NOTHING_SAID,
+    PackedPolicies,
+    SetPolicies,
+    changes_nothing,
+    check_set,
+)
 from shards.domain.properties import Properties, check_properties
 
 
@@ -74,6 +82,16 @@ class NamespacePropertiesSet:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespacePoliciesSet:
+    """``policies`` are the whole, ``NOTHING_SAID`` if they were cleared."""
+
+    name: str
+    namespace_id: str
+    policies: PackedPolicies
+    policies_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceDeletionStarted:
     name: str
 
@@ -92,6 +110,7 @@ class NamespaceDeleted:
 NamespaceCommand = (
     CreateNamespace
     | SetNamespaceProperties
+    | SetPolicies
     | StartNamespaceDeletion
     | AbortNamespaceDeletion
     | FinishNamespaceDeletion
@@ -99,6 +118,7 @@ NamespaceCommand = (
 NamespaceEvent = (
     NamespaceCreated
     | NamespacePropertiesSet
+    | NamespacePoliciesSet
     | NamespaceDeletionStarted
     | NamespaceDeletionAborted
     | NamespaceDeleted
@@ -115,6 +135,9 @@ class Namespace:
     properties: Properties
     version: int
     life: Life
+    policies: PackedPolicies = NOTHING_SAID
+    policies_version: int = 0
+    """Grows by 1 with each change of the policies; 0: never set."""
 
 
 NamespaceState = Namespace | None
@@ -130,6 +153,8 @@ def decide(
             return _decide_create(namespace, command)
         case SetNamespaceProperties():
             return _decide_set_properties(namespace, command)
+        case SetPolicies():
+            return _decide_set_policies(namespace, command)
         case StartNamespaceDeletion():
             return _decide_start_deletion(namespace, command)
         case AbortNamespaceDeletion():
@@ -155,6 +180,13 @@ def evolve(namespace: NamespaceState, event: NamespaceEvent) -> NamespaceState:
     match event:
         case NamespacePropertiesSet():
             return replace(namespace, properties=event.properties, version=version)
+        case NamespacePoliciesSet():
+            return replace(
+                namespace,
+                policies=event.policies,
+                policies_version=event.policies_version,
+                version=version,
+            )
         case NamespaceDeletionStarted():
             return replace(namespace, life=Life.DELETING, version=version)
         case NamespaceDeletionAborted():
@@ -201,6 +233,23 @@ def _decide_set_properties(
     if refusal is not None:
         return refusal
     return Accepted((NamespacePropertiesSet(command.name, command.properties),))
+
+
+def _decide_set_policies(
+    namespace: NamespaceState, command: SetPolicies
+) -> Accepted[NamespaceEvent] | Rejected:
+    if namespace is None:
+        return _not_found(command.name)
+    if namespace.life is Life.DELETING:
+        return Rejected(RejectionCode.NOT_ALLOWED, f"namespace {command.name} is being deleted")
+    version = namespace.policies_version
+    refusal = check_set(command, PolicyLevel.NAMESPACE, version)
+    if refusal is not None:
+        return refusal
+    if changes_nothing(command, namespace.policies):
+        return Accepted(())
+    event = NamespacePoliciesSet(command.name, namespace.namespace_id, command.packed, version + 1)
+    return Accepted((event,))
 
 
 def _decide_start_deletion(

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.policies import PolicyLevel
 from shards.domain.life import Life
+from shards.domain.policies import (
+    NOTHING_SAID,
+    PackedPolicies,
+    SetPolicies,
+    changes_nothing,
+    check_set,
+)
 from shards.domain.properties import Properties, check_properties
 
 
@@ -68,6 +76,16 @@ class TenantPropertiesSet:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantPoliciesSet:
+    """``policies`` are the whole, ``NOTHING_SAID`` if they were cleared."""
+
+    name: str
+    tenant_id: str
+    policies: PackedPolicies
+    policies_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class TenantDeletionStarted:
     name: str
 
@@ -86,6 +104,7 @@ class TenantDeleted:
 TenantCommand = (
     CreateTenant
     | SetTenantProperties
+    | SetPolicies
     | StartTenantDeletion
     | AbortTenantDeletion
     | FinishTenantDeletion
@@ -93,6 +112,7 @@ TenantCommand = (
 TenantEvent = (
     TenantCreated
     | TenantPropertiesSet
+    | TenantPoliciesSet
     | TenantDeletionStarted
     | TenantDeletionAborted
     | TenantDeleted
@@ -108,6 +128,9 @@ class Tenant:
     properties: Properties
     version: int
     life: Life
+    policies: PackedPolicies = NOTHING_SAID
+    policies_version: int = 0
+    """Grows by 1 with each change of the policies; 0: never set."""
 
 
 TenantState = Tenant | None
@@ -121,6 +144,8 @@ def decide(tenant: TenantState, command: TenantCommand) -> Accepted[TenantEvent]
             return _decide_create(tenant, command)
         case SetTenantProperties():
             return _decide_set_properties(tenant, command)
+        case SetPolicies():
+            return _decide_set_policies(tenant, command)
         case StartTenantDeletion():
             return _decide_start_deletion(tenant, command)
         case AbortTenantDeletion():
@@ -142,6 +167,13 @@ def evolve(tenant: TenantState, event: TenantEvent) -> TenantState:
     match event:
         case TenantPropertiesSet():
             return replace(tenant, properties=event.properties, version=version)
+        case TenantPoliciesSet():
+            return replace(
+                tenant,
+                policies=event.policies,
+                policies_version=event.policies_version,
+                version=version,
+            )
         case TenantDeletionStarted():
             return replace(tenant, life=Life.DELETING, version=version)
         case TenantDeletionAborted():
@@ -180,6 +212,23 @@ def _decide_set_properties(
     if refusal is not None:
         return refusal
     return Accepted((TenantPropertiesSet(command.name, command.properties),))
+
+
+def _decide_set_policies(
+    tenant: TenantState, command: SetPolicies
+) -> Accepted[TenantEvent] | Rejected:
+    if tenant is None:
+        return _not_found(command.name)
+    if tenant.life is Life.DELETING:
+        return Rejected(RejectionCode.NOT_ALLOWED, f"tenant {command.name} is being deleted")
+    version = tenant.policies_version
+    refusal = check_set(command, PolicyLevel.TENANT, version)
+    if refusal is not None:
+        return refusal
+    if changes_nothing(command, tenant.policies):
+        return Accepted(())
+    event = TenantPoliciesSet(command.name, tenant.tenant_id, command.packed, version + 1)
+    return Accepted((event,))
 
 
 def _decide_start_deletion(

@@ -13,6 +13,14 @@ from typing import assert_never
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.names import Domain, TopicName
+from nextgen.kernel.policies import PolicyLevel
+from shards.domain.policies import (
+    NOTHING_SAID,
+    PackedPolicies,
+    SetPolicies,
+    changes_nothing,
+    check_set,
+)
 from shards.domain.properties import Properties, check_properties
 
 CREATABLE_DOMAINS = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT})
@@ -70,13 +78,23 @@ class TopicPropertiesSet:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicPoliciesSet:
+    """``policies`` are the whole, ``NOTHING_SAID`` if they were cleared."""
+
+    name: str
+    topic_id: str
+    policies: PackedPolicies
+    policies_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDeleted:
     name: str
     topic_id: str
 
 
-TopicCommand = CreateTopic | SetTopicProperties | DeleteTopic
-TopicEvent = TopicCreated | TopicPropertiesSet | TopicDeleted
+TopicCommand = CreateTopic | SetTopicProperties | SetPolicies | DeleteTopic
+TopicEvent = TopicCreated | TopicPropertiesSet | TopicPoliciesSet | TopicDeleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +108,9 @@ class Topic:
     namespace_id: str
     created_time_ms: int
     properties: Properties
+    policies: PackedPolicies = NOTHING_SAID
+    policies_version: int = 0
+    """Grows by 1 with each change of the policies; 0: never set."""
 
 
 TopicState = Topic | None
@@ -103,6 +124,8 @@ def decide(topic: TopicState, command: TopicCommand) -> Accepted[TopicEvent] | R
             return _decide_create(topic, command)
         case SetTopicProperties():
             return _decide_set_properties(topic, command)
+        case SetPolicies():
+            return _decide_set_policies(topic, command)
         case DeleteTopic():
             return _decide_delete(topic, command)
         case _:
@@ -125,6 +148,14 @@ def evolve(topic: TopicState, event: TopicEvent) -> TopicState:
         case TopicPropertiesSet():
             assert topic is not None, f"properties set on topic {event.name}, never created"
             return replace(topic, properties=event.properties, version=topic.version + 1)
+        case TopicPoliciesSet():
+            assert topic is not None, f"policies set on topic {event.name}, never created"
+            return replace(
+                topic,
+                policies=event.policies,
+                policies_version=event.policies_version,
+                version=topic.version + 1,
+            )
         case TopicDeleted():
             return None
         case _:
@@ -188,6 +219,21 @@ def _decide_set_properties(
     if refusal is not None:
         return refusal
     return Accepted((TopicPropertiesSet(command.name, command.properties),))
+
+
+def _decide_set_policies(
+    topic: TopicState, command: SetPolicies
+) -> Accepted[TopicEvent] | Rejected:
+    if topic is None:
+        return _not_found(command.name)
+    version = topic.policies_version
+    refusal = check_set(command, PolicyLevel.TOPIC, version)
+    if refusal is not None:
+        return refusal
+    if changes_nothing(command, topic.policies):
+        return Accepted(())
+    event = TopicPoliciesSet(command.name, topic.topic_id, command.packed, version + 1)
+    return Accepted((event,))
 
 
 def _decide_delete(topic: TopicState, command: DeleteTopic) -> Accepted[TopicEvent] | Rejected:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nextgen.client.event_keys import event_key
@@ -37,11 +37,19 @@ class SilentHomes:
     def home_of(self, kind: Kind, name: str) -> int:
         return 1
 
+    def manager_shard(self, broker_id: str) -> int:
+        return 1
+
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         return _SilentStream()
 
 
 class _SilentStream:
+    heard_at = float("-inf")
+
+    def is_level(self, watch_id: int) -> bool:
+        return False
+
     def __init__(self) -> None:
         self._ids = itertools.count(1)
 
@@ -52,8 +60,15 @@ class _SilentStream:
         kinds: Sequence[Kind],
         names: Sequence[str] = (),
         from_position: int = 0,
+        acknowledged: bool = False,
     ) -> int:
         return next(self._ids)
+
+    def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
+        pass
+
+    def acknowledge(self) -> None:
+        pass
 
     def remove(self, watch_id: int) -> None:
         pass
@@ -80,9 +95,15 @@ class FakeStream:
     adds: list[int] = field(default_factory=list)
     """How many names each watch had, in the order they were added."""
     removes: int = 0
+    in_effect: Callable[[int], int] = lambda position: position
+    acknowledged: int = 0
+    """How often more was said to have taken effect."""
     runs: int = 0
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to have ``run`` raise."""
+    heard_at: float = float("-inf")
+    is_behind: bool = False
+    """Set for a stream that was just connected again: its watches have to catch up."""
     _next_id: int = 1
 
     def add(
@@ -92,6 +113,7 @@ class FakeStream:
         kinds: Sequence[Kind],
         names: Sequence[str] = (),
         from_position: int = 0,
+        acknowledged: bool = False,
     ) -> int:
         watch_id, self._next_id = self._next_id, self._next_id + 1
         self.watches[watch_id] = _Watched(
@@ -100,8 +122,18 @@ class FakeStream:
         self.adds.append(len(names))
         return watch_id
 
+    def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
+        self.in_effect = in_effect
+
+    def acknowledge(self) -> None:
+        self.acknowledged += 1
+
     def remove(self, watch_id: int) -> None:
         self.removes += self.watches.pop(watch_id, None) is not None
+
+    def is_level(self, watch_id: int) -> bool:
+        watched = self.watches.get(watch_id)
+        return watched is not None and not watched.needs_snapshot and not self.is_behind
 
     async def run(self) -> None:
         self.runs += 1
@@ -115,6 +147,8 @@ class FakeStream:
 
     def deliver(self, upto: int, *, every: int = 1) -> None:
         """Tell every watch, or one out of ``every``, what happened up to a position."""
+        self.heard_at = asyncio.get_running_loop().time()
+        self.is_behind = False
         for watch_id in tuple(self.watches):
             watched = self.watches.get(watch_id)
             if watched is None or watch_id % every:
@@ -199,13 +233,18 @@ class FakeHomes:
     def home_of(self, kind: Kind, name: str) -> int:
         return 1 + sum(name.encode()) % len(self.homes)
 
+    def manager_shard(self, broker_id: str) -> int:
+        return 1
+
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         home = self.homes[shard_id - 1]
         stream = FakeStream(home, subscriber_id)
         home.streams.append(stream)
         return stream
 
-    async def read(self, names: Sequence[ObjectName], *, timeout_ms: int) -> Sequence[Item]:
+    async def read(
+        self, names: Sequence[ObjectName], *, timeout_ms: int, subscriber_id: str = ""
+    ) -> Sequence[Item]:
         await asyncio.sleep(0)
         if not self.is_reachable:
             raise Unavailable("no home shard answers")
@@ -253,6 +292,19 @@ class FakeHomes:
                 topic_properties_set=pb.TopicPropertiesSet(name=name, properties=properties)
             )
         self._home(name).append(kind, name, event)
+
+    def set_policies(self, name: str, packed: bytes) -> None:
+        kind, state = self._home(name).latest(name)
+        assert state is not None, f"{name} does not exist"
+        scope = {KIND_TENANT: "tenant", KIND_NAMESPACE: "namespace", KIND_TOPIC: "topic"}[kind]
+        said = pb.PolicySet(
+            scope=scope,
+            name=name,
+            policy=packed,
+            version=state.policies_version + 1,
+            object_id=id_of(state),
+        )
+        self._home(name).append(kind, name, pb.Event(policy_set=said))
 
     def delete(self, name: str) -> None:
         kind, state = self._home(name).latest(name)

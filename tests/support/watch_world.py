@@ -27,6 +27,8 @@ from shards.assignment_feed import AssignmentFeed, Subscription
 from shards.change_hub import ChangeHub
 from shards.change_stream import ChangeStream
 from shards.decoded_entries import DecodedEntries
+from shards.effective_writes import AcknowledgingStream, EffectiveWrites
+from shards.effective_writes import Subscriber as AcknowledgingSubscriber
 from shards.metrics import NodeMetrics, ShardMetrics
 from shards.projections.fold import fold
 from shards.projections.tables import METADATA
@@ -168,11 +170,14 @@ class Subscriber:
             self._sent = event.position
 
     def acknowledge(self) -> None:
-        """Acknowledge what the leased watch was told, as of this moment."""
+        """Acknowledge what the leased watch was told, or the acknowledged ones were."""
         assert self.stream is not None, "connect first"
         now_ms = int(asyncio.get_running_loop().time() * 1000)
-        acked = self.places.leased_position or 0
-        self.stream.renew(WatchRenew(acked_position=acked, asked_at_ms=now_ms))
+        acked, behind = self.places.taken_in()
+        if self.places.leased_position is not None:
+            acked = self.places.leased_position
+        renew = WatchRenew(acked_position=acked, asked_at_ms=now_ms, behind=behind)
+        self.stream.renew(renew)
 
 
 class WatchWorld:
@@ -184,6 +189,7 @@ class WatchWorld:
         self.metrics = NodeMetrics(CollectorRegistry())
         self.decoded = DecodedEntries(SHARD)
         self.feed: AssignmentFeed | None = None
+        self.effective: EffectiveWrites | None = None
         self.subscribers: list[Subscriber] = []
         self.hub = ChangeHub(
             SHARD,
@@ -192,6 +198,7 @@ class WatchWorld:
             self.view.read_transaction,
             ShardMetrics(self.metrics, SHARD).watches,
             subscribe=self._subscribe,
+            join=self._join,
             wait_commit=self._wait_commit,
         )
 
@@ -216,6 +223,7 @@ class WatchWorld:
     def lead(self) -> AssignmentFeed:
         """Begin the assignments' feed of a leader."""
         self.feed = AssignmentFeed(SHARD, self.log, LoopClock(), self.decoded)
+        self.effective = EffectiveWrites(SHARD, self.feed, LoopClock())
         return self.feed
 
     def counted(self, name: str) -> int:
@@ -225,6 +233,8 @@ class WatchWorld:
     async def close(self) -> None:
         for subscriber in self.subscribers:
             subscriber.disconnect()
+        if self.effective is not None:
+            self.effective.close(NotLeader(SHARD))
         if self.feed is not None:
             self.feed.close(NotLeader(SHARD))
         await self.log.stop()
@@ -233,6 +243,11 @@ class WatchWorld:
         if self.feed is None:
             raise NotLeader(SHARD)
         return self.feed.subscribe(subscriber_id, from_position)
+
+    def _join(self, stream: AcknowledgingStream) -> AcknowledgingSubscriber:
+        if self.effective is None:
+            raise NotLeader(SHARD)
+        return self.effective.join(stream)
 
     async def _wait_commit(self) -> None:
         committed = asyncio.Event()

@@ -1,0 +1,145 @@
+"""Fields of policies as they are typed: ``retention.time_ms=3600000``, by the contract's names.
+
+The contract itself says which fields there are and of which type: a field that is added to
+``policies.proto`` can be set without a change here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from nextgen.kernel.errors import InvalidRequest
+from protos.nextgen.v1.policies_pb2 import Policies
+
+_BOOLEANS = {"true": True, "false": False}
+_TEXT_CHARACTERS_MAX = 80
+"""Of what was typed, repeated in a sentence."""
+
+
+def set_field(policies: Policies, assignment: str) -> None:
+    """Carry out ``path=value``. A list is separated by commas; an enum goes by its short name.
+
+    Raises:
+        InvalidRequest: There is no such field, or it cannot have this value.
+    """
+    path, equals, text = assignment.partition("=")
+    if not equals:
+        raise InvalidRequest(f"{_shown(assignment)} is not FIELD=VALUE")
+    message, field = _find(policies, path)
+    if field.is_repeated:
+        values = [_parsed(field, path, part.strip()) for part in text.split(",") if part.strip()]
+        message.ClearField(field.name)
+        getattr(message, field.name).extend(values)
+    else:
+        setattr(message, field.name, _parsed(field, path, text.strip()))
+
+
+def unset_field(policies: Policies, path: str) -> None:
+    """Say nothing any more about a field, or about a group of fields such as ``retention``.
+
+    Raises:
+        InvalidRequest: There is no such field.
+    """
+    message, field = _find(policies, path, group_allowed=True)
+    message.ClearField(field.name)
+
+
+def said_fields(policies: Policies) -> list[tuple[str, str]]:
+    """Return path and value of everything that is said, in the order of the contract."""
+    return list(_said("", policies))
+
+
+def field_paths() -> Sequence[str]:
+    """Return every field that can be set."""
+    paths: list[str] = []
+    for field in Policies.DESCRIPTOR.fields:
+        inner = field.message_type.fields if field.message_type is not None else None
+        paths += [f"{field.name}.{each.name}" for each in inner] if inner else [field.name]
+    return paths
+
+
+def _find(
+    policies: Policies, path: str, *, group_allowed: bool = False
+) -> tuple[Any, FieldDescriptor]:
+    message: Any = policies
+    *groups, last = path.strip().split(".")
+    for group in groups:
+        field = message.DESCRIPTOR.fields_by_name.get(group)
+        if field is None or field.message_type is None:
+            raise _unknown(path)
+        message = getattr(message, group)
+    field = message.DESCRIPTOR.fields_by_name.get(last)
+    if field is None or (field.message_type is not None and not group_allowed):
+        raise _unknown(path)
+    return message, field
+
+
+def _parsed(field: FieldDescriptor, path: str, text: str) -> Any:
+    if field.enum_type is not None:
+        choices = {
+            _short_name(field, name): number
+            for name, number in field.enum_type.values_by_name.items()
+            if number.number
+        }
+        if text.lower() not in choices:
+            raise InvalidRequest(f"{path} is {_shown(text)}, it may be {', '.join(choices)}")
+        return choices[text.lower()].number
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        if text.lower() not in _BOOLEANS:
+            raise InvalidRequest(f"{path} is {_shown(text)}, it may be true or false")
+        return _BOOLEANS[text.lower()]
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return text
+    try:
+        number = int(text)
+        # A message of the type refuses what does not fit into the field.
+        setattr(_blank(field), field.name, number)
+    except ValueError:
+        raise InvalidRequest(f"{path} is {_shown(text)}, it must be a number in range") from None
+    return number
+
+
+def _blank(field: FieldDescriptor) -> Any:
+    """Return an empty message of the type that has ``field``."""
+    policies = Policies()
+    if field.containing_type is Policies.DESCRIPTOR:
+        return policies
+    return next(
+        getattr(policies, each.name)
+        for each in Policies.DESCRIPTOR.fields
+        if each.message_type is field.containing_type
+    )
+
+
+def _said(prefix: str, message: Any) -> Any:
+    for field, value in message.ListFields():
+        path = f"{prefix}{field.name}"
+        if field.message_type is not None:
+            yield from _said(f"{path}.", value)
+        elif field.is_repeated:
+            yield path, ",".join(map(str, value))
+        elif field.enum_type is not None:
+            known = field.enum_type.values_by_number.get(value)
+            yield path, _short_name(field, known.name) if known is not None else str(value)
+        else:
+            yield path, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _short_name(field: FieldDescriptor, name: str) -> str:
+    """Return the name of an enum's value without what all of them begin with."""
+    assert field.enum_type is not None, f"{field.name} is no enum"
+    unspecified = field.enum_type.values_by_number[0].name
+    return name.removeprefix(unspecified.removesuffix("UNSPECIFIED")).lower()
+
+
+def _unknown(path: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"policies have no field {_shown(path)}, they have {', '.join(field_paths())}"
+    )
+
+
+def _shown(text: str) -> str:
+    return ascii(text[:_TEXT_CHARACTERS_MAX])

@@ -1,0 +1,63 @@
+"""Policies of a tenant, namespace or topic, as the aggregates keep them: by their bytes.
+
+What was said is stored as it came, so that fields of a later release survive, and every replica
+keeps the same. The aggregates share one command and one decision; docs/flows/policies.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.placement_limits import POLICIES_BYTES_MAX
+from nextgen.kernel.policies import Policies, PolicyLevel, check_policies
+
+PackedPolicies = bytes
+"""A serialised ``Policies`` message (policies.proto)."""
+
+NOTHING_SAID: PackedPolicies = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicies:
+    """Replace all policies; ``NOTHING_SAID`` clears them.
+
+    ``policies`` is what ``packed`` says. ``expected_version`` is the policies' own, 0 means any;
+    with ``expects_none`` they must never have been set. Of many that expect the same exactly one
+    is accepted, so a repetition is recognised by its command id alone.
+    """
+
+    name: str
+    packed: PackedPolicies
+    policies: Policies
+    expected_version: int = 0
+    expects_none: bool = False
+
+    @property
+    def is_conditional(self) -> bool:
+        return self.expects_none or self.expected_version > 0
+
+
+def check_set(command: SetPolicies, level: PolicyLevel, version: int) -> Rejected | None:
+    """Return why the policies of an object that is there may not become those of ``command``."""
+    expected = 0 if command.expects_none else command.expected_version
+    if command.is_conditional and expected != version:
+        return Rejected(
+            RejectionCode.VERSION_MISMATCH,
+            f"the policies of {level.value} {command.name} are at version {version}, "
+            f"command expected {expected}",
+        )
+    if len(command.packed) > POLICIES_BYTES_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"policies have {len(command.packed)} bytes, at most {POLICIES_BYTES_MAX} are allowed",
+        )
+    return check_policies(command.policies, level)
+
+
+def changes_nothing(command: SetPolicies, present: PackedPolicies) -> bool:
+    """Return whether an accepted ``command`` leaves everything as it is.
+
+    One that expects a version never does: that it was the one to change it can be seen.
+    """
+    return command.packed == present and not command.is_conditional

@@ -1,0 +1,47 @@
+"""Hands assignments to broker managers, and has effective writes wait for what is on the way.
+
+The metadata of a topic leaves with its assignment, before the broker's manager watches the topic: a
+change that is committed meanwhile is not effective before that watch has told it.
+"""
+
+from __future__ import annotations
+
+from nextgen.client.change_index import Change
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from protos.nextgen.v1.shard_service_pb2 import (
+    AssignRequest,
+    AssignResponse,
+    ReleaseRequest,
+    ReleaseResponse,
+)
+from shards.effective_writes import EffectiveWrites
+from shards.ports import BrokerManagers, HomeShards
+
+
+class ExpectingManagers:
+    """``BrokerManagers`` as a shard's leader uses them."""
+
+    def __init__(
+        self, managers: BrokerManagers, effective: EffectiveWrites, homes: HomeShards
+    ) -> None:
+        self._managers = managers
+        self._effective = effective
+        self._homes = homes
+
+    async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
+        if request.prepare:
+            # What a broker only prepares comes again, as it is then, once it is assigned.
+            return await self._managers.assign(request, timeout_ms=timeout_ms)
+        shard_id = self._homes.manager_shard(request.broker_id)
+        changes: list[Change] = [(KIND_TOPIC, each.topic.name) for each in request.assignments]
+        self._effective.expect(changes, shard_id)
+        are_watched = False
+        try:
+            response = await self._managers.assign(request, timeout_ms=timeout_ms)
+            are_watched = response.watched
+        finally:
+            self._effective.stop_expecting(changes, shard_id, are_watched=are_watched)
+        return response
+
+    async def release(self, request: ReleaseRequest, *, timeout_ms: int) -> ReleaseResponse:
+        return await self._managers.release(request, timeout_ms=timeout_ms)

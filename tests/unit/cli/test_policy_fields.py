@@ -1,0 +1,102 @@
+"""Fields of policies as they are typed."""
+
+import pytest
+
+from nextgen.cli.policy_fields import field_paths, said_fields, set_field, unset_field
+from nextgen.kernel.errors import InvalidRequest
+from protos.nextgen.v1.policies_pb2 import (
+    SCHEMA_COMPATIBILITY_FULL,
+    BacklogQuota,
+    PlacementRules,
+    Policies,
+    RetentionPolicy,
+)
+
+
+def policies_with(*assignments):
+    policies = Policies()
+    for assignment in assignments:
+        set_field(policies, assignment)
+    return policies
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("retention.time_ms=-1", Policies(retention=RetentionPolicy(time_ms=-1))),
+        ("message_ttl_ms=0", Policies(message_ttl_ms=0)),
+        ("deduplication=False", Policies(deduplication=False)),
+        ("schema_compatibility=full", Policies(schema_compatibility=SCHEMA_COMPATIBILITY_FULL)),
+        (
+            "backlog_quota.action=PRODUCER_EXCEPTION",
+            Policies(backlog_quota=BacklogQuota(action=2)),
+        ),
+        (
+            "placement.pinned_brokers=b-1, b-2",
+            Policies(placement=PlacementRules(pinned_brokers=["b-1", "b-2"])),
+        ),
+        ("placement.affinity_group=g=1", Policies(placement=PlacementRules(affinity_group="g=1"))),
+        ("placement.anti_affinity=zone", Policies(placement=PlacementRules(anti_affinity=3))),
+    ],
+)
+def test_a_field_is_set_by_its_path(assignment, expected):
+    assert policies_with(assignment) == expected
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [
+        ("message_ttl_ms", "is not FIELD=VALUE"),
+        ("ttl=5", "have no field"),
+        ("retention=5", "have no field"),
+        ("retention.days=5", "have no field"),
+        ("message_ttl_ms.x=5", "have no field"),
+        ("message_ttl_ms=-1", "number in range"),
+        ("message_ttl_ms=soon", "number in range"),
+        ("topics_max=4294967296", "number in range"),
+        ("deduplication=1", "true or false"),
+        ("schema_compatibility=unspecified", "it may be"),
+        ("schema_compatibility=99", "it may be"),
+    ],
+)
+def test_what_cannot_be_set_is_said(assignment, why):
+    with pytest.raises(InvalidRequest, match=why):
+        policies_with(assignment)
+
+
+def test_a_field_or_a_group_is_unset():
+    policies = policies_with("retention.time_ms=1", "retention.size_bytes=2", "topics_max=3")
+
+    unset_field(policies, "retention.size_bytes")
+    assert said_fields(policies) == [("retention.time_ms", "1"), ("topics_max", "3")]
+    unset_field(policies, "retention")
+    assert said_fields(policies) == [("topics_max", "3")]
+
+
+def test_a_list_is_replaced():
+    policies = policies_with("placement.zones=a,b", "placement.zones=c")
+
+    assert said_fields(policies) == [("placement.zones", "c")]
+
+
+def test_what_is_said_can_be_typed_again():
+    policies = policies_with(
+        "retention.time_ms=-1",
+        "backlog_quota.action=consumer_backlog_eviction",
+        "deduplication=true",
+        "schema_compatibility=forward_transitive",
+        "placement.racks=r-1,r-2",
+        "placement.anti_affinity=broker",
+        "placement.units_per_broker_max=3",
+    )
+
+    again = policies_with(*(f"{path}={value}" for path, value in said_fields(policies)))
+
+    assert again == policies
+
+
+def test_every_leaf_of_the_contract_can_be_typed():
+    paths = field_paths()
+
+    assert {"idle_time_ms", "auto_creation.default_partitions", "placement.zones"} <= set(paths)
+    assert not {"retention", "placement"} & set(paths)
