@@ -15,6 +15,7 @@ import structlog
 
 from cluster_manager import wire
 from cluster_manager.connection import NodeConnection
+from cluster_manager.domain import lookup_reports
 from cluster_manager.domain.broker_directory import Broker
 from cluster_manager.domain.cluster import (
     ClusterEvent,
@@ -27,12 +28,14 @@ from cluster_manager.domain.cluster import (
     fold_events,
 )
 from cluster_manager.domain.leader_spread import Transfer
+from cluster_manager.domain.lookup_reports import RecordLookupWindow
 from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
 from cluster_manager.domain.shard_map import FIRST_VERSION, ShardMap, decide_led
+from cluster_manager.load_board import LoadBoard
 from cluster_manager.ports import Clock
 from cluster_manager.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.spreader import LeaderSpreader, Situation
-from nextgen.kernel.decider import Rejected
+from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -47,6 +50,7 @@ from nextgen.kernel.limits import (
     JOIN_STREAMS_MAX,
     NODE_ID_BYTES_MAX,
 )
+from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Commit, Entry, ReplicatedLog
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
@@ -85,6 +89,7 @@ class LeaderTerm:
         self._proposed: asyncio.Future[Commit] | None = None
         self._is_over = False
         self._spreader = LeaderSpreader(clock, self._situation, self._send_transfer)
+        self.loads = LoadBoard(clock, lambda: self.pending.directory, self._push_to_shard_nodes)
         self._on_update(self.full_update())
 
     def __repr__(self) -> str:
@@ -184,6 +189,9 @@ class LeaderTerm:
         self._connections[hello.node_id] = connection
         self._watch_silence(connection)
         connection.push(self.full_update())
+        if hello.kind == SHARD_KIND:
+            for update in self.loads.updates():
+                connection.push(update)
         _logger.info("node joined", node=hello.node_id, kind=hello.kind, term=self.term)
         self._spreader.look()
         return connection
@@ -229,6 +237,22 @@ class LeaderTerm:
         if isinstance(decision, Rejected):
             _logger.info("broker report refused", broker=broker.broker_id, why=decision.message)
         elif decision.events:
+            self.propose(decision.events)
+
+    def record_window(self, window: LookupWindow) -> None:
+        """Record a discovery process's minute of lookups, once.
+
+        Raises:
+            NotLeader, Overloaded: Nothing was recorded; the report has to come again.
+        """
+        command = RecordLookupWindow(window, self._clock.unix_ms())
+        decision = lookup_reports.decide(self.pending.lookup_reports, command)
+        if isinstance(decision, Rejected):
+            # A process says again after each reconnect what it said before.
+            is_known = decision.code is RejectionCode.ALREADY_EXISTS
+            log = _logger.debug if is_known else _logger.warning
+            log("window of lookups refused", node=window.node_id, why=decision.message)
+        else:
             self.propose(decision.events)
 
     async def change_replicas(
@@ -282,6 +306,7 @@ class LeaderTerm:
         """End the term, and every stream with ``error``."""
         self._is_over = True
         self._spreader.stop()
+        self.loads.stop()
         for connection in tuple(self._connections.values()):
             self._disconnect(connection, error)
 
@@ -290,10 +315,18 @@ class LeaderTerm:
     def _push_to_all(self, update: cluster_pb.ClusterUpdate) -> None:
         self._on_update(update)
         for connection in tuple(self._connections.values()):
-            connection.push(update)
-            if connection.has_ended:
-                _logger.warning("slow node dropped", node=connection.node_id)
-                self._disconnect(connection, None)
+            self._push(connection, update)
+
+    def _push_to_shard_nodes(self, update: cluster_pb.ClusterUpdate) -> None:
+        for connection in tuple(self._connections.values()):
+            if connection.kind == SHARD_KIND:
+                self._push(connection, update)
+
+    def _push(self, connection: NodeConnection, update: cluster_pb.ClusterUpdate) -> None:
+        connection.push(update)
+        if connection.has_ended:
+            _logger.warning("slow node dropped", node=connection.node_id)
+            self._disconnect(connection, None)
 
     def _disconnect(self, connection: NodeConnection, error: MetadataError | None) -> None:
         connection.end(error)

@@ -11,10 +11,11 @@ from cluster_manager import wire
 from cluster_manager.capacity import CapacityDesk
 from cluster_manager.connection import NodeConnection
 from cluster_manager.domain.cluster import FirstMapPlan
-from cluster_manager.domain.membership import SHARD_KIND
+from cluster_manager.domain.membership import DISCOVERY_KIND, SHARD_KIND
 from cluster_manager.grants import GrantDesk
 from cluster_manager.leader_term import LeaderTerm, UpdateListener
 from cluster_manager.ports import Clock, Grantor, View
+from nextgen.client.lookup_windows_wire import window_from_proto
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -23,6 +24,7 @@ from nextgen.kernel.errors import (
     TransferFailed,
     WrongCluster,
 )
+from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.replication.ports import (
     CLUSTER_MANAGER_GROUP_ID,
     Entry,
@@ -33,6 +35,7 @@ from nextgen.replication.ports import (
     RoleChange,
 )
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+from protos.nextgen.v1.events_pb2 import LookupWindowRecorded
 
 CONFIRM_MS_MAX = 2_000
 """Confirming leadership with a majority takes a round trip; longer means there is no majority."""
@@ -180,6 +183,20 @@ class ClusterManager:
             case "heartbeat":
                 echo = cluster_pb.ClusterUpdate(heartbeat_sequence=message.heartbeat.sequence)
                 connection.push(echo)
+            case "window":
+                window = _reported_window(connection, message.window)
+                if window is not None:
+                    leader_term.record_window(window)
+            case "hello":
+                raise InvalidRequest("a second hello on one stream")
+            case _:
+                self._take_report(leader_term, connection, message)
+
+    def _take_report(
+        self, leader_term: LeaderTerm, connection: NodeConnection, message: cluster_pb.NodeMessage
+    ) -> None:
+        """Take what only a shard node may say; raises as ``receive``."""
+        match message.WhichOneof("body"):
             case "leader":
                 _check_may_report(connection)
                 if message.leader.node_id != connection.node_id:
@@ -195,8 +212,9 @@ class ClusterManager:
             case "members":
                 _check_may_report(connection)
                 leader_term.take_members(message.members)
-            case "hello":
-                raise InvalidRequest("a second hello on one stream")
+            case "load":
+                _check_may_report(connection)
+                leader_term.loads.take(message.load)
             case _:
                 raise InvalidRequest("a message of a kind that is not known here")
 
@@ -217,6 +235,15 @@ class ClusterManager:
         except NotLeader:
             raise self.not_leader() from None
 
+    async def capacity(self) -> cluster_pb.GetCapacityResponse:
+        """Return the capacity ledger: see ``CapacityDesk.accounts``."""
+        if self._desk is None:
+            raise self.not_leader()
+        try:
+            return await self._desk.accounts()
+        except NotLeader:
+            raise self.not_leader() from None
+
     async def change_replicas(
         self, request: cluster_pb.ChangeReplicasRequest
     ) -> cluster_pb.ChangeReplicasResponse:
@@ -234,7 +261,10 @@ class ClusterManager:
         Raises:
             NotLeader, DeadlineExceeded: As for ``join``.
         """
-        return (await self._confirmed_term()).full_update()
+        leader_term = await self._confirmed_term()
+        update = leader_term.full_update()
+        update.loads.extend(leader_term.loads.shown())
+        return update
 
     def status(self) -> LogStatus:
         """Return this replica's place in group 0."""
@@ -305,3 +335,26 @@ def _check_may_report(connection: NodeConnection) -> None:
         raise InvalidRequest(
             f"node {connection.node_id} of kind {connection.kind} cannot report for a shard"
         )
+
+
+def _reported_window(
+    connection: NodeConnection, reported: LookupWindowRecorded
+) -> LookupWindow | None:
+    """Return the window that a discovery process reports of itself; None if it makes no sense.
+
+    Raises:
+        InvalidRequest: It is another's.
+    """
+    worker = reported.process.partition("-")[0]
+    own = {reported.node_id, f"{reported.node_id}.{worker}"}
+    if connection.kind != DISCOVERY_KIND or connection.node_id not in own:
+        raise InvalidRequest(
+            f"node {connection.node_id} of kind {connection.kind} reports lookups of "
+            f"{reported.node_id} {reported.process}"
+        )
+    try:
+        return window_from_proto(reported)
+    except InvalidRequest as error:
+        # It would say so again after each reconnect: a node is worth more than its numbers.
+        _logger.warning("window of lookups refused", node=reported.node_id, why=str(error))
+        return None

@@ -13,9 +13,11 @@ from cluster_manager.domain.capacity_ledger import (
     CapacityLeaseReleased,
 )
 from cluster_manager.domain.cluster import ClusterEvent, ClusterState
+from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from nextgen.client.lookup_windows_wire import window_from_proto, window_to_proto
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import Entry, Record
@@ -99,6 +101,11 @@ def broker_to_proto(broker: Broker) -> events_pb.BrokerRecorded:
         ),
         capacity_units=broker.capacity_units,
         zone=broker.zone,
+        rack=broker.rack,
+        quarantined_until_ms=broker.quarantined_until_ms,
+        draining=broker.draining,
+        drain_units_per_second=broker.drain_units_per_second,
+        revision=broker.revision,
     )
 
 
@@ -113,6 +120,11 @@ def broker_from_proto(recorded: events_pb.BrokerRecorded) -> Broker:
         http=recorded.endpoints.http,
         capacity_units=recorded.capacity_units,
         zone=recorded.zone,
+        rack=recorded.rack,
+        quarantined_until_ms=recorded.quarantined_until_ms,
+        draining=recorded.draining,
+        drain_units_per_second=recorded.drain_units_per_second,
+        revision=recorded.revision,
     )
 
 
@@ -125,22 +137,16 @@ def event_to_proto(event: ClusterEvent) -> events_pb.Event:
             return _event(shard_map_changed=shard_map_to_proto(shard_map))
         case BrokerRecorded(broker):
             return _event(broker_recorded=broker_to_proto(broker))
+        case LookupWindowRecorded(window):
+            return _event(lookup_window_recorded=window_to_proto(window))
         case CapacityGranted(broker_id, session_id, units):
             return _event(
                 capacity_granted=events_pb.CapacityGranted(
                     broker_id=broker_id, session_id=session_id, units=units
                 )
             )
-        case CapacityLeased(broker_id, session_id, shard_id, units, expires_at_ms):
-            return _event(
-                capacity_leased=events_pb.CapacityLeased(
-                    broker_id=broker_id,
-                    session_id=session_id,
-                    shard_id=shard_id,
-                    units=units,
-                    expires_at_ms=expires_at_ms,
-                )
-            )
+        case CapacityLeased():
+            return _event(capacity_leased=_lease_to_proto(event))
         case CapacityLeaseReleased(broker_id, session_id, shard_id, reason):
             return _event(
                 capacity_lease_released=events_pb.CapacityLeaseReleased(
@@ -183,7 +189,8 @@ def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | N
             case BrokerRecorded(broker):
                 update.brokers.append(broker_to_proto(broker))
             case _:
-                # The capacity ledger concerns the shard that asked, and it has its answer.
+                # The capacity ledger concerns the shard that asked, and it has its answer;
+                # windows of lookups are for who reads the log.
                 pass
     return update if update.ByteSize() else None
 
@@ -204,6 +211,33 @@ def full_update(
     if state.shard_map is not None:
         update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
     return update
+
+
+def _lease_to_proto(event: CapacityLeased) -> events_pb.CapacityLeased:
+    return events_pb.CapacityLeased(
+        broker_id=event.broker_id,
+        session_id=event.session_id,
+        shard_id=event.shard_id,
+        units=event.units,
+        expires_at_ms=event.expires_at_ms,
+        version=event.version,
+        units_used=event.units_used,
+        term=event.term,
+    )
+
+
+def _capacity_leased(stored: events_pb.CapacityLeased) -> CapacityLeased:
+    return CapacityLeased(
+        stored.broker_id,
+        stored.session_id,
+        stored.shard_id,
+        stored.units,
+        stored.expires_at_ms,
+        stored.version,
+        # Without a version it was written when nobody recorded the use: all of it may be used.
+        stored.units_used if stored.version else stored.units,
+        stored.term,
+    )
 
 
 def _event(**payload: Any) -> events_pb.Event:
@@ -248,16 +282,11 @@ _FROM_PROTO: dict[str | None, Callable[[Any], ClusterEvent]] = {
     "node_registered": _node_registered,
     "shard_map_changed": _shard_map_changed,
     "broker_recorded": lambda stored: BrokerRecorded(broker_from_proto(stored)),
+    "lookup_window_recorded": lambda stored: LookupWindowRecorded(window_from_proto(stored)),
     "capacity_granted": lambda stored: CapacityGranted(
         stored.broker_id, stored.session_id, stored.units
     ),
-    "capacity_leased": lambda stored: CapacityLeased(
-        stored.broker_id,
-        stored.session_id,
-        stored.shard_id,
-        stored.units,
-        stored.expires_at_ms,
-    ),
+    "capacity_leased": _capacity_leased,
     "capacity_lease_released": lambda stored: CapacityLeaseReleased(
         stored.broker_id, stored.session_id, stored.shard_id, stored.reason
     ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -38,8 +38,10 @@ from protos.nextgen.v1.broker_service_pb2 import (
     BrokerHeartbeat,
     BrokerHello,
     BrokerMessage,
+    DrainWish,
     HeartbeatAck,
     HeldMetadata,
+    IdleUnits,
     ManagerMessage,
     SessionEstablished,
 )
@@ -54,9 +56,11 @@ from shards.domain.broker_session import (
     Endpoints,
     EndSession,
     EstablishSession,
+    SetDrain,
 )
 from shards.metadata_watch import MetadataWatch
 from shards.ports import Cancellable, Clock, SessionReports
+from shards.session_loads import SessionLoads
 from shards.session_soft_state import BrokerConnection, SessionSoftState
 from shards.shard_state import ShardState
 
@@ -82,9 +86,16 @@ class BrokerSessions:
         self._sessions: dict[str, SessionSoftState] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._timer: Cancellable | None = None
+        self._loads = SessionLoads(shard_id, state, reports, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._undecided: dict[str, int] = {}
         self._closed: MetadataError | None = None
+        self.on_drain_wish: Callable[[BrokerRecorded, DrainWish], None] = lambda _record, _wish: (
+            None
+        )
+        """Is told when a broker asks to be emptied."""
+        self.on_idle: Callable[[BrokerRecorded, IdleUnits], None] = lambda _record, _idle: None
+        """Is told which units a broker says that nobody uses."""
         self._unsubscribe = reports.on_reconnect(self._report_all)
 
     def __repr__(self) -> str:
@@ -114,6 +125,7 @@ class BrokerSessions:
         self._unsubscribe()
         if self._timer is not None:
             self._timer.cancel()
+        self._loads.close()
         for task in self._tasks:
             task.cancel()
         for session in self._sessions.values():
@@ -140,6 +152,9 @@ class BrokerSessions:
         connection = BrokerConnection(session)
         last_sequence = hello.last_sequence if resumed else 0
         session.attach(connection, last_sequence)
+        if session.metadata.awaits_report:
+            said = hello.units_held if hello.HasField("units_held") else None
+            session.metadata.units_unreported = said
         session.heard_at = self._clock.monotonic()
         connection.answer(ManagerMessage(established=_established(session, resumed, last_sequence)))
         _logger.info(
@@ -166,15 +181,46 @@ class BrokerSessions:
             case "sync":
                 session.acknowledge(message.sync.sequence)
                 self._metadata.deliver_waiting(session)
+                self._metadata.synced()
             case "held":
                 _check_held(message.held)
                 self._metadata.take_report(session, message.held)
+                if not session.metadata.awaits_report:
+                    session.reported.set()
+            case "idle":
+                self.on_idle(session.record, message.idle)
+            case "drain":
+                self.on_drain_wish(session.record, message.drain)
             case "goodbye":
                 self._run(self._end(session, REASON_CLOSED))
             case _:
                 raise InvalidRequest(
                     "a broker says hello once, then heartbeat, sync, what it holds or goodbye"
                 )
+
+    async def carry_out(self, command: SetDrain) -> BrokerRecorded:
+        """Decide ``command`` about a live session and report it once it is committed.
+
+        Raises:
+            SessionExpired: It is not the broker's live one.
+            Refused: The rules say no.
+            NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
+        """
+        self._check_open()
+        session = self.live(command.broker_id, command.session_id)
+        decision = broker_session.decide(self._load(command.broker_id), command)
+        if isinstance(decision, Rejected):
+            raise session_rejection(decision)
+        if not decision.events:
+            await self._state.confirm()
+            return session.record
+        await self._propose(command.broker_id, decision.events)
+        self._check_open()
+        state = self._load(command.broker_id)
+        if state is not None and state.session_id == command.session_id:
+            session.record = _record(state)
+            self._reports.report(session.record)
+        return session.record
 
     def disconnect(self, connection: BrokerConnection) -> None:
         """The stream is gone: the session ends unless the broker is back soon.
@@ -243,6 +289,8 @@ class BrokerSessions:
             Endpoints(hello.endpoints.pulsar_url, hello.endpoints.grpc, hello.endpoints.http),
             hello.capacity_units,
             hello.zone,
+            hello.rack,
+            self._clock.wall_ms(),
         )
         decision = broker_session.decide(before, command)
         if isinstance(decision, Rejected):
@@ -293,6 +341,7 @@ class BrokerSessions:
         if session is None:
             return
         session.end(SessionExpired(f"{session.record.broker_id}: {why}"))
+        self._loads.forget(session_id)
         self._metadata.drop_all(session)
         ended = BrokerRecorded()
         ended.CopyFrom(session.record)
@@ -328,10 +377,11 @@ class BrokerSessions:
         self._schedule()
 
     def _heartbeat(self, connection: BrokerConnection, heartbeat: BrokerHeartbeat) -> None:
-        connection.session.load = heartbeat.load
-        connection.answer(
-            ManagerMessage(heartbeat_ack=HeartbeatAck(sent_at_ms=heartbeat.sent_at_ms))
-        )
+        refused = ""
+        if heartbeat.HasField("load"):
+            refused = self._loads.take(connection.session, heartbeat.load)
+        ack = HeartbeatAck(sent_at_ms=heartbeat.sent_at_ms, load_refused=refused)
+        connection.answer(ManagerMessage(heartbeat_ack=ack))
 
     def _report_all(self) -> None:
         """Report the latest session of every broker: an end may have been missed as well."""
@@ -341,6 +391,8 @@ class BrokerSessions:
             # One that is being decided is reported when that is committed.
             if session.broker_id not in self._undecided:
                 self._reports.report(_record(session))
+        for live in self._sessions.values():
+            self._loads.report_again(live)
 
     async def _propose(
         self, broker_id: str, events: Sequence[broker_session.BrokerSessionEvent]
@@ -373,10 +425,11 @@ def _check_hello(hello: BrokerHello) -> None:
     endpoints = hello.endpoints
     if not endpoints.grpc:
         raise InvalidRequest(f"broker {broker_id} does not say where its gRPC listens")
-    for text in (endpoints.grpc, endpoints.http, endpoints.pulsar_url, hello.zone):
+    texts = (endpoints.grpc, endpoints.http, endpoints.pulsar_url, hello.zone, hello.rack)
+    for text in texts:
         if len(text.encode()) > ADDRESS_BYTES_MAX:
             raise InvalidRequest(
-                f"broker {broker_id} gives an address or zone of {len(text.encode())} bytes, "
+                f"broker {broker_id} gives an address, zone or rack of {len(text.encode())} bytes, "
                 f"at most {ADDRESS_BYTES_MAX} are allowed"
             )
     if hello.last_sequence > STORED_INTEGER_MAX:
@@ -398,6 +451,7 @@ def _is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:
         record.broker_id == hello.broker_id
         and record.endpoints == hello.endpoints
         and record.capacity_units == hello.capacity_units
+        and (record.zone, record.rack) == (hello.zone, hello.rack)
         and session.can_resume(hello.last_sequence)
     )
 
@@ -428,6 +482,11 @@ def _record(session: BrokerSession) -> BrokerRecorded:
         ),
         capacity_units=session.capacity_units,
         zone=session.zone,
+        rack=session.rack,
+        quarantined_until_ms=session.quarantined_until_ms,
+        draining=session.draining,
+        drain_units_per_second=session.drain_units_per_second,
+        revision=session.revision,
     )
 
 

@@ -1,7 +1,8 @@
 """Keeps this shard's leases on broker capacity ahead of need, for one term of leadership.
 
 Asks when leadership begins, when brokers come or go, at a third of the leases' life, and when
-more than half of a lease is in use or a lookup found none free. Between those it sleeps. With no
+more than four fifths of a lease are in use or a lookup found none free. Between those it sleeps.
+With each request it returns what has not been needed for long, see ``lease_table``. With no
 cluster manager to ask, assignments go on until the leases end.
 """
 
@@ -9,14 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.capacity_blocks import first_block
+from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.limits import LEASE_RETRY_MS
-from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseUse
-from shards.domain.placement import Candidate
+from nextgen.runtime import lookup_steps
+from protos.nextgen.v1.cluster_service_pb2 import (
+    CapacityLease,
+    LeaseCapacityRequest,
+    LeaseUse,
+)
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from shards.domain.placement_rules import Candidate
 from shards.lease_table import LeaseTable
 from shards.ports import BrokerDirectory, Cancellable, CapacitySource, Clock
 
@@ -41,13 +50,16 @@ class LeaseKeeper:
         directory: BrokerDirectory,
         used_units: Callable[[str], int],
         clock: Clock,
+        shard_ids: Callable[[], Sequence[int]],
     ) -> None:
+        """``shard_ids`` says which shards there are, or raises ``Unavailable``."""
         self._shard_id = shard_id
         self._term = term
         self._source = source
         self._directory = directory
         self._used_units = used_units
         self._clock = clock
+        self._shard_ids = shard_ids
         self._table = LeaseTable()
         self._units_wanted = 0
         self.units_used = 0
@@ -93,6 +105,9 @@ class LeaseKeeper:
 
     def note_use(self, candidates: list[Candidate]) -> None:
         """Ask for more if more than four fifths of a lease are in use."""
+        now = self._clock.monotonic()
+        for one in candidates:
+            self._table.note_use(one.session_id, one.units_used, now)
         if any(5 * one.units_used > 4 * one.units_leased for one in candidates):
             self._grow()
 
@@ -135,13 +150,16 @@ class LeaseKeeper:
     async def _ask(self) -> float | None:
         """Ask once and return the seconds until the next request is due."""
         wanted, self._units_wanted = self._units_wanted, 0
-        asked_at = self._clock.monotonic()
+        asked_at, traced_at = self._clock.monotonic(), time.monotonic()
         try:
             response = await self._source.lease_capacity(self._request(wanted))
         except MetadataError as error:
             _logger.debug("no leases", shard=self._shard_id, why=str(error))
             return self._retry_delay()
+        self._mark_leased(response.leases, traced_at)
         self._table.replace(response.leases, asked_at)
+        for why in response.refused:
+            _logger.info("return refused", shard=self._shard_id, why=why)
         self._wake_waiters()
         renew_at = self._table.renew_at(asked_at)
         # A live broker without a lease is one whose manager could not be asked a moment ago.
@@ -150,19 +168,43 @@ class LeaseKeeper:
         self._retry_seconds = _RETRY_SECONDS_MIN
         return None if renew_at is None else max(0.2, renew_at - self._clock.monotonic())
 
+    def _mark_leased(self, leases: Sequence[CapacityLease], asked_at: float) -> None:
+        """Mark when what is leased for the first time was asked for, and given."""
+        known = self._table.session_ids()
+        for lease in leases:
+            if lease.session_id not in known:
+                parent = lookup_steps.lease_parent(self._shard_id, lease.session_id)
+                lookup_steps.step(5, parent, asked_at)
+                lookup_steps.step(8, parent, units=lease.units)
+
     def _request(self, units_wanted: int) -> LeaseCapacityRequest:
-        uses = [
-            LeaseUse(
-                broker_id=broker.broker_id,
-                session_id=broker.session_id,
-                units_used=self._used_units(broker.session_id),
+        now = self._clock.monotonic()
+        live = self._directory.live()
+        uses = []
+        for broker in live:
+            used = self._used_units(broker.session_id)
+            self._table.note_use(broker.session_id, used, now)
+            uses.append(
+                LeaseUse(broker_id=broker.broker_id, session_id=broker.session_id, units_used=used)
             )
-            for broker in self._directory.live()
-        ]
         self.units_used = sum(use.units_used for use in uses)
+        self._table.forget_sessions({broker.session_id for broker in live})
+        if not units_wanted:
+            self._table.begin_returns(self._first_blocks(live))
         return LeaseCapacityRequest(
-            shard_id=self._shard_id, term=self._term, uses=uses, units_wanted=units_wanted
+            shard_id=self._shard_id,
+            term=self._term,
+            uses=uses,
+            units_wanted=units_wanted,
+            returns=self._table.returns(),
         )
+
+    def _first_blocks(self, live: Sequence[BrokerRecorded]) -> dict[str, int]:
+        try:
+            shards = len(self._shard_ids())
+        except Unavailable:
+            return {}
+        return {each.session_id: first_block(each.capacity_units, shards) for each in live}
 
     def _retry_delay(self) -> float:
         delay, self._retry_seconds = (

@@ -2,14 +2,23 @@
 
 Soft state of one leader. The truth is the cluster manager's ledger: a new leader renews the same
 leases and has them back within one round trip, and what is assigned is in the shard's own log.
+
+    told ──▶ unused for long ──▶ returning: used no further than what is kept ──▶ told of a later
+                                 version, whatever became of the return            ──▶ told
+
+From the moment that a return is decided on, the shard does not use what it returns, until it is
+told the lease in a later version: then no copy of the return that is still on its way can be
+accepted. The ledger's own rule keeps those of an earlier leader out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from protos.nextgen.v1.cluster_service_pb2 import CapacityLease
+from nextgen.kernel.capacity_blocks import units_to_keep
+from nextgen.kernel.placement_limits import LEASE_UNUSED_MS
+from protos.nextgen.v1.cluster_service_pb2 import CapacityLease, LeaseReturn
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,37 @@ class Lease:
     session_id: str
     units: int
     expires_at: float  # Monotonic seconds.
+    version: int = 0
+    """As the cluster manager told it; 0 from one that takes nothing back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Return:
+    broker_id: str
+    keeps: int
+    version: int
+
+
+class _Need:
+    """The most units in use lately, over at least ``LEASE_UNUSED_MS`` once that has passed."""
+
+    __slots__ = ("_before", "_peak", "_since")
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._peak = 0
+        self._before: int | None = None
+
+    def note(self, used: int, now: float) -> None:
+        if now - self._since >= LEASE_UNUSED_MS / 1000:
+            self._before, self._peak, self._since = self._peak, used, now
+        elif used > self._peak:
+            self._peak = used
+
+    @property
+    def units(self) -> int | None:
+        """None while it is too early to say."""
+        return None if self._before is None else max(self._before, self._peak)
 
 
 class LeaseTable:
@@ -27,9 +67,14 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
+        self._returning: dict[str, _Return] = {}
+        self._needs: dict[str, _Need] = {}
 
     def __repr__(self) -> str:
-        return f"<LeaseTable sessions={len(self._leases)} units={self.units_leased}>"
+        return (
+            f"<LeaseTable sessions={len(self._leases)} units={self.units_leased} "
+            f"returning={len(self._returning)}>"
+        )
 
     @property
     def units_leased(self) -> int:
@@ -43,17 +88,67 @@ class LeaseTable:
         lease = self._leases.get(session_id)
         return lease if lease is not None and now < lease.expires_at else None
 
+    def note_use(self, session_id: str, units_used: int, now: float) -> None:
+        """Note what is in use at this moment: what was used lately is not returned."""
+        need = self._needs.get(session_id)
+        if need is None:
+            need = self._needs[session_id] = _Need(now)
+        need.note(units_used, now)
+
+    def begin_returns(self, first_blocks: Mapping[str, int]) -> None:
+        """Stop using what was not needed for ``LEASE_UNUSED_MS``, to be given back from here on.
+
+        ``first_blocks`` has, by session id, the least that is kept; others return nothing.
+        """
+        for session_id, lease in tuple(self._leases.items()):
+            need = self._needs.get(session_id)
+            needed = None if need is None else need.units
+            if needed is None or not lease.version or session_id in self._returning:
+                continue
+            first = first_blocks.get(session_id, lease.units)
+            keeps = units_to_keep(units=lease.units, needed=needed, first=first)
+            if keeps < lease.units:
+                self._returning[session_id] = _Return(lease.broker_id, keeps, lease.version)
+                self._leases[session_id] = self._limited(session_id, lease)
+
+    def returns(self) -> list[LeaseReturn]:
+        """Return what is being given back, as it is to be said in every request until settled."""
+        return [
+            LeaseReturn(
+                broker_id=each.broker_id,
+                session_id=session_id,
+                units=each.keeps,
+                version=each.version,
+            )
+            for session_id, each in self._returning.items()
+        ]
+
     def replace(self, leases: Iterable[CapacityLease], asked_at: float) -> None:
         """Take over an answer of the cluster manager: all leases of the shard.
 
         Their time counts from ``asked_at``, when the request left, so they end here first.
         """
-        self._leases = {
-            lease.session_id: Lease(
-                lease.broker_id, lease.session_id, lease.units, asked_at + lease.ttl_ms / 1000
+        told = [
+            Lease(
+                lease.broker_id,
+                lease.session_id,
+                lease.units,
+                asked_at + lease.ttl_ms / 1000,
+                lease.version,
             )
             for lease in leases
-        }
+        ]
+        for lease in told:
+            returning = self._returning.get(lease.session_id)
+            if returning is not None and lease.version > returning.version:
+                del self._returning[lease.session_id]
+        self._leases = {lease.session_id: self._limited(lease.session_id, lease) for lease in told}
+
+    def forget_sessions(self, live: Container[str]) -> None:
+        """Forget what is about sessions that are not ``live``: they never return."""
+        for known in (self._returning, self._needs):
+            for session_id in [each for each in known if each not in live]:
+                del known[session_id]
 
     def drop(self, session_id: str) -> None:
         """Forget the lease on a session that ended."""
@@ -65,3 +160,12 @@ class LeaseTable:
             return None
         soonest = min(lease.expires_at for lease in self._leases.values())
         return asked_at + max(0.0, soonest - asked_at) / 3
+
+    def _limited(self, session_id: str, lease: Lease) -> Lease:
+        """Return ``lease`` without the units that are being given back."""
+        returning = self._returning.get(session_id)
+        if returning is None or lease.units <= returning.keeps:
+            return lease
+        return Lease(
+            lease.broker_id, lease.session_id, returning.keeps, lease.expires_at, lease.version
+        )

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
-from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused, SessionExpired
 from nextgen.kernel.limits import (
     DELIVERIES_BYTES_MAX,
     DELIVERIES_PER_MESSAGE_MAX,
@@ -22,6 +24,7 @@ from nextgen.kernel.limits import (
 )
 from protos.nextgen.v1.broker_service_pb2 import Deliveries, Delivery, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
+from protos.nextgen.v1.shard_service_pb2 import TopicAssignment
 from shards.session_metadata import SessionMetadata
 
 
@@ -45,6 +48,8 @@ class SessionSoftState:
         """When the leader looks next whether its time is up."""
         self.attached = asyncio.Event()
         """Set once the broker connected here: only then is its sequence known."""
+        self.reported = asyncio.Event()
+        """Set once it is known what the broker holds; at the end of the session as well."""
         self.ended: MetadataError | None = None
         self._unacked: dict[int, Delivery] = {}
         self.metadata = SessionMetadata(self)
@@ -98,6 +103,29 @@ class SessionSoftState:
         """How many deliveries the broker has not synced."""
         return len(self._unacked)
 
+    async def wait_room(self, assignments: Sequence[TopicAssignment]) -> None:
+        """Return if the broker may have these as well; there is no await behind the last look.
+
+        Raises:
+            Refused: NO_CAPACITY: it would have more units than its capacity.
+            SessionExpired: The session ended before it was known what the broker holds.
+        """
+        capacity_units = self.record.capacity_units
+        while self.ended is None:
+            added = self.metadata.units_added(assignments)
+            units = self.metadata.units
+            # What it has already may be sent again, however full it is.
+            if not added or (units is not None and units + added <= capacity_units):
+                return
+            if not self.metadata.awaits_report:
+                raise Refused(
+                    RejectionCode.NO_CAPACITY,
+                    f"broker {self.record.broker_id} has {units} of {capacity_units} units, "
+                    f"there is no room for {added} more",
+                )
+            await self.reported.wait()
+        raise self.ended
+
     def check_room(self, count: int) -> None:
         """Return if so many more deliveries fit.
 
@@ -149,6 +177,7 @@ class SessionSoftState:
         """Fail everybody who waits, and the connection, with ``error``."""
         self.ended = error
         self.attached.set()
+        self.reported.set()
         if self.connection is not None:
             self.connection.fail(error)
         while self._waiting:

@@ -2,46 +2,79 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 
 from brokers.adapters.pulsar_front import PulsarFront
-from brokers.ports.session import Clock, Load, TrafficRates
+from brokers.adapters.unit_meter import UnitMeter, counted, rates_between
+from brokers.ports.session import Clock
+from nextgen.kernel.broker_load import BrokerLoad, Rates, UnitLoad
+
+USABLE_CORES = 1
+"""Cores that a broker can keep busy: everything but the waiting for disks is on one thread."""
+
+CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
+"""Where the kernel says how much memory the container may have; a number, or "max"."""
 
 
 class ProcessLoadMeter:
     """Measures between calls: the first reading has no shares and no rates.
 
-    ``front``, if it is set, is where messages go through.
+    ``front``, if it is set, is where messages go through. ``clock`` never goes back,
+    ``wall_clock`` is Unix time, both in milliseconds.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, wall_clock: Clock, memory_limit_file: Path = CGROUP_MEMORY_MAX
+    ) -> None:
         self.front: PulsarFront | None = None
         self._clock = clock
+        self._wall_clock = wall_clock
         self._process = psutil.Process()
         self._process.cpu_percent(interval=None)
+        self._memory_limit_bytes = memory_limit_bytes(memory_limit_file)
+        self._units = UnitMeter()
         self._counted = (0, 0, 0, 0)
         self._counted_at_ms = clock()
+        self._measured_at_ms = 0
 
-    def __call__(self) -> Load:
+    def __call__(self) -> BrokerLoad:
+        # Later reports win by their time, so it grows even where the wall clock is set back.
+        self._measured_at_ms = max(self._measured_at_ms + 1, self._wall_clock())
+        rates, busiest = self._rates()
         with self._process.oneshot():
-            return Load(
-                cpu_fraction=self._process.cpu_percent(interval=None) / 100,
-                memory_bytes=self._process.memory_info().rss,
+            return BrokerLoad(
+                open_topics=0 if self.front is None else len(self.front.topics),
                 connections=0 if self.front is None else self.front.connection_count,
-                rates=self._rates(),
+                producers=self._units.producers,
+                consumers=self._units.consumers,
+                cpu_fraction=self._process.cpu_percent(interval=None) / 100,
+                cores=USABLE_CORES,
+                memory_bytes=self._process.memory_info().rss,
+                memory_limit_bytes=self._memory_limit_bytes,
+                rates=rates,
+                busiest=busiest,
+                measured_at_ms=self._measured_at_ms,
             )
 
-    def _rates(self) -> TrafficRates:
+    def _rates(self) -> tuple[Rates, tuple[UnitLoad, ...]]:
         if self.front is None:
-            return TrafficRates()
-        traffic = self.front.traffic
-        counted = (traffic.messages_in, traffic.messages_out, traffic.bytes_in, traffic.bytes_out)
-        now_ms = self._clock()
-        before, self._counted = self._counted, counted
-        passed_s = (now_ms - self._counted_at_ms) / 1000
-        self._counted_at_ms = now_ms
-        if passed_s <= 0:
-            return TrafficRates()
-        return TrafficRates(
-            *((now - then) / passed_s for now, then in zip(counted, before, strict=True))
+            return Rates(), ()
+        counts, now_ms = counted(self.front.traffic), self._clock()
+        before, self._counted = self._counted, counts
+        passed_ms, self._counted_at_ms = now_ms - self._counted_at_ms, now_ms
+        busiest = self._units.measure(
+            self.front.topics, now_ms=now_ms, wall_ms=self._measured_at_ms
         )
+        return rates_between(before, counts, passed_ms), busiest
+
+
+def memory_limit_bytes(limit_file: Path) -> int:
+    """Return what this process may use: of its container, or of the machine if that is less."""
+    total = int(psutil.virtual_memory().total)
+    try:
+        limit = int(limit_file.read_text())
+    except (OSError, ValueError):
+        return total
+    return min(limit, total)

@@ -1,4 +1,4 @@
-"""``ShardService.ReadEvents`` for shard 0: group 0's log, for the same tools as every shard's.
+"""``ReadEvents`` and ``PinLog`` of ``ShardService`` for shard 0: group 0's log, for the same tools.
 
 The other methods of ``ShardService`` answer UNIMPLEMENTED here.
 """
@@ -14,9 +14,15 @@ import grpc.aio
 
 from nextgen.client.errors_wire import to_detail
 from nextgen.client.event_bytes import EventFilter
+from nextgen.client.log_pins import answer_pin_log
 from nextgen.client.log_wire import filled_events
-from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.replication.ports import Entry, ReplicatedLog
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    PositionAhead,
+    PositionCompacted,
+)
+from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Entry, ReplicatedLog
 from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 
@@ -44,24 +50,53 @@ class EventLogServicer:
             request_deserializer=shard_pb.ReadEventsRequest.FromString,
             response_serializer=shard_pb.EventBatch.SerializeToString,
         )
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE_NAME, {"ReadEvents": read_events}),)
+        pin_log = grpc.unary_unary_rpc_method_handler(
+            self.PinLog,
+            request_deserializer=shard_pb.PinLogRequest.FromString,
+            response_serializer=shard_pb.PinLogResponse.SerializeToString,
         )
+        handlers = {"ReadEvents": read_events, "PinLog": pin_log}
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),)
+        )
+
+    async def PinLog(
+        self, request: shard_pb.PinLogRequest, _context: Context
+    ) -> shard_pb.PinLogResponse:
+        """Keep the log for a reader by name, and tell who reads; see ``answer_pin_log``."""
+        try:
+            _check_shard(request.shard_id)
+            return await answer_pin_log(self._log, request)
+        except MetadataError as error:
+            return shard_pb.PinLogResponse(error=to_detail(error))
 
     async def ReadEvents(
         self, request: shard_pb.ReadEventsRequest, context: Context
     ) -> AsyncIterator[shard_pb.EventBatch]:
         """Send events from ``from_position`` on; with ``follow`` until the caller goes."""
         try:
-            if request.shard_id != 0:
-                raise InvalidRequest(
-                    f"the cluster manager has the log of shard 0, not {request.shard_id}"
-                )
+            _check_shard(request.shard_id)
+            await self._check_position(request.from_position)
             wanted = EventFilter(request.types, request.key_prefix)
             async for batch in self._batches(request, wanted):
                 yield batch
         except MetadataError as error:
-            yield shard_pb.EventBatch(error=to_detail(error))
+            refusal = shard_pb.EventBatch(error=to_detail(error))
+            if isinstance(error, PositionCompacted):
+                refusal.oldest_position = error.oldest
+            elif isinstance(error, PositionAhead):
+                refusal.commit_position = error.last
+            yield refusal
+
+    async def _check_position(self, position: int) -> None:
+        """Refuse what lies beyond the next position; only a confirmed leader says so for good."""
+        if position <= self._log.commit_position + 1:
+            return
+        if self._log.is_leader:
+            await self._log.read_index()
+        last = self._log.commit_position
+        if position > last + 1:
+            raise PositionAhead(position, last, is_final=self._log.is_leader)
 
     async def _batches(
         self, request: shard_pb.ReadEventsRequest, wanted: EventFilter
@@ -101,6 +136,11 @@ class EventLogServicer:
             next_position=next_position,
             commit_position=self._log.commit_position,
         )
+
+
+def _check_shard(shard_id: int) -> None:
+    if shard_id != CLUSTER_MANAGER_GROUP_ID:
+        raise InvalidRequest(f"the cluster manager has the log of shard 0, not {shard_id}")
 
 
 def _selected(

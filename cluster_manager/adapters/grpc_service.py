@@ -59,6 +59,17 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         except TimeoutError:
             await abort(context, DeadlineExceeded(f"no commit within {LEASE_MS_MAX} ms"))
 
+    async def GetCapacity(
+        self, request: cluster_pb.GetCapacityRequest, context: Context
+    ) -> cluster_pb.GetCapacityResponse:
+        try:
+            async with asyncio.timeout(LEASE_MS_MAX / 1_000):
+                return await self._manager.capacity()
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            await abort(context, DeadlineExceeded(f"no commit within {LEASE_MS_MAX} ms"))
+
     async def ChangeReplicas(
         self, request: cluster_pb.ChangeReplicasRequest, context: Context
     ) -> cluster_pb.ChangeReplicasResponse:

@@ -12,6 +12,7 @@ from nextgen.client.exchange import ExchangePool
 from nextgen.client.routing import ShardRouter
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import CAPACITY_GRANT_MS_MAX
+from nextgen.runtime import lookup_steps
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.shard_service_pb2 import GrantCapacityRequest, ShardRequest
 
@@ -59,11 +60,14 @@ class ShardGrantor:
         request = ShardRequest(
             grant=GrantCapacityRequest(broker_id=broker_id, session_id=session_id, units=units)
         )
+        parent = lookup_steps.grant_parent(session_id)
+        lookup_steps.step(6, parent)
         response = await self._router.call_key(
             broker_id, request, timeout_ms=CAPACITY_GRANT_MS_MAX, idempotent=True
         )
         if response.WhichOneof("body") != "grant":
             raise InvalidRequest(f"the broker manager of {broker_id} does not know this request")
+        lookup_steps.step(7, parent)
         return response.grant.units
 
     async def stop(self) -> None:

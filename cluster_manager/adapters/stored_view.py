@@ -6,11 +6,19 @@ import sqlite3
 from pathlib import Path
 
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateTable, Table
 
 from cluster_manager.domain.cluster import ClusterState
 from cluster_manager.projections.fold import fold_entries
-from cluster_manager.projections.tables import METADATA, PLACEMENTS, REPLICAS, load_state
+from cluster_manager.projections.tables import (
+    BROKERS,
+    LEASES,
+    LOOKUP_REPORTS,
+    METADATA,
+    PLACEMENTS,
+    REPLICAS,
+    load_state,
+)
 from nextgen.replication.view_database import recreate_table
 from nextgen.replication.view_store import ViewStore
 
@@ -18,19 +26,54 @@ REPLICAS_WITHOUT_PARTS = 0x6F0E_5379
 """Fingerprint of the tables in which a placement had nothing but replicas."""
 
 
+WITHOUT_LOOKUP_REPORTS = 0x5614_D090
+"""Fingerprint of the tables before windows of lookups, drains and returned leases were recorded."""
+
+_SILENT_BROKER = {
+    "rack": "''",
+    "quarantined_until_ms": "0",
+    "draining": "0",
+    "drain_units_per_second": "0",
+    "revision": "0",
+}
+_SILENT_LEASE = {"version": "0", "units_used": "units", "term": "0"}
+"""Of a lease that was recorded without its use every unit counts as used."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds group 0's log into tables in ``directory``."""
     return ViewStore(
-        directory, METADATA, fold_entries, upgrades={REPLICAS_WITHOUT_PARTS: _add_parts}
+        directory,
+        METADATA,
+        fold_entries,
+        upgrades={
+            REPLICAS_WITHOUT_PARTS: _add_parts,
+            WITHOUT_LOOKUP_REPORTS: _add_lookup_reports,
+        },
     )
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:
     recreate_table(connection, REPLICAS, {"part": "'replicas'"})
-    connection.execute(str(CreateTable(PLACEMENTS).compile(dialect=sqlite.dialect()))).close()
+    _create(connection, PLACEMENTS)
     connection.execute(
         f"INSERT INTO {PLACEMENTS.name} SELECT DISTINCT shard_id, 0 FROM {REPLICAS.name}"
     ).close()
+    _add_lookup_reports(connection)
+
+
+def _add_lookup_reports(connection: sqlite3.Connection) -> None:
+    _create(connection, LOOKUP_REPORTS)
+    for table, silent in ((BROKERS, _SILENT_BROKER), (LEASES, _SILENT_LEASE)):
+        rows = connection.execute(f"SELECT name FROM pragma_table_info('{table.name}')").fetchall()
+        present = {name for (name,) in rows}
+        missing = {name: value for name, value in silent.items() if name not in present}
+        if missing:
+            recreate_table(connection, table, missing)
+
+
+def _create(connection: sqlite3.Connection, table: Table) -> None:
+    connection.execute(str(CreateTable(table).compile(dialect=sqlite.dialect()))).close()
 
 
 class StoredView:

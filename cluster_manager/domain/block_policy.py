@@ -4,19 +4,19 @@ whatever comes out here.
 Blocks start at capacity / (2 x shards), so that every shard's first block leaves half of the broker
 over. A block grows when more than four fifths of it are used, or while the shard says that it wants
 more: by half of what is left at most, so that nobody can take everything at once, and by a quarter
-or by the wish at most, because nothing that was leased comes back before its session ends: what
-one shard holds and does not use, the others lack.
+or by the wish at most, because what was leased comes back late: what one shard holds and does not
+use, the others lack. A shard that uses more than its lease, which it does after one expired that it
+still used, gets what it uses before anything else. A broker that is given nothing anyway, because
+it is drained or in quarantine, is leased no more than a first block and what is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from cluster_manager.domain.broker_directory import Broker
 from cluster_manager.domain.capacity_ledger import Ledger
-
-FIRST_BLOCK_PARTS = 2
-"""A first block is the capacity over so many times the number of shards."""
+from nextgen.kernel.capacity_blocks import first_block
 
 
 def units_to_offer(
@@ -27,6 +27,7 @@ def units_to_offer(
     shards: int,
     used: Mapping[str, int],
     units_wanted: int,
+    closed: Container[str] = (),
 ) -> dict[str, int]:
     """Return, by broker id, the total that the shard's lease should have.
 
@@ -34,6 +35,7 @@ def units_to_offer(
         brokers: Brokers whose session is live and that were granted something.
         used: Units in use by broker id; only for sessions that are live.
         units_wanted: Units that the shard needs beyond what it holds; 0 for a plain renewal.
+        closed: Ids of brokers that are given nothing.
 
     A broker without a unit left for a shard that has none of it is not in the answer.
     """
@@ -45,15 +47,18 @@ def units_to_offer(
             continue
         lease = account.leases.get(shard_id)
         units, free = (lease.units if lease else 0), account.free_units
-        if lease is None:
-            first = max(1, account.capacity_units // (FIRST_BLOCK_PARTS * max(1, shards)))
-            growth = min(first, free)
-        elif 5 * used.get(broker.broker_id, 0) > 4 * units:
-            growth = min(_half(free), _quarter(units))
-        else:
-            growth = 0
-        offers[broker.broker_id], left[broker.broker_id] = units + growth, free - growth
-        units_wanted -= growth
+        uses = used.get(broker.broker_id, 0)
+        is_open = broker.broker_id not in closed
+        growth = min(free, max(0, uses - units))
+        first = first_block(account.capacity_units, shards)
+        if units < first:
+            growth = max(growth, min(first - units, free))
+        elif is_open and 5 * uses > 4 * units:
+            growth = max(growth, min(_half(free), _quarter(units)))
+        offers[broker.broker_id] = units + growth
+        if is_open:
+            left[broker.broker_id] = free - growth
+            units_wanted -= growth
     _grow_for_wish(offers, left, units_wanted)
     return {broker_id: units for broker_id, units in offers.items() if units > 0}
 

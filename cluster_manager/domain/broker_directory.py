@@ -1,8 +1,8 @@
 """The broker directory: every broker's present session, as its broker manager reported it.
 
 The epoch of a session grows with each session of a broker id. Reports may arrive late, twice and
-from two leaders of one shard; the higher epoch wins, and once a session is recorded as ended it
-stays so: a session that ended never returns.
+from two leaders of one shard; the higher epoch wins, within an epoch the higher revision, and once
+a session is recorded as ended it stays so: a session that ended never returns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from nextgen.kernel.limits import (
     NODE_ID_BYTES_MAX,
     STORED_INTEGER_MAX,
 )
+from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,14 @@ class Broker:
     http: str = ""
     capacity_units: int = 0
     zone: str = ""
+    rack: str = ""
+    quarantined_until_ms: int = 0
+    """Unix time; nothing is assigned to it before, 0 for no quarantine."""
+
+    draining: bool = False
+    drain_units_per_second: int = 0
+    revision: int = 0
+    """Counts what was changed within the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +80,19 @@ def decide(state: BrokerDirectory, command: RecordBroker) -> Accepted[BrokerReco
             f"session {broker.session_id!r} of broker {broker.broker_id!r} at epoch "
             f"{broker.epoch} names no session",
         )
-    texts = (broker.session_id, broker.pulsar_url, broker.grpc, broker.http, broker.zone)
+    texts = (
+        *(broker.session_id, broker.pulsar_url, broker.grpc, broker.http),
+        *(broker.zone, broker.rack),
+    )
     if len(broker.broker_id.encode()) > NODE_ID_BYTES_MAX or any(
         len(text.encode()) > ADDRESS_BYTES_MAX for text in texts
     ):
         return Rejected(
-            RejectionCode.LIMIT_EXCEEDED, "a broker's id, address or zone is longer than allowed"
+            RejectionCode.LIMIT_EXCEEDED,
+            "a broker's id, address, zone or rack is longer than allowed",
         )
+    if refused := _refused_number(broker):
+        return Rejected(RejectionCode.LIMIT_EXCEEDED, f"broker {broker.broker_id}: {refused}")
     known = state.brokers.get(broker.broker_id)
     if known is None:
         if len(state.brokers) >= BROKERS_MAX:
@@ -99,6 +114,18 @@ def evolve(state: BrokerDirectory, event: BrokerRecorded) -> BrokerDirectory:
     return BrokerDirectory({**state.brokers, event.broker.broker_id: event.broker})
 
 
+def _refused_number(broker: Broker) -> str:
+    if not 0 <= broker.drain_units_per_second <= DRAIN_UNITS_PER_SECOND_MAX:
+        return f"a drain of {broker.drain_units_per_second} units a second cannot be"
+    for name, number in (
+        ("quarantine until", broker.quarantined_until_ms),
+        ("revision", broker.revision),
+    ):
+        if not 0 <= number <= STORED_INTEGER_MAX:
+            return f"{name} {number} cannot be"
+    return ""
+
+
 def _stale_reason(known: Broker, reported: Broker) -> str:
     if reported.epoch < known.epoch:
         return f"broker {known.broker_id} is at epoch {known.epoch}, the report at {reported.epoch}"
@@ -111,4 +138,9 @@ def _stale_reason(known: Broker, reported: Broker) -> str:
         )
     if not known.is_live:
         return f"session {known.session_id} of broker {known.broker_id} has ended"
+    if reported.is_live and reported.revision < known.revision:
+        return (
+            f"session {known.session_id} of broker {known.broker_id} is at revision "
+            f"{known.revision}, the report at {reported.revision}"
+        )
     return ""

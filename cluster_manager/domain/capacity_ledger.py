@@ -3,9 +3,18 @@
     sum of a session's leases  <=  granted by its broker manager  <=  capacity of the broker
 
 A lease is a total: the shard may have so many units assigned there, all in all. It belongs to the
-shard, not to one of its leaders, and it only grows. An expired lease stays counted. The shard may
-have used every unit of it before it ended, and those topics are still served; only the shard
-itself can say, by asking again, or the broker's session ends and nothing is assigned to it.
+shard, not to one of its leaders. It shrinks in two ways only, and never below what the shard said
+that it uses:
+
+    returned  the shard stopped using the rest BEFORE it said so, and names the version of the
+              lease that it was told: a return that comes late or twice is about another lease
+    expired   no leader of the shard has asked for so long that whatever it was told has ended
+              there; those units are reserved that it used when it said so last
+
+What was assigned under a lease is served on after it ended. ``version`` grows by one with each
+change of the units and is never used twice within a session, so a lease of no unit is kept.
+``term`` is of the shard's leader that was told last: what an earlier one still says counts nothing,
+for it may say that units are unused which its successor has used.
 
 The ledger folds ``BrokerRecorded`` too: a session's capacity, its beginning and its end are facts
 of the broker directory, and two records of one fact could disagree.
@@ -25,10 +34,16 @@ SESSION_ENDED = "session_ended"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Units one shard may have assigned to one session. ``expires_at_ms`` is Unix time."""
+    """Units one shard may have assigned to one session. ``expires_at_ms`` is Unix time, for
+    people and for the shard's next answer: nothing is freed by it."""
 
     units: int
     expires_at_ms: int
+    version: int = 0
+    units_used: int = 0
+    """As the shard said last."""
+
+    term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,11 @@ class Ledger:
         account = self.accounts.get(broker_id)
         return account.leases.get(shard_id) if account else None
 
+    def term_of(self, shard_id: int) -> int:
+        """Return the latest term of the shard that was told a lease."""
+        held = (account.leases.get(shard_id) for account in self.accounts.values())
+        return max((lease.term for lease in held if lease is not None), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordGrant:
@@ -81,13 +101,46 @@ class RecordGrant:
 
 @dataclass(frozen=True, slots=True)
 class LeaseCapacity:
-    """Let a shard have ``units`` of a session in all, at least until ``expires_at_ms``."""
+    """Let a shard have ``units`` of a session in all, at least until ``expires_at_ms``.
+
+    ``units_used`` is what its leader of ``term`` says that it uses.
+    """
 
     broker_id: str
     session_id: str
     shard_id: int
     units: int
     expires_at_ms: int
+    term: int = 0
+    units_used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnUnits:
+    """A shard gives back what is beyond ``units`` of the lease that it was told as ``version``.
+
+    Not to be repeated blindly: what was accepted once is refused the second time.
+    """
+
+    broker_id: str
+    session_id: str
+    shard_id: int
+    units: int
+    version: int
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireLease:
+    """No leader of the shard believes to have this lease any more: the caller must be sure.
+
+    ``units_used`` is what the shard said last, if that is more than the ledger has of it.
+    """
+
+    broker_id: str
+    session_id: str
+    shard_id: int
+    units_used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +151,7 @@ class ReleaseLeases:
     session_id: str
 
 
-Command = RecordGrant | LeaseCapacity | ReleaseLeases
+Command = RecordGrant | LeaseCapacity | ReturnUnits | ExpireLease | ReleaseLeases
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +172,9 @@ class CapacityLeased:
     shard_id: int
     units: int
     expires_at_ms: int
+    version: int = 0
+    units_used: int = 0
+    term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +200,10 @@ def decide(state: Ledger, command: Command) -> Accepted[LedgerEvent] | Rejected:
             return _decide_record_grant(state, command)
         case LeaseCapacity():
             return _decide_lease_capacity(state, command)
+        case ReturnUnits():
+            return _decide_return(state, command)
+        case ExpireLease():
+            return _decide_expire(state, command)
         case ReleaseLeases():
             return _decide_release_leases(state, command)
     assert_never(command)
@@ -160,7 +220,9 @@ def evolve(state: Ledger, event: FoldedEvent) -> Ledger:
         case CapacityGranted():
             changed = replace(account, granted_units=event.units)
         case CapacityLeased():
-            lease = Lease(event.units, event.expires_at_ms)
+            lease = Lease(
+                event.units, event.expires_at_ms, event.version, event.units_used, event.term
+            )
             changed = replace(account, leases={**account.leases, event.shard_id: lease})
         case CapacityLeaseReleased():
             kept = {key: held for key, held in account.leases.items() if key != event.shard_id}
@@ -175,6 +237,32 @@ def _session_expired(broker_id: str, session_id: str) -> Rejected:
         RejectionCode.SESSION_EXPIRED,
         f"session {session_id} is not the live session of broker {broker_id}",
     )
+
+
+def _stale_term(command: LeaseCapacity | ReturnUnits, held: Lease) -> Rejected:
+    return Rejected(
+        RejectionCode.STALE_EPOCH,
+        f"shard {command.shard_id} was told its lease at term {held.term}, "
+        f"the request is of term {command.term}",
+    )
+
+
+def _leased(command: LeaseCapacity | ReturnUnits | ExpireLease, lease: Lease) -> CapacityLeased:
+    return CapacityLeased(
+        command.broker_id,
+        command.session_id,
+        command.shard_id,
+        lease.units,
+        lease.expires_at_ms,
+        lease.version,
+        lease.units_used,
+        lease.term,
+    )
+
+
+def _shrunk(lease: Lease, units: int) -> Lease:
+    used = min(lease.units_used, units)
+    return replace(lease, units=units, version=lease.version + 1, units_used=used)
 
 
 def _decide_record_grant(state: Ledger, command: RecordGrant) -> Accepted[LedgerEvent] | Rejected:
@@ -200,8 +288,9 @@ def _decide_lease_capacity(
     if account is None:
         return _session_expired(command.broker_id, command.session_id)
     held = account.leases.get(command.shard_id, Lease(0, 0))
+    if command.term < held.term:
+        return _stale_term(command, held)
     units = max(held.units, command.units)
-    expires_at_ms = max(held.expires_at_ms, command.expires_at_ms)
     if units <= 0:
         return Rejected(RejectionCode.NOT_ALLOWED, f"a lease of {command.units} units is none")
     if units - held.units > account.free_units:
@@ -210,12 +299,54 @@ def _decide_lease_capacity(
             f"broker {command.broker_id} has {account.free_units} units left, "
             f"shard {command.shard_id} wants {units - held.units} more",
         )
-    if Lease(units, expires_at_ms) == held:
-        return Accepted(())
-    leased = CapacityLeased(
-        command.broker_id, command.session_id, command.shard_id, units, expires_at_ms
+    lease = Lease(
+        units,
+        max(held.expires_at_ms, command.expires_at_ms),
+        held.version + 1 if units > held.units else held.version,
+        min(units, command.units_used),
+        command.term,
     )
-    return Accepted((leased,))
+    return Accepted(()) if lease == held else Accepted((_leased(command, lease),))
+
+
+def _decide_return(state: Ledger, command: ReturnUnits) -> Accepted[LedgerEvent] | Rejected:
+    account = state.live_account(command.broker_id, command.session_id)
+    if account is None:
+        return _session_expired(command.broker_id, command.session_id)
+    held = account.leases.get(command.shard_id)
+    if held is None:
+        return Rejected(
+            RejectionCode.NOT_FOUND,
+            f"shard {command.shard_id} has no lease of broker {command.broker_id}",
+        )
+    if command.term < held.term:
+        return _stale_term(command, held)
+    if command.version != held.version:
+        return Rejected(
+            RejectionCode.VERSION_MISMATCH,
+            f"the lease of shard {command.shard_id} of broker {command.broker_id} is at version "
+            f"{held.version}, what is returned is of version {command.version}",
+        )
+    if not 0 <= command.units < held.units:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"shard {command.shard_id} has {held.units} units of broker {command.broker_id}: "
+            f"to keep {command.units} of them returns nothing",
+        )
+    return Accepted((_leased(command, _shrunk(held, command.units)),))
+
+
+def _decide_expire(state: Ledger, command: ExpireLease) -> Accepted[LedgerEvent] | Rejected:
+    account = state.live_account(command.broker_id, command.session_id)
+    if account is None:
+        return _session_expired(command.broker_id, command.session_id)
+    held = account.leases.get(command.shard_id)
+    if held is None:
+        return Accepted(())
+    units = max(held.units_used, command.units_used)
+    if units >= held.units:
+        return Accepted(())
+    return Accepted((_leased(command, _shrunk(held, units)),))
 
 
 def _decide_release_leases(state: Ledger, command: ReleaseLeases) -> Accepted[LedgerEvent]:

@@ -12,6 +12,7 @@ from functools import reduce
 from cluster_manager.domain import (
     broker_directory,
     capacity_ledger,
+    lookup_reports,
     membership,
     replica_changes,
     shard_map,
@@ -23,6 +24,7 @@ from cluster_manager.domain.broker_directory import (
     RecordBroker,
 )
 from cluster_manager.domain.capacity_ledger import Ledger, LedgerEvent, ReleaseLeases
+from cluster_manager.domain.lookup_reports import LookupReports, LookupWindowRecorded
 from cluster_manager.domain.membership import (
     SHARD_KIND,
     Membership,
@@ -34,7 +36,9 @@ from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeM
 from cluster_manager.domain.shard_map import CreateShardMap, ShardMap, ShardMapChanged
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 
-ClusterEvent = NodeRegistered | ShardMapChanged | BrokerRecorded | LedgerEvent
+ClusterEvent = (
+    NodeRegistered | ShardMapChanged | BrokerRecorded | LookupWindowRecorded | LedgerEvent
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class ClusterState:
     shard_map: ShardMap | None = None
     directory: BrokerDirectory = field(default_factory=BrokerDirectory)
     ledger: Ledger = field(default_factory=Ledger)
+    lookup_reports: LookupReports = field(default_factory=LookupReports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,8 @@ def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
             directory = broker_directory.evolve(state.directory, event)
             ledger = capacity_ledger.evolve(state.ledger, event)
             return replace(state, directory=directory, ledger=ledger)
+        case LookupWindowRecorded():
+            return replace(state, lookup_reports=lookup_reports.evolve(state.lookup_reports, event))
         case _:
             return replace(state, ledger=capacity_ledger.evolve(state.ledger, event))
 

@@ -14,6 +14,7 @@ from cluster_manager.domain import capacity_ledger
 from cluster_manager.domain.broker_directory import BrokerRecorded
 from cluster_manager.domain.capacity_ledger import FoldedEvent
 from cluster_manager.domain.cluster import ClusterEvent
+from cluster_manager.domain.lookup_reports import LookupWindowRecorded, forgotten_before_ms
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
 from cluster_manager.projections import tables
@@ -41,6 +42,13 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
         case BrokerRecorded(broker):
             change = _put(connection, tables.BROKERS, tables.broker_row(broker))
             return change + _fold_account(connection, broker.broker_id, event)
+        case LookupWindowRecorded(window):
+            limit_ms = forgotten_before_ms(window.began_at_ms)
+            forgotten = tables.LOOKUP_REPORTS.c.last_began_at_ms < limit_ms
+            change = _replace_rows(connection, tables.LOOKUP_REPORTS, forgotten, [])
+            return change + _put(
+                connection, tables.LOOKUP_REPORTS, tables.lookup_report_row(window)
+            )
         case _:
             return _fold_account(connection, event.broker_id, event)
 

@@ -11,8 +11,10 @@ from sqlalchemy.engine import Connection
 from cluster_manager.domain.broker_directory import Broker, BrokerDirectory
 from cluster_manager.domain.capacity_ledger import Account, Lease, Ledger
 from cluster_manager.domain.cluster import ClusterState
+from cluster_manager.domain.lookup_reports import LookupReports
 from cluster_manager.domain.membership import Membership, Node
 from cluster_manager.domain.shard_map import Placement, ShardMap
+from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.kernel.slots import SlotTable
 
 METADATA = sql.MetaData()
@@ -67,6 +69,11 @@ BROKERS = sql.Table(
     sql.Column("http", sql.Text, nullable=False),
     sql.Column("capacity_units", sql.Integer, nullable=False),
     sql.Column("zone", sql.Text, nullable=False),
+    sql.Column("rack", sql.Text, nullable=False),
+    sql.Column("quarantined_until_ms", sql.Integer, nullable=False),
+    sql.Column("draining", sql.Boolean, nullable=False),
+    sql.Column("drain_units_per_second", sql.Integer, nullable=False),
+    sql.Column("revision", sql.Integer, nullable=False),
 )
 
 ACCOUNTS = sql.Table(
@@ -86,7 +93,19 @@ LEASES = sql.Table(
     sql.Column("shard_id", sql.Integer, primary_key=True),
     sql.Column("units", sql.Integer, nullable=False),
     sql.Column("expires_at_ms", sql.Integer, nullable=False),
+    sql.Column("version", sql.Integer, nullable=False),
+    sql.Column("units_used", sql.Integer, nullable=False),
+    sql.Column("term", sql.Integer, nullable=False),
 )
+
+LOOKUP_REPORTS = sql.Table(
+    "lookup_reports",
+    METADATA,
+    sql.Column("node_id", sql.Text, primary_key=True),
+    sql.Column("process", sql.Text, primary_key=True),
+    sql.Column("last_began_at_ms", sql.Integer, nullable=False),
+)
+"""The last window of lookups that was recorded of each discovery process."""
 
 _PARTS = ("replicas", "joining", "leaving")
 
@@ -115,6 +134,11 @@ def broker_row(broker: Broker) -> dict[str, Any]:
         "http": broker.http,
         "capacity_units": broker.capacity_units,
         "zone": broker.zone,
+        "rack": broker.rack,
+        "quarantined_until_ms": broker.quarantined_until_ms,
+        "draining": broker.draining,
+        "drain_units_per_second": broker.drain_units_per_second,
+        "revision": broker.revision,
     }
 
 
@@ -135,9 +159,20 @@ def lease_rows(broker_id: str, account: Account) -> list[dict[str, Any]]:
             "shard_id": shard_id,
             "units": lease.units,
             "expires_at_ms": lease.expires_at_ms,
+            "version": lease.version,
+            "units_used": lease.units_used,
+            "term": lease.term,
         }
         for shard_id, lease in account.leases.items()
     ]
+
+
+def lookup_report_row(window: LookupWindow) -> dict[str, Any]:
+    return {
+        "node_id": window.node_id,
+        "process": window.process,
+        "last_began_at_ms": window.began_at_ms,
+    }
 
 
 def placement_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
@@ -173,6 +208,12 @@ def load_state(connection: Connection) -> ClusterState:
         shard_map=_load_shard_map(connection),
         directory=BrokerDirectory(brokers),
         ledger=load_ledger(connection),
+        lookup_reports=LookupReports(
+            {
+                (row["node_id"], row["process"]): row["last_began_at_ms"]
+                for row in _rows(connection, LOOKUP_REPORTS)
+            }
+        ),
     )
 
 
@@ -180,7 +221,13 @@ def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
     """Return the accounts of all brokers, or of one."""
     leases: dict[str, dict[int, Lease]] = {}
     for row in _rows(connection, LEASES, broker_id):
-        lease = Lease(row["units"], row["expires_at_ms"])
+        lease = Lease(
+            row["units"],
+            row["expires_at_ms"],
+            row["version"],
+            row["units_used"],
+            row["term"],
+        )
         leases.setdefault(row["broker_id"], {})[row["shard_id"]] = lease
     return Ledger(
         {

@@ -1,8 +1,9 @@
 """What a node knows of the cluster, merged from updates in whatever order they come.
 
 Merging only ever learns: a higher map version, a higher term of a leader, a higher epoch of a
-broker wins, and a session that ended stays ended. So an update from a cluster manager that was
-deposed without noticing cannot undo what is known, not even a full one.
+broker wins, within an epoch the higher revision, and a session that ended stays ended. So an update
+from a cluster manager that was deposed without noticing cannot undo what is known, not even a full
+one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from nextgen.kernel.limits import ENDED_SESSIONS_MAX
 from nextgen.kernel.slots import SlotTable
-from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
+from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import (
     BrokerRecorded,
+    LoadReport,
     NodeRegistered,
     ShardMapChanged,
     ShardPlacement,
@@ -30,6 +32,7 @@ class ClusterView:
         self._placements: dict[int, ShardPlacement] = {}
         self._leaders: dict[int, LeaderReport] = {}
         self._brokers: dict[str, BrokerRecorded] = {}
+        self._loads: dict[str, LoadReport] = {}
         self._nodes: dict[str, NodeRegistered] = {}
         self._manager_endpoints: tuple[str, ...] = ()
         self._ended_sessions: dict[str, None] = {}
@@ -64,6 +67,10 @@ class ClusterView:
     def brokers(self) -> Mapping[str, BrokerRecorded]:
         """By broker id: the session of the highest epoch, whether live or ended."""
         return self._brokers
+
+    def load(self, session_id: str) -> LoadReport | None:
+        """Return what a live session carries as last pushed, None if nothing was."""
+        return self._loads.get(session_id)
 
     @property
     def nodes(self) -> Mapping[str, NodeRegistered]:
@@ -120,11 +127,13 @@ class ClusterView:
             self._apply_leader(leader)
         for broker in update.brokers:
             self._apply_broker(broker)
+        for load in update.loads:
+            self._apply_load(load)
         if update.manager_endpoints:
             self._manager_endpoints = tuple(update.manager_endpoints)
 
     def to_update(self) -> ClusterUpdate:
-        """Return everything that is known as one full update."""
+        """Return everything that is known as one full update; loads are not kept for later."""
         return ClusterUpdate(
             full=True,
             shard_map=self._shard_map,
@@ -152,13 +161,28 @@ class ClusterView:
             return
         if known is not None and broker.epoch > known.epoch:
             self._remember_ended(known.session_id)
-        elif known is not None and not known.is_live:
+        elif known is not None and not _follows(known, broker):
             return
         self._brokers[broker.broker_id] = broker
         if not broker.is_live:
             self._remember_ended(broker.session_id)
 
+    def _apply_load(self, pushed: BrokerLoad) -> None:
+        broker = self._brokers.get(pushed.broker_id)
+        # Of a session that is over, or is not known yet: its next report comes within a minute.
+        if broker is None or not broker.is_live or broker.session_id != pushed.session_id:
+            return
+        known = self._loads.get(pushed.session_id)
+        if known is None or known.measured_at_ms <= pushed.load.measured_at_ms:
+            self._loads[pushed.session_id] = pushed.load
+
     def _remember_ended(self, session_id: str) -> None:
+        self._loads.pop(session_id, None)
         self._ended_sessions[session_id] = None
         if len(self._ended_sessions) > ENDED_SESSIONS_MAX:
             del self._ended_sessions[next(iter(self._ended_sessions))]
+
+
+def _follows(known: BrokerRecorded, told: BrokerRecorded) -> bool:
+    """Say whether ``told`` is no older than what is known of the same session."""
+    return known.is_live and (not told.is_live or told.revision >= known.revision)

@@ -21,6 +21,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import SESSION_TTL_MS
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage
 from shards.broker_sessions import BrokerSessions
+from shards.metrics import NodeMetrics
 from shards.request_desk import RequestDesk
 from shards.session_soft_state import BrokerConnection
 
@@ -30,7 +31,10 @@ SERVICE_NAME = "nextgen.v1.BrokerSessionService"
 class BrokerSessionServicer:
     """Serves the broker managers of the shards that this node leads."""
 
-    def __init__(self, cluster_id: str, desk: RequestDesk, view: ClusterView) -> None:
+    def __init__(
+        self, cluster_id: str, desk: RequestDesk, view: ClusterView, metrics: NodeMetrics
+    ) -> None:
+        self._delivery_messages = metrics.delivery_messages
         self._cluster_id = cluster_id
         self._desk = desk
         self._view = view
@@ -54,7 +58,7 @@ class BrokerSessionServicer:
             async with asyncio.timeout(SESSION_TTL_MS / 1000):
                 connection = await sessions.connect(hello)
             try:
-                await _converse(sessions, connection, messages, context)
+                await self._converse(sessions, connection, messages, context)
             finally:
                 sessions.disconnect(connection)
         except TimeoutError:
@@ -64,6 +68,41 @@ class BrokerSessionServicer:
             version = self._view.shard_map_version
             detail = to_detail(error, shard_map_version=version)
             await context.write(ManagerMessage(error=detail))
+
+    async def _converse(
+        self,
+        sessions: BrokerSessions,
+        connection: BrokerConnection,
+        messages: AsyncIterator[BrokerMessage],
+        context: Any,
+    ) -> None:
+        """Carry messages both ways until the broker goes or the connection fails.
+
+        Raises:
+            MetadataError: Why the manager ends it.
+        """
+
+        async def listen() -> None:
+            try:
+                async for message in messages:
+                    sessions.receive(connection, message)
+                connection.fail(Unavailable("the broker ended the stream"))
+            except MetadataError as error:
+                connection.fail(error)
+
+        listener = asyncio.create_task(listen())
+        try:
+            while True:
+                for message in connection.take_messages():
+                    if message.HasField("deliveries"):
+                        self._delivery_messages.inc()
+                    await context.write(message)
+                if connection.error is not None:
+                    raise connection.error
+                await connection.changed.wait()
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
 
     def _sessions_of(self, hello: BrokerHello) -> BrokerSessions:
         if hello.cluster_id != self._cluster_id:
@@ -86,36 +125,3 @@ async def _first(messages: AsyncIterator[BrokerMessage]) -> BrokerHello | None:
     if message is not None and message.WhichOneof("body") != "hello":
         raise InvalidRequest("a broker says hello first")
     return message.hello if message is not None else None
-
-
-async def _converse(
-    sessions: BrokerSessions,
-    connection: BrokerConnection,
-    messages: AsyncIterator[BrokerMessage],
-    context: Any,
-) -> None:
-    """Carry messages both ways until the broker goes or the connection fails.
-
-    Raises:
-        MetadataError: Why the manager ends it.
-    """
-
-    async def listen() -> None:
-        try:
-            async for message in messages:
-                sessions.receive(connection, message)
-            connection.fail(Unavailable("the broker ended the stream"))
-        except MetadataError as error:
-            connection.fail(error)
-
-    listener = asyncio.create_task(listen())
-    try:
-        while True:
-            for message in connection.take_messages():
-                await context.write(message)
-            if connection.error is not None:
-                raise connection.error
-            await connection.changed.wait()
-    finally:
-        listener.cancel()
-        await asyncio.gather(listener, return_exceptions=True)

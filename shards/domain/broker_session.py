@@ -1,7 +1,9 @@
 """The session of one broker, and what of its capacity may be leased out.
 
 A broker id has one session at a time. ``epoch`` grows with each; a session that ended never
-returns: the broker registers anew and gets another session id.
+returns: the broker registers anew and gets another session id. One that comes and goes too often
+is put in quarantine: it keeps what it has and is given nothing. A drain is of the session, not of
+the broker: whoever starts it again means to use it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,12 @@ from typing import assert_never
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.placement_limits import (
+    DRAIN_UNITS_PER_SECOND_MAX,
+    QUARANTINE_MS,
+    QUARANTINE_WINDOW_MS,
+    SESSIONS_STARTED_MAX,
+)
 
 REASON_EXPIRED = "expired"
 """Silence on a stream that did not break, or at a leader that the broker never came to."""
@@ -33,13 +41,18 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class EstablishSession:
-    """``session_id`` is minted for this command. A live session of the broker is replaced."""
+    """``session_id`` is minted for this command. A live session of the broker is replaced.
+
+    ``at_ms`` is Unix time, 0 for none: such a session does not count as a start.
+    """
 
     broker_id: str
     session_id: str
     endpoints: Endpoints
     capacity_units: int
     zone: str = ""
+    rack: str = ""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +74,28 @@ class GrantCapacity:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDrain:
+    """Empty the broker, or no longer. ``units_per_second`` is of the cluster, 0 the default."""
+
+    broker_id: str
+    session_id: str
+    draining: bool
+    units_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSessionEstablished:
+    """``quarantined_until_ms`` is Unix time, 0 for no quarantine."""
+
     broker_id: str
     session_id: str
     epoch: int
     endpoints: Endpoints
     capacity_units: int
     zone: str
+    rack: str = ""
+    quarantined_until_ms: int = 0
+    established_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +115,34 @@ class CapacityGranted:
     units: int
 
 
-BrokerSessionCommand = EstablishSession | EndSession | GrantCapacity
-BrokerSessionEvent = BrokerSessionEstablished | BrokerSessionEnded | CapacityGranted
+@dataclass(frozen=True, slots=True)
+class BrokerDrainSet:
+    """``revision`` counts these events within the session, from 1."""
+
+    broker_id: str
+    session_id: str
+    draining: bool
+    units_per_second: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoadReported:
+    """What the broker carried, serialised: for later analysis, no state rests on it."""
+
+    broker_id: str
+    session_id: str
+    load: bytes
+
+
+BrokerSessionCommand = EstablishSession | EndSession | GrantCapacity | SetDrain
+BrokerSessionEvent = (
+    BrokerSessionEstablished
+    | BrokerSessionEnded
+    | CapacityGranted
+    | BrokerDrainSet
+    | BrokerLoadReported
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +157,13 @@ class BrokerSession:
     capacity_units: int
     zone: str
     granted_units: int
+    rack: str = ""
+    quarantined_until_ms: int = 0
+    draining: bool = False
+    drain_units_per_second: int = 0
+    revision: int = 0
+    started_at_ms: tuple[int, ...] = ()
+    """When the last sessions of this broker began, this one included: ``SESSIONS_STARTED_MAX``."""
 
 
 BrokerSessionState = BrokerSession | None
@@ -120,6 +181,8 @@ def decide(
             return _decide_end(session, command)
         case GrantCapacity():
             return _decide_grant(session, command)
+        case SetDrain():
+            return _decide_drain(session, command)
         case _:
             assert_never(command)
 
@@ -136,6 +199,9 @@ def evolve(session: BrokerSessionState, event: BrokerSessionEvent) -> BrokerSess
             event.capacity_units,
             event.zone,
             0,
+            event.rack,
+            event.quarantined_until_ms,
+            started_at_ms=_started(session, event.established_at_ms),
         )
     assert session is not None, f"{type(event).__name__} for {event.broker_id}, never seen"
     assert session.session_id == event.session_id, (
@@ -147,6 +213,15 @@ def evolve(session: BrokerSessionState, event: BrokerSessionEvent) -> BrokerSess
             return replace(session, is_live=False)
         case CapacityGranted():
             return replace(session, granted_units=event.units)
+        case BrokerDrainSet():
+            return replace(
+                session,
+                draining=event.draining,
+                drain_units_per_second=event.units_per_second,
+                revision=event.revision,
+            )
+        case BrokerLoadReported():
+            return session
         case _:
             assert_never(event)
 
@@ -167,6 +242,9 @@ def _decide_establish(
         command.endpoints,
         command.capacity_units,
         command.zone,
+        command.rack,
+        _quarantine(session, command.at_ms),
+        command.at_ms,
     )
     if session is None:
         return Accepted((established,))
@@ -202,6 +280,49 @@ def _decide_grant(
     if command.units <= session.granted_units:
         return Accepted(())
     return Accepted((CapacityGranted(command.broker_id, command.session_id, command.units),))
+
+
+def _decide_drain(
+    session: BrokerSessionState, command: SetDrain
+) -> Accepted[BrokerSessionEvent] | Rejected:
+    if session is None or session.session_id != command.session_id or not session.is_live:
+        return _expired(command.broker_id, command.session_id)
+    if not 0 <= command.units_per_second <= DRAIN_UNITS_PER_SECOND_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"a drain of {command.units_per_second} units a second, "
+            f"at most {DRAIN_UNITS_PER_SECOND_MAX} are allowed",
+        )
+    units_per_second = command.units_per_second if command.draining else 0
+    if (session.draining, session.drain_units_per_second) == (command.draining, units_per_second):
+        return Accepted(())
+    drain = BrokerDrainSet(
+        command.broker_id,
+        command.session_id,
+        command.draining,
+        units_per_second,
+        session.revision + 1,
+    )
+    return Accepted((drain,))
+
+
+def _started(before: BrokerSessionState, at_ms: int) -> tuple[int, ...]:
+    """Return when sessions began with one more at ``at_ms``, oldest first."""
+    earlier = () if before is None else before.started_at_ms
+    return (*earlier, at_ms)[-SESSIONS_STARTED_MAX:] if at_ms else earlier
+
+
+def _quarantine(before: BrokerSessionState, at_ms: int) -> int:
+    """Return until when a session that begins at ``at_ms`` is given nothing, 0 for at once.
+
+    A quarantine is not got rid of by coming back: the next session serves the rest of it.
+    """
+    if before is None or not at_ms:
+        return 0
+    recent = [each for each in before.started_at_ms if at_ms - each < QUARANTINE_WINDOW_MS]
+    if len(recent) >= SESSIONS_STARTED_MAX:
+        return at_ms + QUARANTINE_MS
+    return before.quarantined_until_ms if before.quarantined_until_ms > at_ms else 0
 
 
 def _ended(session: BrokerSession, reason: str) -> BrokerSessionEnded:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from nextgen.client.cluster_view import ClusterView
 from nextgen.kernel import limits
-from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
+from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
+from protos.nextgen.v1.events_pb2 import LoadReport
 from tests.support.fake_cluster import broker, full_update, shard_map
 
 
@@ -95,3 +96,48 @@ def test_ended_sessions_are_remembered_up_to_the_limit(more, monkeypatch):
 
     assert view.has_session_ended("b", "s-1") is (more == 0)
     assert view.has_session_ended("b", "s-2")
+
+
+def test_within_an_epoch_the_higher_revision_wins_in_whatever_order_it_comes():
+    begun, drained = broker("b", "s-1"), broker("b", "s-1")
+    drained.draining, drained.revision = True, 1
+    for order in ((begun, drained), (drained, begun)):
+        view = ClusterView()
+        for record in order:
+            view.apply(ClusterUpdate(brokers=[record]))
+
+        assert view.brokers["b"] == drained
+
+    ended = broker("b", "s-1", is_live=False)
+    view.apply(ClusterUpdate(brokers=[ended]))
+    assert view.has_session_ended("b", "s-1")
+
+
+def load(session_id, at_ms):
+    report = LoadReport(topics=at_ms, measured_at_ms=at_ms)
+    return ClusterUpdate(loads=[BrokerLoad(broker_id="b", session_id=session_id, load=report)])
+
+
+def test_of_the_loads_of_a_session_the_later_one_stays():
+    view = ClusterView()
+    view.apply(ClusterUpdate(brokers=[broker("b", "s-1")]))
+    for at_ms in (2, 1, 3, 2):
+        view.apply(load("s-1", at_ms))
+
+    assert view.load("s-1").topics == 3
+
+
+def test_a_load_is_known_of_live_sessions_only():
+    view = ClusterView()
+    view.apply(load("s-1", 1))
+    assert view.load("s-1") is None
+
+    view.apply(ClusterUpdate(brokers=[broker("b", "s-1")]))
+    view.apply(load("s-1", 1))
+    view.apply(load("s-0", 1))
+    assert view.load("s-1") is not None
+    assert view.load("s-0") is None
+
+    view.apply(ClusterUpdate(brokers=[broker("b", "s-2", epoch=2)]))
+    assert view.load("s-1") is None
+    assert not view.to_update().loads

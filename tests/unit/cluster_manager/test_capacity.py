@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_manager.capacity import RENEWED_LEFT_MS
+from cluster_manager.capacity import RENEWED_LEFT_MS, SILENCE_MS
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -18,7 +18,7 @@ from nextgen.kernel.errors import (
     SessionExpired,
     Unavailable,
 )
-from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS
+from nextgen.kernel.limits import BROKERS_MAX, CAPACITY_LEASE_TTL_MS
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, leader, settle
@@ -45,10 +45,27 @@ def _request(
     )
 
 
-def _lease(units: int, ttl_ms: int = CAPACITY_LEASE_TTL_MS) -> cluster_pb.CapacityLease:
+def _lease(
+    units: int, ttl_ms: int = CAPACITY_LEASE_TTL_MS, version: int = 1
+) -> cluster_pb.CapacityLease:
     return cluster_pb.CapacityLease(
-        broker_id="broker-1", session_id="s-1", units=units, ttl_ms=ttl_ms
+        broker_id="broker-1", session_id="s-1", units=units, ttl_ms=ttl_ms, version=version
     )
+
+
+def _return(
+    units: int, version: int, shard_id: int = 1, term: int = 1
+) -> cluster_pb.LeaseCapacityRequest:
+    request = _request(shard_id=shard_id, term=term)
+    request.returns.add(broker_id="broker-1", session_id="s-1", units=units, version=version)
+    return request
+
+
+async def _pass_time(one: ManagerUnderTest, passed_ms: int) -> None:
+    """Let so much time pass; nodes that were silent meanwhile come back."""
+    one.clock.advance(passed_ms)
+    for node_id in ("a", "b"):
+        await one.manager.join(hello(node_id))
 
 
 async def test_a_shard_gets_its_first_block_of_what_the_broker_manager_granted(
@@ -115,7 +132,7 @@ async def test_a_block_grows_when_more_than_four_fifths_are_used(one: ManagerUnd
 
     response = await one.manager.lease_capacity(_request(used=17))
 
-    assert list(response.leases) == [_lease(25)]
+    assert list(response.leases) == [_lease(25, version=2)]
 
 
 async def test_use_of_a_session_that_is_gone_counts_nothing(one: ManagerUnderTest) -> None:
@@ -126,20 +143,180 @@ async def test_use_of_a_session_that_is_gone_counts_nothing(one: ManagerUnderTes
     assert list(response.leases) == [_lease(20)]
 
 
-async def test_an_expired_lease_stays_counted_until_the_shard_asks_again(
+async def test_units_of_a_silent_shard_are_freed_and_those_it_said_it_uses_are_not(
+    one: ManagerUnderTest,
+) -> None:
+    for used in (0, 0, 0, 0, 0, 33):
+        await one.manager.lease_capacity(_request(shard_id=1, used=used, wanted=80))
+    (holder,) = (await one.manager.lease_capacity(_request(shard_id=1, used=33))).leases
+    assert holder.units == 80
+    await _pass_time(one, SILENCE_MS)
+
+    await one.manager.lease_capacity(_request(shard_id=2, wanted=1_000))
+    for _ in range(10):
+        (newcomer,) = (await one.manager.lease_capacity(_request(shard_id=2, wanted=1_000))).leases
+    assert newcomer.units == 80 - 33
+
+    (left,) = (await one.manager.lease_capacity(_request(shard_id=1, used=33))).leases
+    assert (left.units, left.version) == (33, holder.version + 1)
+
+
+async def test_a_shard_that_was_silent_for_less_keeps_what_it_has(one: ManagerUnderTest) -> None:
+    for _ in range(10):
+        await one.manager.lease_capacity(_request(shard_id=1, wanted=80))
+    await _pass_time(one, SILENCE_MS - 1)
+
+    newcomer = await one.manager.lease_capacity(_request(shard_id=2, wanted=10))
+
+    assert list(newcomer.leases) == []
+
+
+async def test_a_leader_that_took_over_counts_every_shard_as_heard_of_when_it_did(
     one: ManagerUnderTest,
 ) -> None:
     for _ in range(10):
         await one.manager.lease_capacity(_request(shard_id=1, wanted=80))
-    one.clock.advance(10 * CAPACITY_LEASE_TTL_MS)
-    for node_id in ("a", "b"):
-        await one.manager.join(hello(node_id))
+    one.clock.advance(SILENCE_MS)
+    one.log.lose_leadership()
+    one.log.become_leader()
+    await one.join_shard_nodes()
 
-    newcomer = await one.manager.lease_capacity(_request(shard_id=2, wanted=10))
-    holder = await one.manager.lease_capacity(_request(shard_id=1))
+    early = await one.manager.lease_capacity(_request(shard_id=2, wanted=10))
+    await _pass_time(one, SILENCE_MS)
+    late = await one.manager.lease_capacity(_request(shard_id=2, wanted=10))
 
-    assert list(newcomer.leases) == []
-    assert list(holder.leases) == [_lease(80)]
+    assert list(early.leases) == []
+    assert [lease.units for lease in late.leases] == [20]
+
+
+async def test_what_a_shard_used_beyond_an_expired_lease_is_covered_first(
+    one: ManagerUnderTest,
+) -> None:
+    """1. The shard says that it uses nothing. 2. It assigns 30. 3. It is cut off. 4. It is back."""
+    await one.manager.lease_capacity(_request(shard_id=1, wanted=40))
+    await _pass_time(one, SILENCE_MS)
+    (other,) = (await one.manager.lease_capacity(_request(shard_id=2, used=0, wanted=30))).leases
+
+    (back,) = (await one.manager.lease_capacity(_request(shard_id=1, used=30))).leases
+
+    assert back.units >= 30
+    assert back.units + other.units <= 80
+
+
+async def test_units_that_are_returned_go_to_others(one: ManagerUnderTest) -> None:
+    for _ in range(10):
+        (lease,) = (await one.manager.lease_capacity(_request(wanted=80))).leases
+    assert lease.units == 80
+
+    answer = await one.manager.lease_capacity(_return(30, lease.version))
+    (other,) = (await one.manager.lease_capacity(_request(shard_id=2, wanted=1))).leases
+
+    assert (answer.leases[0].units, answer.leases[0].version) == (30, lease.version + 1)
+    assert list(answer.refused) == []
+    assert other.units == 20
+
+
+async def test_what_is_returned_twice_is_refused_with_the_reason_and_nothing_changes(
+    one: ManagerUnderTest,
+) -> None:
+    (lease,) = (await one.manager.lease_capacity(_request(wanted=40))).leases
+    first = await one.manager.lease_capacity(_return(30, lease.version))
+    position = one.log.status.commit_position
+
+    second = await one.manager.lease_capacity(_return(25, lease.version))
+
+    assert list(second.leases) == list(first.leases)
+    (why,) = second.refused
+    assert f"is at version {lease.version + 1}" in why
+    assert f"is of version {lease.version}" in why
+    assert one.log.status.commit_position == position
+
+
+async def test_a_return_of_a_session_that_is_over_is_refused_by_name(one: ManagerUnderTest) -> None:
+    (lease,) = (await one.manager.lease_capacity(_request())).leases
+    request = _return(0, lease.version)
+    request.returns[0].session_id = "s-0"
+
+    response = await one.manager.lease_capacity(request)
+
+    (why,) = response.refused
+    assert "s-0" in why
+    assert list(response.leases) == [lease]
+
+
+async def test_a_return_of_a_deposed_leader_is_refused_though_this_manager_never_met_it(
+    one: ManagerUnderTest,
+) -> None:
+    """The successor was told the lease and may have used all of it."""
+    (lease,) = (await one.manager.lease_capacity(_request(wanted=40, term=4))).leases
+    await one.manager.lease_capacity(_request(term=5))
+    one.log.lose_leadership()
+    one.log.become_leader()
+    await one.join_shard_nodes()
+
+    with pytest.raises(Refused, match="at term 5, the request is of term 4"):
+        await one.manager.lease_capacity(_return(0, lease.version, term=4))
+
+    (kept,) = (await one.manager.lease_capacity(_request(term=5))).leases
+    assert (kept.units, kept.version) == (lease.units, lease.version)
+
+
+async def test_a_broker_that_is_given_nothing_is_leased_no_more(one: ManagerUnderTest) -> None:
+    await one.manager.lease_capacity(_request())
+    assert one.manager.leader_term is not None
+    node = one.manager.leader_term.connections["a"]
+    drained = broker()
+    drained.broker.broker.draining = True
+    drained.broker.broker.revision = 1
+
+    one.manager.receive(node, drained)
+    (lease,) = (await one.manager.lease_capacity(_request(used=19, wanted=60))).leases
+
+    assert lease.units == 20
+
+
+async def test_a_quarantine_ends_by_itself(one: ManagerUnderTest) -> None:
+    await one.manager.lease_capacity(_request())
+    assert one.manager.leader_term is not None
+    node = one.manager.leader_term.connections["a"]
+    flapping = broker()
+    flapping.broker.broker.revision = 1
+    flapping.broker.broker.quarantined_until_ms = one.clock.unix_ms() + 1_000
+    one.manager.receive(node, flapping)
+
+    (during,) = (await one.manager.lease_capacity(_request(wanted=20))).leases
+    one.clock.advance(1_000)
+    (after,) = (await one.manager.lease_capacity(_request(wanted=20))).leases
+
+    assert (during.units, after.units) == (20, 40)
+
+
+async def test_a_request_that_names_more_brokers_than_there_can_be_is_invalid(
+    one: ManagerUnderTest,
+) -> None:
+    allowed = cluster_pb.LeaseCapacityRequest(
+        shard_id=1, term=1, uses=[cluster_pb.LeaseUse()] * BROKERS_MAX
+    )
+    await one.manager.lease_capacity(allowed)
+
+    allowed.uses.add()
+    with pytest.raises(InvalidRequest):
+        await one.manager.lease_capacity(allowed)
+
+
+async def test_the_accounts_say_who_has_how_much_and_what_was_said_last(
+    one: ManagerUnderTest,
+) -> None:
+    await one.manager.lease_capacity(_request(shard_id=2, used=3))
+    await one.manager.lease_capacity(_request(shard_id=1, used=5))
+    await one.manager.lease_capacity(_request(shard_id=1, used=7))
+
+    (account,) = (await one.manager.capacity()).accounts
+
+    assert (account.broker_id, account.session_id, account.is_live) == ("broker-1", "s-1", True)
+    assert (account.capacity_units, account.granted_units) == (80, 80)
+    said = [(each.shard_id, each.units, each.units_used, each.version) for each in account.leases]
+    assert said == [(1, 20, 7, 1), (2, 20, 3, 1)]
 
 
 async def test_the_end_of_the_session_frees_everything_and_the_next_starts_anew(

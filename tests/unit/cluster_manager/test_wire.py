@@ -32,7 +32,7 @@ EVENTS: list[ClusterEvent] = [
     ),
     BrokerRecorded(Broker("b-1", "s-1", 3, True, "pulsar://b:1", "b:2", "b:3", 7, "zone")),
     CapacityGranted("b-1", "s-1", 7),
-    CapacityLeased("b-1", "s-1", 2, 5, 123_456_789_000),
+    CapacityLeased("b-1", "s-1", 2, 5, 123_456_789_000, version=4, units_used=3, term=9),
     CapacityLeaseReleased("b-1", "s-1", 2, "session_ended"),
 ]
 

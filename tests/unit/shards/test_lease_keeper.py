@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from nextgen.kernel.placement_limits import LEASE_UNUSED_MS
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.lease_keeper import LeaseKeeper
 from tests.support.shard_harness import Cluster, VirtualClock
@@ -25,16 +26,21 @@ class Kept:
             self.cluster,
             lambda session_id: self.used.get(session_id, 0),
             VirtualClock(),
+            lambda: (1, 2),
         )
 
     @property
     def requests(self) -> int:
         return len(self.cluster.lease_requests)
 
-    def broker(self, number: int, *, is_live: bool = True) -> None:
+    def broker(self, number: int, *, is_live: bool = True, capacity_units: int = 0) -> None:
         self.cluster.report(
             BrokerRecorded(
-                broker_id=f"broker-{number}", session_id=f"s-{number}", epoch=1, is_live=is_live
+                broker_id=f"broker-{number}",
+                session_id=f"s-{number}",
+                epoch=1,
+                is_live=is_live,
+                capacity_units=capacity_units,
             )
         )
 
@@ -166,5 +172,45 @@ def test_waiting_for_a_change_ends_in_time() -> None:
         it.broker(1)
 
         assert await waiting
+
+    with_keeper(scenario)
+
+
+def test_what_nobody_needs_is_returned_and_repeated_until_the_ledger_says_so() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.units = 100
+        it.broker(1, capacity_units=40)
+        it.used["s-1"] = 12
+        await asyncio.sleep(LEASE_UNUSED_MS / 1000)
+        assert not any(request.returns for request in it.cluster.lease_requests)
+
+        await asyncio.sleep(61)
+
+        first, second = it.cluster.lease_requests[-2:]
+        (said,) = first.returns
+        assert (said.session_id, said.units, said.version) == ("s-1", 18, 1)
+        assert list(second.returns) == [said], "the answers were of the same version"
+        (candidate,) = it.keeper.candidates()
+        assert (candidate.units_used, candidate.units_leased) == (12, 18)
+
+        it.cluster.units, it.cluster.lease_version = 18, 2
+        await asyncio.sleep(61)
+
+        assert not it.cluster.lease_requests[-1].returns
+        assert it.keeper.candidates()[0].units_leased == 18
+
+    with_keeper(scenario)
+
+
+def test_nothing_is_returned_while_lookups_wait_for_more() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.units = 100
+        it.broker(1, capacity_units=40)
+        await asyncio.sleep(LEASE_UNUSED_MS / 1000 - 1)
+        for _ in range(20):
+            it.keeper.want(5)
+            await asyncio.sleep(5)
+
+        assert not any(request.returns for request in it.cluster.lease_requests)
 
     with_keeper(scenario)

@@ -11,6 +11,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text
 from cluster_manager import wire
 from cluster_manager.adapters.stored_view import (
     REPLICAS_WITHOUT_PARTS,
+    WITHOUT_LOOKUP_REPORTS,
     StoredView,
     open_view_store,
 )
@@ -48,10 +49,36 @@ def test_the_digest_is_what_a_scan_gives_whatever_the_batches(tmp_path, size):
     cut.close()
 
 
-EARLIER = MetaData()
-for _table in METADATA.sorted_tables:
-    if _table.name not in ("replicas", "placements"):
-        _table.to_metadata(EARLIER)
+LATER_COLUMNS = {
+    "brokers": (
+        *("rack", "quarantined_until_ms", "draining"),
+        *("drain_units_per_second", "revision"),
+    ),
+    "leases": ("version", "units_used", "term"),
+}
+
+
+def add_earlier(metadata, *, without):
+    """Put the tables of an earlier version into ``metadata``."""
+    for table in METADATA.sorted_tables:
+        if table.name not in without:
+            later = LATER_COLUMNS.get(table.name, ())
+            kept = [each for each in table.columns if each.name not in later]
+            columns = [Column(*_shape(each), **_rules(each)) for each in kept]
+            Table(table.name, metadata, *columns)
+
+
+def _shape(column):
+    return column.name, column.type
+
+
+def _rules(column):
+    return {"primary_key": column.primary_key, "nullable": column.nullable}
+
+
+EARLIER, WITHOUT_REPORTS = MetaData(), MetaData()
+add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports"))
+add_earlier(WITHOUT_REPORTS, without=("lookup_reports",))
 EARLIER_REPLICAS = Table(
     "replicas",
     EARLIER,
@@ -63,6 +90,24 @@ EARLIER_REPLICAS = Table(
 
 def test_the_earlier_tables_are_those_of_the_earlier_version():
     assert fingerprint(EARLIER, 1) == REPLICAS_WITHOUT_PARTS
+    assert fingerprint(WITHOUT_REPORTS, 1) == WITHOUT_LOOKUP_REPORTS
+
+
+def test_a_view_without_windows_of_lookups_is_upgraded_where_it_is(tmp_path):
+    store = open_view_store(tmp_path)
+    store.apply(entries())
+    expected, state = store.running_digest, StoredView(store).load()
+    store.close()
+    path = tmp_path / "view.000000000001.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(
+            f"DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
+        )
+
+    again = open_view_store(tmp_path)
+
+    assert (again.running_digest, StoredView(again).load()) == (expected, state)
+    again.close()
 
 
 def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
@@ -77,7 +122,7 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
             "CREATE TABLE replicas (shard_id INTEGER NOT NULL, preference INTEGER NOT NULL,"
             " node_id TEXT NOT NULL, PRIMARY KEY (shard_id, preference));"
             "INSERT INTO replicas SELECT shard_id, preference, node_id FROM later;"
-            "DROP TABLE later; DROP TABLE placements;"
+            "DROP TABLE later; DROP TABLE placements; DROP TABLE lookup_reports;"
             "DROP TABLE view_digest; DROP TABLE digest_points;"
             f"PRAGMA user_version={REPLICAS_WITHOUT_PARTS}"
         )
@@ -89,3 +134,29 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
     assert (described(upgraded), index) == (described(state[0]), state[1])
     assert upgraded.shard_map == state[0].shard_map
     again.close()
+
+
+def test_leases_of_a_release_that_recorded_no_use_count_as_used_after_the_upgrade(tmp_path):
+    store = open_view_store(tmp_path)
+    store.apply(entries())
+    store.close()
+    path = tmp_path / "view.000000000001.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for name, columns in LATER_COLUMNS.items():
+            for column in columns:
+                connection.execute(f"ALTER TABLE {name} DROP COLUMN {column}")
+        connection.executescript(
+            f"DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
+        )
+    expected = open_view_store(tmp_path / "folded")
+    expected.apply(entries())
+
+    again = open_view_store(tmp_path)
+
+    assert StoredView(again).load() == StoredView(expected).load()
+    assert again.running_digest == expected.running_digest
+    leases = StoredView(again).load()[0].ledger.accounts["broker-1"].leases
+    assert leases
+    assert all(lease.units_used == lease.units for lease in leases.values())
+    again.close()
+    expected.close()

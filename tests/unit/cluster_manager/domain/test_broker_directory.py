@@ -27,6 +27,7 @@ from nextgen.kernel.limits import (
     NODE_ID_BYTES_MAX,
     STORED_INTEGER_MAX,
 )
+from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
 
 LIVE = Broker("broker-1", "s-1", 1, True, "", "127.0.0.1:7001", "127.0.0.1:7002", 100, "zone-a")
 
@@ -37,6 +38,9 @@ brokers = st.builds(
     epoch=st.integers(0, 4),
     is_live=st.booleans(),
     capacity_units=st.integers(0, 50),
+    rack=st.sampled_from(["", "rack-1"]),
+    draining=st.booleans(),
+    revision=st.integers(0, 3),
 )
 commands = st.builds(RecordBroker, brokers)
 
@@ -189,3 +193,38 @@ def test_total(history: list[RecordBroker], event: BrokerRecorded) -> None:
         state = _apply(state, command)
 
     assert isinstance(evolve(state, event), BrokerDirectory)
+
+
+def test_within_a_session_the_higher_revision_is_the_later() -> None:
+    drained = replace(LIVE, draining=True, drain_units_per_second=50, revision=1)
+    undone = replace(LIVE, revision=2)
+
+    assert decide(_given(LIVE), RecordBroker(drained)) == Accepted((BrokerRecorded(drained),))
+    stale = decide(_given(LIVE, undone), RecordBroker(drained))
+    assert isinstance(stale, Rejected)
+    assert stale.code is RejectionCode.STALE_EPOCH
+    assert "revision 2, the report at 1" in stale.message
+
+
+def test_the_end_of_a_session_counts_whatever_its_revision() -> None:
+    drained = replace(LIVE, draining=True, revision=1)
+    ended = replace(LIVE, is_live=False)
+
+    assert decide(_given(drained), RecordBroker(ended)) == Accepted((BrokerRecorded(ended),))
+
+
+@pytest.mark.parametrize(
+    ("broker", "is_allowed"),
+    [
+        (replace(LIVE, drain_units_per_second=DRAIN_UNITS_PER_SECOND_MAX), True),
+        (replace(LIVE, drain_units_per_second=DRAIN_UNITS_PER_SECOND_MAX + 1), False),
+        (replace(LIVE, revision=STORED_INTEGER_MAX), True),
+        (replace(LIVE, revision=STORED_INTEGER_MAX + 1), False),
+        (replace(LIVE, quarantined_until_ms=STORED_INTEGER_MAX), True),
+        (replace(LIVE, quarantined_until_ms=STORED_INTEGER_MAX + 1), False),
+        (replace(LIVE, rack="r" * ADDRESS_BYTES_MAX), True),
+        (replace(LIVE, rack="r" * (ADDRESS_BYTES_MAX + 1)), False),
+    ],
+)
+def test_what_a_report_says_beside_the_session_has_bounds(broker: Broker, is_allowed: bool) -> None:
+    assert isinstance(decide(INITIAL, RecordBroker(broker)), Accepted) is is_allowed

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlalchemy as sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster_manager import wire
 from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.capacity_ledger import (
     INITIAL,
@@ -15,12 +18,14 @@ from cluster_manager.domain.capacity_ledger import (
     CapacityLeased,
     CapacityLeaseReleased,
     Command,
+    ExpireLease,
     FoldedEvent,
     Lease,
     LeaseCapacity,
     Ledger,
     RecordGrant,
     ReleaseLeases,
+    ReturnUnits,
     decide,
     evolve,
 )
@@ -35,13 +40,27 @@ GRANTED = CapacityGranted("broker-1", "s-1", 100)
 broker_ids = st.sampled_from(["broker-1", "broker-2"])
 session_ids = st.sampled_from(["s-1", "s-2"])
 amounts = st.integers(0, 60)
-commands: st.SearchStrategy[Command] = st.one_of(
+shards = st.integers(1, 3)
+terms = st.integers(0, 3)
+repeatable: st.SearchStrategy[Command] = st.one_of(
     st.builds(RecordGrant, broker_ids, session_ids, amounts),
     st.builds(
-        LeaseCapacity, broker_ids, session_ids, st.integers(1, 3), amounts, st.integers(0, 9)
+        LeaseCapacity,
+        broker_ids,
+        session_ids,
+        shards,
+        amounts,
+        st.integers(0, 9),
+        terms,
+        amounts,
     ),
+    st.builds(ExpireLease, broker_ids, session_ids, shards, amounts),
     st.builds(ReleaseLeases, broker_ids, session_ids),
 )
+returns = st.builds(
+    ReturnUnits, broker_ids, session_ids, shards, st.integers(-1, 60), st.integers(0, 4), terms
+)
+commands: st.SearchStrategy[Command] = st.one_of(repeatable, returns)
 records = st.builds(
     lambda broker_id, session_id, is_live, units: BrokerRecorded(
         Broker(broker_id, session_id, 1, is_live, capacity_units=units)
@@ -91,7 +110,7 @@ def test_a_lease_is_taken_out_of_the_grant() -> None:
     command = LeaseCapacity("broker-1", "s-1", 1, 100, 5_000)
 
     assert decide(_given(BEGAN, GRANTED), command) == Accepted(
-        (CapacityLeased("broker-1", "s-1", 1, 100, 5_000),)
+        (CapacityLeased("broker-1", "s-1", 1, 100, 5_000, version=1),)
     )
 
 
@@ -103,21 +122,120 @@ def test_leases_of_all_shards_together_never_exceed_the_grant() -> None:
     assert _code(state, command) is RejectionCode.NO_CAPACITY
 
 
-def test_an_expired_lease_stays_counted_because_the_shard_may_have_used_it() -> None:
-    """The ledger has no clock at all: nothing but the session's end frees units."""
+def test_time_alone_frees_nothing_because_the_shard_may_have_used_it() -> None:
+    """The ledger has no clock: whoever says that a lease expired must be sure of it."""
     state = _given(BEGAN, GRANTED, CapacityLeased("broker-1", "s-1", 1, 100, 1))
 
     command = LeaseCapacity("broker-1", "s-1", 2, 1, 9_999_999)
     assert _code(state, command) is RejectionCode.NO_CAPACITY
 
 
-def test_a_lease_never_shrinks_and_never_ends_earlier() -> None:
+def test_asking_for_less_takes_nothing_away_and_ends_nothing_earlier() -> None:
     state = _given(BEGAN, GRANTED, CapacityLeased("broker-1", "s-1", 1, 60, 5_000))
 
     assert decide(state, LeaseCapacity("broker-1", "s-1", 1, 10, 4_000)) == Accepted(())
     assert decide(state, LeaseCapacity("broker-1", "s-1", 1, 10, 6_000)) == Accepted(
         (CapacityLeased("broker-1", "s-1", 1, 60, 6_000),)
     )
+
+
+LEASED = CapacityLeased("broker-1", "s-1", 1, 60, 5_000, version=3, units_used=25, term=7)
+
+
+def _returned(units: int, version: int = 3, term: int = 7, session_id: str = "s-1") -> ReturnUnits:
+    return ReturnUnits("broker-1", session_id, 1, units, version, term)
+
+
+def test_units_that_are_returned_are_free_for_others() -> None:
+    state = _given(BEGAN, GRANTED, LEASED)
+
+    decision = decide(state, _returned(30))
+
+    shrunk = replace(LEASED, units=30, version=4)
+    assert decision == Accepted((shrunk,))
+    after = evolve(state, shrunk)
+    assert after.accounts["broker-1"].free_units == 70
+    assert isinstance(decide(after, LeaseCapacity("broker-1", "s-1", 2, 70, 5_000)), Accepted)
+
+
+def test_all_units_may_be_returned_and_the_version_is_not_forgotten() -> None:
+    after = _given(BEGAN, GRANTED, LEASED, replace(LEASED, units=0, version=4, units_used=0))
+
+    again = decide(after, LeaseCapacity("broker-1", "s-1", 1, 10, 6_000, 7))
+
+    assert again == Accepted((CapacityLeased("broker-1", "s-1", 1, 10, 6_000, 5, 0, 7),))
+
+
+@pytest.mark.parametrize(
+    ("events", "command", "code"),
+    [
+        pytest.param(
+            (BEGAN, GRANTED, LEASED, replace(LEASED, units=30, version=4)),
+            _returned(30),
+            RejectionCode.VERSION_MISMATCH,
+            id="twice",
+        ),
+        pytest.param(
+            (BEGAN, GRANTED, LEASED), _returned(30, 4), RejectionCode.VERSION_MISMATCH, id="future"
+        ),
+        pytest.param(
+            (BEGAN, GRANTED, LEASED), _returned(30, term=6), RejectionCode.STALE_EPOCH, id="deposed"
+        ),
+        pytest.param((BEGAN, GRANTED, LEASED), _returned(60), RejectionCode.NOT_ALLOWED, id="same"),
+        pytest.param((BEGAN, GRANTED, LEASED), _returned(61), RejectionCode.NOT_ALLOWED, id="more"),
+        pytest.param((BEGAN, GRANTED, LEASED), _returned(-1), RejectionCode.NOT_ALLOWED, id="less"),
+        pytest.param((BEGAN, GRANTED), _returned(30), RejectionCode.NOT_FOUND, id="never leased"),
+        pytest.param(
+            (BEGAN, GRANTED, LEASED, ENDED), _returned(30), RejectionCode.SESSION_EXPIRED, id="over"
+        ),
+        pytest.param(
+            (BEGAN, GRANTED, LEASED),
+            _returned(30, session_id="s-9"),
+            RejectionCode.SESSION_EXPIRED,
+            id="another session",
+        ),
+    ],
+)
+def test_a_return_is_refused(
+    events: tuple[FoldedEvent, ...], command: ReturnUnits, code: RejectionCode
+) -> None:
+    assert _code(_given(*events), command) is code
+
+
+def test_a_leader_of_an_earlier_term_cannot_ask() -> None:
+    state = _given(BEGAN, GRANTED, LEASED)
+
+    assert _code(state, LeaseCapacity("broker-1", "s-1", 1, 60, 9_000, 6)) is (
+        RejectionCode.STALE_EPOCH
+    )
+    assert decide(state, LeaseCapacity("broker-1", "s-1", 1, 60, 9_000, 8, 25)) == Accepted(
+        (replace(LEASED, expires_at_ms=9_000, term=8),)
+    )
+    assert (state.term_of(1), state.term_of(2)) == (7, 0)
+
+
+@pytest.mark.parametrize(("said", "left"), [(0, 25), (25, 25), (26, 26), (59, 59)])
+def test_of_an_expired_lease_what_the_shard_used_stays_reserved(said: int, left: int) -> None:
+    decision = decide(_given(BEGAN, GRANTED, LEASED), ExpireLease("broker-1", "s-1", 1, said))
+
+    assert decision == Accepted((replace(LEASED, units=left, version=4),))
+
+
+@pytest.mark.parametrize("said", [60, 61])
+def test_a_lease_that_is_all_used_loses_nothing_when_it_expires(said: int) -> None:
+    state = _given(BEGAN, GRANTED, LEASED)
+
+    assert decide(state, ExpireLease("broker-1", "s-1", 1, said)) == Accepted(())
+
+
+def test_a_lease_whose_use_nobody_recorded_expires_without_losing_a_unit() -> None:
+    stored = wire.event_to_proto(CapacityLeased("broker-1", "s-1", 1, 60, 5_000))
+
+    recorded = wire.event_from_proto(stored)
+
+    assert isinstance(recorded, CapacityLeased)
+    state = _given(BEGAN, GRANTED, recorded)
+    assert decide(state, ExpireLease("broker-1", "s-1", 1)) == Accepted(())
 
 
 def test_the_end_of_a_session_frees_its_leases() -> None:
@@ -180,10 +298,41 @@ def test_the_sums_hold_in_every_reachable_state(history: list[Command | BrokerRe
         state, _ = _step(state, step)
         for account in state.accounts.values():
             assert 0 <= account.leased_units <= account.granted_units <= account.capacity_units
-            assert all(lease.units > 0 for lease in account.leases.values())
+            assert all(0 <= lease.units_used <= lease.units for lease in account.leases.values())
 
 
-@given(history=steps, command=commands)
+@given(history=steps)
+def test_a_version_is_never_used_for_two_sizes_of_a_lease(
+    history: list[Command | BrokerRecorded],
+) -> None:
+    state, seen = INITIAL, dict[tuple[str, str, int, int], int]()
+    for number, step in enumerate(history):
+        if isinstance(step, BrokerRecorded):
+            # A session that ended never returns: each gets an id of its own.
+            step = replace(step, broker=replace(step.broker, session_id=f"s-{number}"))
+        elif (account := state.accounts.get(step.broker_id)) is not None:
+            step = replace(step, session_id=account.session_id)
+        state, _ = _step(state, step)
+        for broker_id, account in state.accounts.items():
+            for shard_id, lease in account.leases.items():
+                key = (broker_id, account.session_id, shard_id, lease.version)
+                assert seen.setdefault(key, lease.units) == lease.units
+
+
+@given(history=steps, command=returns)
+def test_a_return_that_was_accepted_is_refused_the_second_time(
+    history: list[Command | BrokerRecorded], command: ReturnUnits
+) -> None:
+    state = INITIAL
+    for step in history:
+        state, _ = _step(state, step)
+
+    if isinstance(decide(state, command), Accepted):
+        after, _ = _step(state, command)
+        assert _code(after, command) is RejectionCode.VERSION_MISMATCH
+
+
+@given(history=steps, command=repeatable)
 def test_retry(history: list[Command | BrokerRecorded], command: Command) -> None:
     state = INITIAL
     for step in history:
@@ -218,7 +367,7 @@ def test_replay_and_snapshot(history: list[Command | BrokerRecorded], cut: int) 
         records,
         st.builds(CapacityGranted, broker_ids, session_ids, amounts),
         st.builds(
-            CapacityLeased, broker_ids, session_ids, st.integers(1, 3), amounts, st.integers(0, 9)
+            CapacityLeased, broker_ids, session_ids, shards, amounts, st.integers(0, 9), terms
         ),
         st.builds(CapacityLeaseReleased, broker_ids, session_ids, st.integers(1, 3), st.just("x")),
     ),

@@ -8,11 +8,19 @@ from hypothesis import strategies as st
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.placement_limits import (
+    DRAIN_UNITS_PER_SECOND_MAX,
+    QUARANTINE_MS,
+    QUARANTINE_WINDOW_MS,
+    SESSIONS_STARTED_MAX,
+)
 from shards.domain.broker_session import (
     INITIAL,
     REASON_CLOSED,
     REASON_EXPIRED,
     REASON_REPLACED,
+    BrokerDrainSet,
+    BrokerLoadReported,
     BrokerSession,
     BrokerSessionEnded,
     BrokerSessionEstablished,
@@ -21,6 +29,7 @@ from shards.domain.broker_session import (
     EndSession,
     EstablishSession,
     GrantCapacity,
+    SetDrain,
     decide,
     evolve,
 )
@@ -151,6 +160,123 @@ def test_a_new_session_starts_without_grants():
     assert given_events(*history).granted_units == 0
 
 
+def drain(*, draining=True, units_per_second=50, session_id="s-1"):
+    return SetDrain("broker-1", session_id, draining, units_per_second)
+
+
+DRAINING = BrokerDrainSet("broker-1", "s-1", True, 50, 1)
+
+
+def test_a_drain_is_set_and_taken_back_and_each_has_its_revision():
+    assert decide(given_events(ESTABLISHED), drain()) == Accepted((DRAINING,))
+    draining = given_events(ESTABLISHED, DRAINING)
+    assert (draining.draining, draining.drain_units_per_second, draining.revision) == (True, 50, 1)
+
+    undone = BrokerDrainSet("broker-1", "s-1", False, 0, 2)
+    assert decide(draining, drain(draining=False)) == Accepted((undone,))
+    after = evolve(draining, undone)
+    assert (after.draining, after.drain_units_per_second, after.revision) == (False, 0, 2)
+
+
+def test_a_drain_that_is_set_already_changes_nothing_and_another_rate_does():
+    draining = given_events(ESTABLISHED, DRAINING)
+
+    assert decide(draining, drain()) == Accepted(())
+    assert decide(given_events(ESTABLISHED), drain(draining=False)) == Accepted(())
+    faster = replace(DRAINING, units_per_second=51, revision=2)
+    assert decide(draining, drain(units_per_second=51)) == Accepted((faster,))
+
+
+@pytest.mark.parametrize(
+    ("history", "command", "code"),
+    [
+        pytest.param((), drain(), RejectionCode.SESSION_EXPIRED, id="unknown"),
+        pytest.param((ESTABLISHED, ENDED), drain(), RejectionCode.SESSION_EXPIRED, id="ended"),
+        pytest.param(
+            (ESTABLISHED,), drain(session_id="s-2"), RejectionCode.SESSION_EXPIRED, id="other"
+        ),
+        pytest.param(
+            (ESTABLISHED,), drain(units_per_second=-1), RejectionCode.LIMIT_EXCEEDED, id="negative"
+        ),
+        pytest.param(
+            (ESTABLISHED,),
+            drain(units_per_second=DRAIN_UNITS_PER_SECOND_MAX + 1),
+            RejectionCode.LIMIT_EXCEEDED,
+            id="too-fast",
+        ),
+    ],
+)
+def test_a_drain_is_rejected(history, command, code):
+    assert code_of(decide(given_events(*history), command)) is code
+
+
+def test_a_drain_at_the_highest_rate_is_accepted():
+    command = drain(units_per_second=DRAIN_UNITS_PER_SECOND_MAX)
+
+    assert isinstance(decide(given_events(ESTABLISHED), command), Accepted)
+
+
+def test_a_session_that_follows_a_drained_one_is_not_draining():
+    successor = replace(ESTABLISHED, session_id="s-2", epoch=2)
+
+    after = given_events(ESTABLISHED, DRAINING, ENDED, successor)
+
+    assert (after.draining, after.drain_units_per_second, after.revision) == (False, 0, 0)
+
+
+def starts_at(*times_ms):
+    """Return the state after a session began at each of these times."""
+    state = INITIAL
+    for number, at_ms in enumerate(times_ms):
+        command = replace(establish(f"s-{number}"), at_ms=at_ms)
+        state = fold(evolve, state, decide(state, command).events)
+    return state
+
+
+def test_a_broker_that_came_as_often_as_it_may_is_not_in_quarantine():
+    times = [1_000 + 10 * each for each in range(SESSIONS_STARTED_MAX)]
+
+    assert starts_at(*times).quarantined_until_ms == 0
+
+
+def test_a_broker_that_came_once_more_is_in_quarantine():
+    times = [1_000 + 10 * each for each in range(SESSIONS_STARTED_MAX + 1)]
+
+    state = starts_at(*times)
+
+    assert state.is_live
+    assert state.quarantined_until_ms == times[-1] + QUARANTINE_MS
+
+
+@pytest.mark.parametrize(("passed_ms", "is_in"), [(-1, True), (0, False)])
+def test_starts_are_counted_within_the_window(passed_ms, is_in):
+    times = [1_000] * SESSIONS_STARTED_MAX
+
+    state = starts_at(*times, 1_000 + QUARANTINE_WINDOW_MS + passed_ms)
+
+    assert (state.quarantined_until_ms > 0) is is_in
+
+
+def test_a_quarantine_is_served_to_its_end_by_the_sessions_that_follow():
+    times = [1_000] * (SESSIONS_STARTED_MAX + 1)
+    until_ms = 1_000 + QUARANTINE_MS
+
+    at_end_of_window = 1_000 + QUARANTINE_WINDOW_MS - 1
+    assert starts_at(*times, at_end_of_window).quarantined_until_ms > until_ms
+    assert starts_at(*times, until_ms).quarantined_until_ms == 0
+
+
+def test_sessions_of_a_release_that_counted_no_starts_are_not_counted():
+    assert starts_at(*[0] * 20).started_at_ms == ()
+    assert starts_at(*[0] * 20, 5_000).quarantined_until_ms == 0
+
+
+def test_a_load_report_changes_no_state():
+    established = given_events(ESTABLISHED)
+
+    assert evolve(established, BrokerLoadReported("broker-1", "s-1", b"load")) == established
+
+
 sessions = st.sampled_from(["s-1", "s-2"])
 commands = st.one_of(
     st.builds(
@@ -160,9 +286,14 @@ commands = st.one_of(
         st.just(ENDPOINTS),
         st.sampled_from([-1, 0, 100]),
         st.sampled_from(["", "zone-a"]),
+        st.sampled_from(["", "rack-1"]),
+        st.integers(0, 3 * QUARANTINE_WINDOW_MS),
     ),
     st.builds(EndSession, st.just("broker-1"), sessions, st.just(REASON_CLOSED)),
     st.builds(GrantCapacity, st.just("broker-1"), sessions, st.integers(0, 120)),
+    st.builds(
+        SetDrain, st.just("broker-1"), sessions, st.booleans(), st.sampled_from([-1, 0, 1, 50])
+    ),
 )
 SESSION = AggregateUnderTest(
     decide, evolve, StateKind.BROKER_SESSION, lambda state: state.broker_id

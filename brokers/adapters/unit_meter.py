@@ -1,0 +1,102 @@
+"""What each open topic carries: rates between two looks at its counters.
+
+A broker may have tens of thousands of topics open, so that each measurement looks at some of them
+only, in turn: no topic's rate is older than ``topics / UNITS_LOOKED_AT_MAX`` measurements.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from brokers.service.topic import Topic
+from brokers.service.traffic import Traffic
+from nextgen.kernel.broker_load import Rates, UnitLoad
+from nextgen.kernel.placement_limits import BUSIEST_UNITS_MAX
+
+UNITS_LOOKED_AT_MAX = 5_000
+"""Topics whose counters one measurement reads: a few milliseconds, on the loop."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a topic had counted when it was looked at last."""
+
+    traffic: Traffic
+    counted: tuple[int, int, int, int]
+    at_ms: int
+    load: UnitLoad
+
+
+def counted(traffic: Traffic) -> tuple[int, int, int, int]:
+    """Return the counters in the order of ``Rates``."""
+    return (traffic.messages_in, traffic.messages_out, traffic.bytes_in, traffic.bytes_out)
+
+
+def rates_between(
+    before: tuple[int, int, int, int], after: tuple[int, int, int, int], passed_ms: int
+) -> Rates:
+    """Return the rates of what was counted meanwhile; none if no time has passed."""
+    if passed_ms <= 0:
+        return Rates()
+    return Rates(
+        *(1000 * (now - then) / passed_ms for then, now in zip(before, after, strict=True))
+    )
+
+
+class UnitMeter:
+    """Measures between calls; a topic that is seen first has no rates yet."""
+
+    def __init__(self, looked_at_max: int = UNITS_LOOKED_AT_MAX) -> None:
+        self._looked_at_max = looked_at_max
+        self._seen: dict[str, _Seen] = {}
+        self._next = 0
+        self.producers = 0
+        """Of all open topics, as of the last look at each."""
+        self.consumers = 0
+
+    def __repr__(self) -> str:
+        return f"<UnitMeter topics={len(self._seen)} next={self._next}>"
+
+    def measure(
+        self, topics: Iterable[Topic], *, now_ms: int, wall_ms: int
+    ) -> tuple[UnitLoad, ...]:
+        """Look at the next topics; return the busiest of all, by bytes, those with traffic."""
+        every = list(topics)
+        if self._next >= len(every):
+            self._next = 0
+        if self._next == 0:
+            self._forget_closed(every)
+        for topic in every[self._next : self._next + self._looked_at_max]:
+            self._look(topic, now_ms, wall_ms)
+        self._next += self._looked_at_max
+        loads = [seen.load for seen in self._seen.values() if seen.load.rates.bytes_both_ways > 0]
+        return tuple(
+            heapq.nlargest(BUSIEST_UNITS_MAX, loads, key=lambda each: each.rates.bytes_both_ways)
+        )
+
+    def _look(self, topic: Topic, now_ms: int, wall_ms: int) -> None:
+        name, traffic, counts = topic.unit.name, topic.traffic, counted(topic.traffic)
+        seen = self._seen.get(name)
+        rates = Rates()
+        # Closed and opened again it counts from nothing.
+        if seen is not None and seen.traffic is traffic:
+            rates = rates_between(seen.counted, counts, now_ms - seen.at_ms)
+        load = UnitLoad(
+            name, topic.unit.unit, rates, len(topic.producers), topic.consumers, wall_ms
+        )
+        if seen is not None:
+            self._uncount(seen)
+        self.producers += load.producers
+        self.consumers += load.consumers
+        self._seen[name] = _Seen(traffic, counts, now_ms, load)
+
+    def _forget_closed(self, every: Iterable[Topic]) -> None:
+        opened = {topic.unit.name for topic in every}
+        for name in self._seen.keys() - opened:
+            self._uncount(self._seen.pop(name))
+
+    def _uncount(self, seen: _Seen) -> None:
+        self.producers -= seen.load.producers
+        self.consumers -= seen.load.consumers

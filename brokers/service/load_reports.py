@@ -1,0 +1,52 @@
+"""When a broker says what it carries: when that changed by much, and once a minute anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nextgen.kernel.broker_load import BrokerLoad, has_changed
+from nextgen.kernel.placement_limits import LOAD_REPORT_MS_MAX, LOAD_REPORT_MS_MIN
+
+
+class LoadReports:
+    """Asked before each heartbeat. ``measure`` leaves out how many units there are."""
+
+    def __init__(self, measure: Callable[[], BrokerLoad], clock: Callable[[], int]) -> None:
+        self._measure = measure
+        self._clock = clock
+        self._last: BrokerLoad | None = None
+        self._last_at_ms = 0
+        self._told: BrokerLoad | None = None
+        self._told_at_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<LoadReports told_at_ms={self._told_at_ms if self._told else None}>"
+
+    def start_over(self) -> None:
+        """Whoever is told from here on was told nothing."""
+        self._told = None
+
+    def due(self, units: int) -> BrokerLoad | None:
+        """Return the load if it is to be told at this moment."""
+        now_ms = self._clock()
+        load = self._current(now_ms)
+        if load is None:
+            return None
+        load = replace(load, units=units)
+        if (
+            self._told is not None
+            and now_ms - self._told_at_ms < LOAD_REPORT_MS_MAX
+            and not has_changed(self._told, load)
+        ):
+            return None
+        self._told, self._told_at_ms = load, now_ms
+        return load
+
+    def _current(self, now_ms: int) -> BrokerLoad | None:
+        """Return a measurement, None while the last one was told and is fresh."""
+        if self._last is None or now_ms - self._last_at_ms >= LOAD_REPORT_MS_MIN:
+            self._last, self._last_at_ms = self._measure(), now_ms
+            return self._last
+        # Measured over a shorter time it would be noise: a new manager is told the same again.
+        return self._last if self._told is None else None

@@ -1,0 +1,109 @@
+"""What brokers carry, as the cluster manager's leader knows it. Soft: never written down.
+
+Loads are gathered for a moment and pushed to shard nodes together: nobody waits for them. A new
+leader starts with none and has them all within ``LOAD_REPORT_MS_MAX``, because their reporters
+tell them again after each reconnect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import structlog
+
+from cluster_manager.domain.broker_directory import BrokerDirectory
+from cluster_manager.ports import Clock
+from nextgen.client.load_wire import load_from_proto
+from nextgen.kernel.broker_load import refusal
+from nextgen.kernel.placement_limits import LOADS_GATHERED_MS, LOADS_PER_UPDATE_MAX
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+
+SHOWN_UNITS_MAX = 10
+"""Units of a broker whose load the cluster's state names: it is one message for all brokers."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class LoadBoard:
+    """The last load of each live session, for one term of leadership."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        directory: Callable[[], BrokerDirectory],
+        push: Callable[[cluster_pb.ClusterUpdate], None],
+    ) -> None:
+        """``directory`` has what is about to be committed; ``push`` reaches every shard node."""
+        self._clock = clock
+        self._directory = directory
+        self._push = push
+        self._loads: dict[str, cluster_pb.BrokerLoad] = {}
+        self._fresh: dict[str, None] = {}
+        self._cancel: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<LoadBoard brokers={len(self._loads)} unsent={len(self._fresh)}>"
+
+    def stop(self) -> None:
+        """Push nothing more."""
+        if self._cancel is not None:
+            self._cancel()
+
+    def take(self, load: cluster_pb.BrokerLoad) -> str:
+        """Take a report; return why it is refused, "" if it is taken or is old news."""
+        broker = self._directory().brokers.get(load.broker_id)
+        if broker is None or broker.session_id != load.session_id or not broker.is_live:
+            return f"session {load.session_id} is not the live one of broker {load.broker_id}"
+        refused = refusal(load_from_proto(load.load), broker.capacity_units)
+        if refused:
+            _logger.info("load refused", broker=load.broker_id, why=refused)
+            return refused
+        known = self._loads.get(load.broker_id)
+        if (
+            known is not None
+            and known.session_id == load.session_id
+            and known.load.measured_at_ms > load.load.measured_at_ms
+        ):
+            return ""
+        self._loads[load.broker_id] = load
+        self._fresh[load.broker_id] = None
+        if self._cancel is None:
+            due_ms = self._clock.monotonic_ms() + LOADS_GATHERED_MS
+            self._cancel = self._clock.call_at(due_ms, self._push_fresh)
+        return ""
+
+    def updates(self) -> Iterator[cluster_pb.ClusterUpdate]:
+        """Yield what a shard node that has just come is to be told."""
+        yield from _in_parts(self._live())
+
+    def shown(self) -> list[cluster_pb.BrokerLoad]:
+        """Return the loads with the busiest few units each, by broker id."""
+        loads = []
+        for load in sorted(self._live(), key=lambda each: each.broker_id):
+            cut = cluster_pb.BrokerLoad()
+            cut.CopyFrom(load)
+            del cut.load.busiest[SHOWN_UNITS_MAX:]
+            loads.append(cut)
+        return loads
+
+    def _push_fresh(self) -> None:
+        self._cancel = None
+        fresh, self._fresh = self._fresh, {}
+        for update in _in_parts(load for load in self._live() if load.broker_id in fresh):
+            self._push(update)
+
+    def _live(self) -> list[cluster_pb.BrokerLoad]:
+        """Return the loads of live sessions, and forget the others."""
+        brokers = self._directory().brokers
+        self._loads = {
+            broker_id: load
+            for broker_id, load in self._loads.items()
+            if brokers[broker_id].is_live and brokers[broker_id].session_id == load.session_id
+        }
+        return list(self._loads.values())
+
+
+def _in_parts(loads: Iterable[cluster_pb.BrokerLoad]) -> Iterator[cluster_pb.ClusterUpdate]:
+    every = list(loads)
+    for start in range(0, len(every), LOADS_PER_UPDATE_MAX):
+        yield cluster_pb.ClusterUpdate(loads=every[start : start + LOADS_PER_UPDATE_MAX])

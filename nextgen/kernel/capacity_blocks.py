@@ -1,0 +1,23 @@
+"""Sizes in which capacity is leased, as far as both sides have to agree on them."""
+
+from __future__ import annotations
+
+_FIRST_BLOCK_PARTS = 2
+
+
+def first_block(capacity_units: int, shards: int) -> int:
+    """Return the units of a broker that each shard is leased first, and keeps when it returns more.
+
+    The capacity over twice the shards: half of a broker is left for those that need more.
+    """
+    return max(1, capacity_units // (_FIRST_BLOCK_PARTS * max(1, shards)))
+
+
+def units_to_keep(*, units: int, needed: int, first: int) -> int:
+    """Return how many of ``units`` a shard keeps that needed at most ``needed`` for a long time.
+
+    Half as much again as it needed, so that it does not ask for more right away, and never less
+    than its first block. A return of less than a quarter is not worth a commit: all are kept then.
+    """
+    keep = max(first, needed + (needed + 1) // 2)
+    return keep if 4 * (units - keep) >= units > keep else units

@@ -1,0 +1,197 @@
+"""No broker is given more units than its capacity, whatever leases say, and whoever leads."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import Refused, SessionExpired
+from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Topic
+from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
+
+
+def unit(number: int, epoch: int = 1) -> pb.TopicAssignment:
+    name = f"persistent://{NAMESPACE}/t-{number}"
+    return pb.TopicAssignment(
+        topic=Topic(name=name, topic_id=f"id-{number}"), name=name, epoch=epoch, shard_id=1
+    )
+
+
+async def assign(
+    shard: Harness, broker: FakeBroker, *numbers: int, epoch: int = 1, prepare: bool = False
+) -> pb.AssignResponse:
+    request = pb.AssignRequest(
+        broker_id=broker.broker_id,
+        session_id=broker.session_id,
+        assignments=[unit(number, epoch) for number in numbers],
+        prepare=prepare,
+    )
+    return (await shard.ask(assign=request)).assign
+
+
+async def release(shard: Harness, broker: FakeBroker, number: int) -> None:
+    each = unit(number)
+    request = pb.ReleaseRequest(
+        broker_id=broker.broker_id,
+        session_id=broker.session_id,
+        releases=[pb.TopicRelease(topic_id=each.topic.topic_id, name=each.name, epoch=1)],
+    )
+    await shard.ask(release=request)
+
+
+async def no_room(shard: Harness, broker: FakeBroker, *numbers: int, prepare: bool = False) -> str:
+    with pytest.raises(Refused) as refused:
+        await assign(shard, broker, *numbers, prepare=prepare)
+    assert refused.value.code == RejectionCode.NO_CAPACITY
+    return str(refused.value)
+
+
+def test_a_broker_is_given_units_up_to_its_capacity_and_not_one_more(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=3)
+        await assign(shard, broker, 1, 2)
+
+        why = await no_room(shard, broker, 3, 4)
+
+        assert "broker-1 has 2 of 3 units, there is no room for 2 more" in why
+        assert len(broker.assigned) == 2, "none of a request that is refused is delivered"
+        await assign(shard, broker, 3)
+        await no_room(shard, broker, 4)
+        await no_room(shard, broker, 4, prepare=True)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_a_full_broker_has_may_be_sent_again_and_with_a_later_epoch(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=2)
+        await assign(shard, broker, 1, 2)
+
+        await assign(shard, broker, 1, 2)
+        await assign(shard, broker, 1, epoch=2)
+
+        assert len(broker.assigned) == 5
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_unit_that_is_released_makes_room(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=1)
+        await assign(shard, broker, 1)
+        await release(shard, broker, 1)
+
+        await assign(shard, broker, 2)
+        await release(shard, broker, 1)
+
+        await no_room(shard, broker, 3)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_unit_of_a_deleted_topic_counts_until_it_is_released(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=1)
+        await assign(shard, broker, 1)
+        session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
+        (sent,) = [each for each in session.metadata if each.kind == KIND_TOPIC]
+
+        session.metadata.forget(sent)
+
+        await no_room(shard, broker, 2)
+        await release(shard, broker, 1)
+        await assign(shard, broker, 2)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_leader_believes_how_many_units_a_broker_says_it_holds(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=4)
+        await assign(shard, broker, 1, 2)
+        shard.next_term()
+        await broker.connect()
+        assert broker.is_asked_what_it_holds
+
+        await assign(shard, broker, 3)
+
+        # Which units those two are is not known: whether there is room, the report has to say.
+        waiting = asyncio.create_task(assign(shard, broker, 1, 2))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await report(shard, broker, 1, 2, 3)
+        await waiting
+        await assign(shard, broker, 4)
+        await no_room(shard, broker, 5)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_leader_gives_a_broker_of_an_earlier_release_nothing_before_its_report(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=2)
+        await assign(shard, broker, 1, 2)
+        shard.next_term()
+        hello = broker.hello()
+        hello.ClearField("units_held")
+        broker.connection = await shard.leader.brokers.sessions.connect(hello)
+        waiting = asyncio.create_task(assign(shard, broker, 3))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+
+        await report(shard, broker, 1, 2)
+
+        with pytest.raises(Refused, match="2 of 2 units"):
+            await waiting
+
+    in_shard(tmp_path, scenario)
+
+
+def test_who_waits_for_the_report_of_a_session_that_ends_is_told(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=1)
+        await assign(shard, broker, 1)
+        shard.next_term()
+        await broker.connect()
+        waiting = asyncio.create_task(assign(shard, broker, 2))
+        await asyncio.sleep(0.1)
+
+        broker.vanish()
+
+        with pytest.raises(SessionExpired):
+            await waiting
+
+    in_shard(tmp_path, scenario)
+
+
+async def report(shard: Harness, broker: FakeBroker, *numbers: int) -> None:
+    """Have a broker say what it holds."""
+    held = broker_pb.HeldMetadata(
+        objects=[
+            broker_pb.HeldObject(
+                kind=KIND_TOPIC,
+                name=unit(number).name,
+                id=f"id-{number}",
+                units=[broker_pb.HeldUnit(epoch=1)],
+            )
+            for number in numbers
+        ],
+        complete=True,
+    )
+    assert broker.connection is not None
+    shard.leader.brokers.sessions.receive(broker.connection, broker_pb.BrokerMessage(held=held))
+    await asyncio.sleep(0)
