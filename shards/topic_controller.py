@@ -1,9 +1,8 @@
 """The topic controllers of one shard: where is this topic served? Nowhere yet: assign it.
 
-    names ──plan──┬─ answered at once (no such topic, partitioned, or synced at its broker)
-                  ├─ resent   assigned, but this leader has not seen the broker have it
-                  ├─ placed   one record for all of a batch, then handed to the brokers
-                  └─ starved  no leased capacity yet: waits a little, then is planned again
+    names ──▶ plan (see unit_planner) ──▶ one record for a batch ──▶ the brokers ──▶ answers
+                 ▲                                                     │ session ended, or full
+                 └──── planned again: rules read, capacity leased ◀────┘
 
 A unit on its way has one *flight*: whoever asks for it meanwhile waits for the same result.
 Planning reads, decides and proposes without an await, which is all the locking there is.
@@ -13,8 +12,7 @@ One instance lives for one term of leadership.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -24,17 +22,13 @@ from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
     Overloaded,
+    Refused,
     SessionExpired,
     StaleShardMap,
     Unavailable,
 )
 from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import (
-    LEASE_WAIT_MS,
-    NAMES_PER_LOOKUP_MAX,
-    RECORD_BYTES_MAX,
-    UNITS_IN_FLIGHT_MAX,
-)
+from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, UNITS_IN_FLIGHT_MAX
 from nextgen.kernel.names import InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit
 from nextgen.runtime import tracing
@@ -42,15 +36,16 @@ from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.broker_sync import BrokerSync, Placed
 from shards.domain import assignment as assignments
-from shards.domain.assignment import Assignment, AssignTopic, TopicAssigned, unit_key
-from shards.domain.lookup import check_served
-from shards.domain.placement import Candidate, choose
+from shards.domain.assignment import Assignment
 from shards.domain.topic import Topic
 from shards.lease_keeper import LeaseKeeper
 from shards.metrics import ShardMetrics
+from shards.placement_policies import PlacementPolicies
 from shards.ports import BrokerDirectory, Clock
 from shards.shard_state import ShardState
 from shards.unit_flight import Flight, Flights
+from shards.unit_placer import UnitPlacer
+from shards.unit_planner import Decided, UnitPlanner, batches
 from shards.wire_lookup import rejected_answer, served_answer
 
 _ATTEMPTS_MAX = 3
@@ -62,21 +57,7 @@ _DIRECTORY_WAIT_MS = 1_000
 _ANSWER_MARGIN_MS = 20
 """A batch answers what it has so long before its deadline, rather than failing as a whole."""
 
-_EVENT_OVERHEAD_BYTES = 512
-"""A ``TopicAssigned`` without its name: ids, reason and framing, rounded up."""
-
 _logger = structlog.get_logger(__name__)
-
-
-_Decided = tuple[Flight, Topic, TopicAssigned]
-
-
-@dataclass(slots=True)
-class _Plan:
-    settled: list[tuple[Flight, LookupAnswer]] = field(default_factory=list)
-    resent: list[tuple[Flight, Placed]] = field(default_factory=list)
-    placed: list[_Decided] = field(default_factory=list)
-    starved: list[Flight] = field(default_factory=list)
 
 
 class TopicController:
@@ -89,8 +70,9 @@ class TopicController:
         sync: BrokerSync,
         leases: LeaseKeeper,
         directory: BrokerDirectory,
+        placer: UnitPlacer,
+        policies: PlacementPolicies,
         clock: Clock,
-        draw: Callable[[], tuple[int, int]],
         metrics: ShardMetrics,
     ) -> None:
         self._shard_id = shard_id
@@ -98,9 +80,11 @@ class TopicController:
         self._sync = sync
         self._leases = leases
         self._directory = directory
+        self.placer = placer
+        self.policies = policies
         self._clock = clock
-        self._draw = draw
         self._metrics = metrics
+        self._planner = UnitPlanner(shard_id, state, sync, directory, placer, policies, clock)
         self.flights = Flights()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: MetadataError | None = None
@@ -217,17 +201,7 @@ class TopicController:
 
     def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
         """Return topic and assignment of each name, what is pending included."""
-        topics = self._state.load_topics([name.base_text for name in names])
-        keys = [
-            unit_key(topic.topic_id, name.unit.text) if topic is not None else None
-            for name, topic in zip(names, topics, strict=True)
-        ]
-        found = self._state.load_assignments([key for key in keys if key is not None])
-        rest = iter(found)
-        return [
-            (topic, None if key is None else next(rest))
-            for topic, key in zip(topics, keys, strict=True)
-        ]
+        return self._planner.load(names)
 
     def known_broker(self, assignment: Assignment) -> BrokerRecorded | None:
         """Return the session an assignment names if the directory has it."""
@@ -269,88 +243,40 @@ class TopicController:
             _logger.error("assignment failed", shard=self._shard_id, exc_info=error)
             self.flights.fail_all(Unavailable(f"shard {self._shard_id} broke: {error!r}"))
 
-    # Planning: no await ----------------------------------------------------------------------
+    # Starting --------------------------------------------------------------------------------
 
     def _launch(self, flights: Sequence[Flight]) -> dict[str, LookupAnswer]:
         """Start what has to be waited for; return what can be answered at once, by name."""
         if not flights:
             return {}
-        plan = self._plan(flights)
-        on_their_way = len(plan.resent) + len(plan.placed) + len(plan.starved)
-        if len(self.flights) + on_their_way > UNITS_IN_FLIGHT_MAX:
+        plan = self._planner.plan(flights)
+        # Units that are planned again are among the flights already: they are never refused.
+        fresh = sum(self.flights.get(flight.text) is not flight.future for flight in flights)
+        more = min(fresh, plan.units_on_their_way)
+        if more and len(self.flights) + more > UNITS_IN_FLIGHT_MAX:
             raise Overloaded(f"shard {self._shard_id} has {UNITS_IN_FLIGHT_MAX} units in flight")
-        for batch in _batches(plan.placed):
+        for batch in batches(plan.placed):
             commit = self._state.propose([event for _, _, event in batch])
             self.flights.register(flight for flight, _, _ in batch)
             self.run(self._carry_out(commit, batch))
         if plan.resent:
             self.flights.register(flight for flight, _ in plan.resent)
             self.run(self._resend(plan.resent))
+        if plan.unruled:
+            self.flights.register(plan.unruled)
+            self.run(self._read_rules(plan.unruled))
         if plan.starved:
             self.flights.register(plan.starved)
             self._leases.want(len(plan.starved))
             self.run(self._wait_for_capacity(plan.starved))
         return {flight.text: answer for flight, answer in plan.settled}
 
-    def _plan(self, flights: Sequence[Flight]) -> _Plan:
-        plan = _Plan()
-        cold: list[tuple[Flight, Topic, Assignment | None]] = []
-        loaded = self.load([flight.name for flight in flights])
-        for flight, (topic, assignment) in zip(flights, loaded, strict=True):
-            refusal = check_served(flight.name, topic)
-            if refusal is not None:
-                partitions = topic.partitions if topic is not None else 0
-                answer = self.rejected(flight.text, refusal.code, refusal.message, partitions)
-                plan.settled.append((flight, answer))
-                continue
-            assert topic is not None, "an absent topic is refused"
-            if assignment is None or self._is_lost(assignment):
-                cold.append((flight, topic, assignment))
-                continue
-            broker = self._directory.session(assignment.session_id)
-            if broker is not None and self._sync.is_synced(assignment):
-                plan.settled.append((flight, self._served(assignment, broker)))
-            else:
-                placed = Placed(topic, assignment, self._state.position)
-                plan.resent.append((flight, placed))
-        if cold:
-            self._place(cold, plan)
-        return plan
-
-    def _is_lost(self, assignment: Assignment) -> bool:
-        return not assignment.is_assigned or self._sync.has_ended(
-            assignment.broker_id, assignment.session_id
-        )
-
-    def _place(self, cold: Sequence[tuple[Flight, Topic, Assignment | None]], plan: _Plan) -> None:
-        """Choose a broker for each unit and decide its assignment."""
-        candidates = [
-            candidate
-            for candidate in self._leases.candidates()
-            if not self._sync.has_ended(candidate.broker_id, candidate.session_id)
-        ]
-        for flight, topic, assignment in cold:
-            place = choose(candidates, self._draw())
-            if place is None:
-                plan.starved.append(flight)
-                continue
-            chosen = candidates[place]
-            candidates[place] = replace(chosen, units_used=chosen.units_used + 1)
-            event = _assign(flight, topic, assignment, chosen)
-            plan.placed.append((flight, topic, event))
-        self._leases.note_use(candidates)
-
-    def _served(self, assignment: Assignment, broker: BrokerRecorded) -> LookupAnswer:
-        return served_answer(
-            assignment, broker, shard_id=self._shard_id, position=self._state.position
-        )
-
     # Carrying out -----------------------------------------------------------------------------
 
     async def _carry_out(
         self,
         commit: asyncio.Future[Commit],
-        placed: Sequence[_Decided],
+        placed: Sequence[Decided],
     ) -> None:
         try:
             first = (await commit).first_position
@@ -384,17 +310,21 @@ class TopicController:
         else:
             await asyncio.gather(*map(self._hand_over_group, groups))
 
-    async def _hand_over_group(self, units: Sequence[tuple[Flight, Placed]]) -> None:
+    async def _hand_over_group(self, units: Sequence[tuple[Flight, Placed]]) -> bool:
+        """Bring units to their one broker; False if it has no room for all of them."""
         with tracing.span("assign", units=len(units)):
             error = await self._sync.assign([placed for _, placed in units])
         if isinstance(error, SessionExpired):
-            await self._start_over([flight for flight, _ in units], str(error))
-            return
+            await self._start_over([flight for flight, _ in units], RejectionCode.NO_BROKER, error)
+            return True
+        if isinstance(error, Refused) and error.code == RejectionCode.NO_CAPACITY:
+            await self._keep_what_fits(units, error)
+            return False
         if error is None:
             broker = await self.broker_of(units[0][1].assignment)
             if broker is not None:
                 self._answer(units, broker)
-                return
+                return True
         owner = units[0][1].assignment.broker_id
         why = f"broker {owner} did not take the assignment yet"
         if error is not None:
@@ -404,6 +334,7 @@ class TopicController:
         for flight, _ in units:
             self._metrics.assign_given_up.observe(now - flight.started_at)
             self.flights.land(flight, self.rejected(flight.text, RejectionCode.NO_BROKER, why))
+        return True
 
     def _answer(self, units: Sequence[tuple[Flight, Placed]], broker: BrokerRecorded) -> None:
         now = self._clock.monotonic()
@@ -414,40 +345,70 @@ class TopicController:
             )
             self.flights.land(flight, answer)
 
-    async def _start_over(self, flights: Sequence[Flight], why: str) -> None:
-        """Plan units again whose broker's session ended on the way."""
+    async def _keep_what_fits(self, units: Sequence[tuple[Flight, Placed]], error: Refused) -> None:
+        """Offer halves of what was refused as a whole; what does not fit is planned again."""
+        half = len(units) // 2
+        if half and await self._hand_over_group(units[:half]):
+            await self._hand_over_group(units[half:])
+            return
+        session_id = units[0][1].assignment.session_id
+        self.placer.note_full(session_id)
+        elsewhere = [flight for flight, _ in units[half:]]
+        for flight in elsewhere:
+            flight.refused_by |= {session_id}
+        await self._start_over(elsewhere, RejectionCode.NO_CAPACITY, error)
+
+    async def _start_over(
+        self, flights: Sequence[Flight], code: RejectionCode, error: MetadataError
+    ) -> None:
+        """Plan units again that their broker did not take; ``error`` is why."""
         again = []
         for flight in flights:
             flight.attempts += 1
             if flight.attempts < _ATTEMPTS_MAX:
                 again.append(flight)
             else:
-                self.flights.land(flight, self.rejected(flight.text, RejectionCode.NO_BROKER, why))
+                self.flights.land(flight, self.rejected(flight.text, code, str(error)))
+        await self._launch_again(again)
+
+    async def _launch_again(self, flights: Sequence[Flight]) -> None:
+        """Plan units again that are waited for."""
         try:
-            settled = self._launch(again)
+            settled = self._launch(flights)
+            for flight in flights:
+                flight.parents = None
             if settled:
                 await self._state.confirm()
         except MetadataError as error:
-            self.flights.fail(again, error)
+            self.flights.fail(flights, error)
             return
-        for flight in again:
+        for flight in flights:
             if flight.text in settled:
                 self.flights.land(flight, settled[flight.text])
 
+    async def _read_rules(self, flights: Sequence[Flight]) -> None:
+        """Read what is said of the units' namespaces, then plan them."""
+        said = await self.policies.read([flight.name.namespace_text for flight in flights])
+        known = []
+        for flight in flights:
+            parents = said[flight.name.namespace_text]
+            if isinstance(parents, MetadataError):
+                why = f"the placement rules of its namespace cannot be read: {parents}"
+                self.flights.land(flight, self.rejected(flight.text, RejectionCode.NO_BROKER, why))
+            else:
+                flight.parents = parents
+                known.append(flight)
+        await self._launch_again(known)
+
     async def _wait_for_capacity(self, flights: Sequence[Flight]) -> None:
-        deadline = self._clock.monotonic() + LEASE_WAIT_MS / 1000
+        """Plan units again whenever leases change, until their time to wait is over."""
+        deadline = max(flight.waits_until or 0.0 for flight in flights)
         while (left := deadline - self._clock.monotonic()) > 0:
             if not await self._leases.wait_change(left * 1000):
                 break
             if any(candidate.has_room for candidate in self._leases.candidates()):
-                await self._start_over(flights, "no broker kept its session")
-                return
-        if self._directory.live():
-            code, why = RejectionCode.NO_CAPACITY, "no broker has capacity left for this shard"
-        else:
-            code, why = RejectionCode.NO_BROKER, "no broker is alive"
-        for flight in flights:
-            self.flights.land(flight, self.rejected(flight.text, code, why))
+                break
+        await self._launch_again(flights)
 
     async def _wait(
         self, waiting: dict[str, asyncio.Future[LookupAnswer]], deadline: float
@@ -463,38 +424,3 @@ class TopicController:
     def _unfinished(self, text: str) -> LookupAnswer:
         why = "the assignment has not reached its broker yet"
         return self.rejected(text, RejectionCode.NO_BROKER, why)
-
-
-def _batches(placed: Sequence[_Decided]) -> Iterator[list[_Decided]]:
-    """Yield what goes into one record each: nearly always all of it."""
-    batch: list[_Decided] = []
-    size = 0
-    for decided in placed:
-        event_size = len(decided[0].text.encode()) + _EVENT_OVERHEAD_BYTES
-        if batch and size + event_size > RECORD_BYTES_MAX // 2:
-            yield batch
-            batch, size = [], 0
-        batch.append(decided)
-        size += event_size
-    if batch:
-        yield batch
-
-
-def _assign(
-    flight: Flight, topic: Topic, assignment: Assignment | None, chosen: Candidate
-) -> TopicAssigned:
-    decision = assignments.decide(
-        assignment,
-        AssignTopic(
-            topic.topic_id,
-            flight.name.unit.text,
-            flight.text,
-            chosen.broker_id,
-            chosen.session_id,
-            is_owner_live=False,
-        ),
-    )
-    assert not isinstance(decision, Rejected), f"a lost unit was refused: {decision}"
-    event = decision.events[0]
-    assert isinstance(event, TopicAssigned), f"an assignment decided {event}"
-    return event

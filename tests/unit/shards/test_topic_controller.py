@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel.errors import NotLeader, ProposalLost, SessionExpired, StaleShardMap
+from nextgen.kernel.errors import (
+    NotLeader,
+    Overloaded,
+    ProposalLost,
+    SessionExpired,
+    StaleShardMap,
+)
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
 from nextgen.kernel.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards import topic_controller
 from tests.support.shard_harness import Harness, in_shard
 
 
@@ -408,3 +415,22 @@ def test_a_name_whose_slot_is_in_another_shard_is_refused(tmp_path: Path) -> Non
             await shard.lookup(elsewhere[0])
 
     in_shard(tmp_path, scenario, shards=2)
+
+
+def test_units_that_are_planned_again_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_controller, "UNITS_IN_FLIGHT_MAX", 10)
+
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        topics = await shard.create_topics(*(f"t{number}" for number in range(11)))
+
+        # Nothing is known of the namespace: all are planned, read for, and planned again.
+        answers = await shard.lookup(*topics[:10])
+        assert {answer.broker_id for answer in answers} == {"broker-1"}
+        more = await shard.create_topics(*(f"m{number}" for number in range(11)))
+        with pytest.raises(Overloaded):
+            await shard.lookup(*more)
+
+    in_shard(tmp_path, scenario)

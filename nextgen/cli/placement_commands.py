@@ -1,0 +1,238 @@
+"""``topics pin``, ``topics unpin`` and ``topics why``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nextgen.cli.exit_code import ExitCode, print_error, run_command
+from nextgen.cli.inventory_commands import endpoints, topics_group
+from nextgen.cli.options import DataDir, JsonFlag, Target
+from nextgen.cli.output import as_dict, console, print_json
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import PositionCompacted, Refused
+from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.names import TopicName, parse_topic
+
+if TYPE_CHECKING:
+    from nextgen.cli.discovery_client import DiscoveryClient
+    from nextgen.cli.why import Chain
+    from protos.nextgen.v1.events_pb2 import Event
+    from protos.nextgen.v1.policies_pb2 import Policies
+
+ASKED_BY = "pin"
+"""What the events of the moves say."""
+
+Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
+Effective = Annotated[
+    bool, typer.Option("--effective", help="Return once everybody concerned has the rule.")
+]
+
+
+def register(_app: typer.Typer) -> None:
+    """Add the commands to the group of topics."""
+    topics_group.command("pin")(pin)
+    topics_group.command("unpin")(unpin)
+    topics_group.command("why")(why)
+
+
+def pin(
+    topic: Topic,
+    brokers: Annotated[list[str], typer.Argument(help="Ids of the brokers it may be on.")],
+    effective: Effective = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Let a topic be on these brokers only, and move it there if it is elsewhere.
+
+    The rule stands until it is taken back, also if the move is refused.
+    """
+    nodes = endpoints(target, data_dir)
+
+    def alter(policies: Policies) -> None:
+        policies.placement.ClearField("pinned_brokers")
+        policies.placement.pinned_brokers.extend(brokers)
+
+    async def work() -> list[Any]:
+        from nextgen.cli.discovery_client import DiscoveryClient
+        from nextgen.cli.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
+
+        name = _whole(parse_topic(topic))
+        async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
+            await alter_policies(client, name.text, alter, effective=effective)
+            misplaced = [
+                unit
+                for unit, broker_id in await _places(nodes, client, name)
+                if broker_id not in brokers
+            ]
+            return await _move(client, misplaced)
+
+    answers = run_command(work())
+    if json_output:
+        moved = [as_dict(answer) for answer in answers]
+        print_json({"topic": topic, "pinned_brokers": brokers, "moves": moved})
+    refused = [answer for answer in answers if answer.rejection_code]
+    for answer in refused:
+        why = f"{answer.message} ({answer.rejection_code})"
+        print_error(f"{answer.topic} stays where it is: {why}; the rule stands")
+    if refused:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def unpin(
+    topic: Topic,
+    effective: Effective = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Take the rule back. The topic stays where it is until something moves it."""
+    nodes = endpoints(target, data_dir)
+
+    def alter(policies: Policies) -> None:
+        policies.placement.ClearField("pinned_brokers")
+        if not policies.placement.ByteSize():
+            policies.ClearField("placement")
+
+    async def work() -> Any:
+        from nextgen.cli.discovery_client import DiscoveryClient
+        from nextgen.cli.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
+
+        name = _whole(parse_topic(topic))
+        async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
+            return await alter_policies(client, name.text, alter, effective=effective)
+
+    response = run_command(work())
+    if json_output:
+        print_json({"topic": topic, **as_dict(response)})
+
+
+def why(
+    topic: Topic,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show why a topic, or one partition, is where it is: the events behind it and their reasons.
+
+    All of it is read from the logs of the shards, with the times at which it was decided.
+    """
+    nodes = endpoints(target, data_dir)
+    chain = run_command(_why(nodes, parse_topic(topic)))
+    if json_output:
+        print_json(asdict(chain))
+        return
+    from nextgen.cli.why import lines
+
+    for line in lines(chain):
+        console().print(line, soft_wrap=True, markup=False)
+
+
+async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
+    from nextgen.cli.discovery_client import DiscoveryClient
+    from nextgen.cli.why import CAUSE_EVENTS, TOPIC_EVENTS, broker_ids, chain_of
+    from nextgen.kernel.slots import SlotTable
+    from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, GetObjectRequest
+
+    async with DiscoveryClient(nodes) as client:
+        found = await client.call("GetTopic", GetObjectRequest(name=name.base_text))
+        cluster = await client.call("GetCluster", GetClusterRequest())
+    _check_one_unit(name, found.item)
+    shard_map = cluster.shard_map
+    table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
+    shard_id = table.shard_for_key(name.routing_key)
+    own = [event async for event in _read(nodes, shard_id, TOPIC_EVENTS, name.base_text)]
+    parents = (name.tenant, name.namespace_text)
+    homes = {table.shard_for_key(key) for key in (*parents, *broker_ids(name.text, own))}
+    causes = [event for home in sorted(homes) async for event in _read(nodes, home, CAUSE_EVENTS)]
+    return chain_of(name.text, (*parents, name.base_text), own, causes)
+
+
+async def _read(
+    nodes: Sequence[str], shard_id: int, types: Sequence[str], prefix: str = ""
+) -> AsyncGenerator[Event, None]:
+    """Yield what a shard's log still has of these events, up to the present."""
+    from nextgen.client.event_log import ShardLogReader
+
+    reader = ShardLogReader(nodes, shard_id, prefer_follower=True, types=types, key_prefix=prefix)
+    first = 1
+    while True:
+        try:
+            async with aclosing(reader.pages(first)) as pages:
+                async for page in pages:
+                    for event in page.events:
+                        yield event
+            return
+        except PositionCompacted as error:
+            # What was cut is known by its outcome only; the chain begins where the log does.
+            first = max(error.oldest, first + 1)
+
+
+async def _places(
+    nodes: Sequence[str], client: DiscoveryClient, name: TopicName
+) -> list[tuple[str, str]]:
+    """Return the units of a topic that a broker has, each with it. Assigns nothing."""
+    from nextgen.client.client import Client
+    from nextgen.client.watch_model import ChangeKind
+    from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
+
+    found = await client.call("GetTopic", GetObjectRequest(name=name.text))
+    count = found.item.topic.partitions
+    names = [f"{name.text}-partition-{number}" for number in range(count)] or [name.text]
+    places: list[tuple[str, str]] = []
+    async with Client(nodes) as watcher, aclosing(watcher.watch_assignments(names=names)) as told:
+        async for change in told:
+            if change.kind is ChangeKind.PRESENT and change.value and change.value.broker_id:
+                places.append((change.value.name, change.value.broker_id))
+            elif change.kind is ChangeKind.SNAPSHOT_COMPLETE and change.shard_id == found.shard_id:
+                break  # All units of a topic are in one shard.
+    return places
+
+
+async def _move(client: DiscoveryClient, units: Sequence[str]) -> list[Any]:
+    """Have units go where their rules let them be; return the answers."""
+    from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest
+    from protos.nextgen.v1.shard_service_pb2 import TopicMove
+
+    answers: list[Any] = []
+    for start in range(0, len(units), ASSIGNMENTS_PER_REQUEST_MAX):
+        moves = [
+            TopicMove(topic=unit, asked_by=ASKED_BY)
+            for unit in units[start : start + ASSIGNMENTS_PER_REQUEST_MAX]
+        ]
+        response = await client.call("MoveTopics", MoveTopicsRequest(moves=moves))
+        answers += response.answers
+    return answers
+
+
+def _whole(name: TopicName) -> TopicName:
+    """Return ``name`` if it is a topic's: partitions have no rules of their own.
+
+    Raises:
+        Refused: It is a partition's.
+    """
+    if name.partition is not None:
+        why = f"{name.text} is a partition: pin {name.base_text}, all of it"
+        raise Refused(RejectionCode.NOT_ALLOWED, why)
+    return name
+
+
+def _check_one_unit(name: TopicName, item: Any) -> None:
+    """Check that ``name`` means one unit of the topic in ``item``.
+
+    Raises:
+        Refused: There is no such topic, or it has partitions of which none was named.
+    """
+    if item.WhichOneof("value") is None:
+        raise Refused(RejectionCode.NOT_FOUND, f"there is no topic {name.base_text}")
+    partitions = item.topic.partitions
+    if partitions and name.partition is None:
+        why = f"{name.text} has {partitions} partitions: ask for {name.text}-partition-0 and so on"
+        raise Refused(RejectionCode.PARTITIONED, why)
+    if name.partition is not None and name.partition >= partitions:
+        raise Refused(RejectionCode.NOT_FOUND, f"{name.base_text} has {partitions} partitions")
