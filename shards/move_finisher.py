@@ -15,6 +15,7 @@ import structlog
 
 from nextgen.kernel.errors import MetadataError, SessionExpired
 from nextgen.kernel.names import parse_topic
+from nextgen.kernel.placement_limits import TAKE_OVER_MS_MAX
 from nextgen.replication.ports import PositionCompacted, ReplicatedLog
 from shards.assignment_feed import AssignmentFeed
 from shards.broker_sync import BrokerSync, Placed
@@ -40,7 +41,10 @@ _logger = structlog.get_logger(__name__)
 class UnfinishedMove:
     """A committed move, and who may still hold the unit at an earlier epoch."""
 
-    placed: Placed
+    placed: Placed | None
+    """Where it went; None if nobody has it."""
+    position: int
+    """Of the event that ended the earlier assignment."""
     old_owners: tuple[Assignment, ...]
 
 
@@ -65,20 +69,42 @@ class MoveFinisher:
 
     async def hand_over(self, group: Sequence[UnfinishedMove]) -> MetadataError | None:
         """Bring the units of one target to it; None once it has them all."""
-        return await self._sync.assign([move.placed for move in group])
+        return await self._sync.assign([move.placed for move in group if move.placed is not None])
 
     async def release(self, moves: Sequence[UnfinishedMove]) -> None:
-        """Tell the old owners once nobody is sent to them any more.
+        """Tell the old owners once nobody is sent to them any more, then have the targets open.
+
+        A target takes over from an owner that could not be told as well: that one is fenced.
 
         Raises:
             MetadataError: One could not be told, or this replica does not lead any more.
         """
         if not moves:
             return
-        await self._feed.wait_effective(max(move.placed.position for move in moves))
-        await self._sync.release(
-            [(owner, move.placed.assignment) for move in moves for owner in move.old_owners]
+        await self._feed.wait_effective(max(move.position for move in moves))
+        try:
+            await self._sync.release(
+                [
+                    (owner, None if move.placed is None else move.placed.assignment)
+                    for move in moves
+                    for owner in move.old_owners
+                ],
+                timeout_ms=TAKE_OVER_MS_MAX,
+            )
+        finally:
+            await self._take_over([move.placed for move in moves if move.placed is not None])
+
+    async def _take_over(self, placed: Sequence[Placed]) -> None:
+        """Have the targets open what clients are on their way to; the first one does it else."""
+        by_target: dict[str, list[Placed]] = {}
+        for one in placed:
+            by_target.setdefault(one.assignment.session_id, []).append(one)
+        errors = await asyncio.gather(
+            *(self._sync.assign(group, take_over=True) for group in by_target.values())
         )
+        for error in errors:
+            if error is not None:
+                _logger.info("target not told to open", shard=self._shard_id, why=str(error))
 
     def finish_later(self, moves: Sequence[UnfinishedMove]) -> None:
         """Go on with ``moves`` in the background until they are done, or hopeless."""
@@ -102,9 +128,12 @@ class MoveFinisher:
     async def _attempt(self, moves: Sequence[UnfinishedMove]) -> Sequence[UnfinishedMove]:
         """Try once and return what is still unfinished."""
         by_target: dict[str, list[UnfinishedMove]] = {}
-        for move in moves:
-            by_target.setdefault(move.placed.assignment.session_id, []).append(move)
         arrived: list[UnfinishedMove] = []
+        for move in moves:
+            if move.placed is None:
+                arrived.append(move)
+            else:
+                by_target.setdefault(move.placed.assignment.session_id, []).append(move)
         waiting: list[UnfinishedMove] = []
         for group in by_target.values():
             error = await self.hand_over(group)
@@ -128,13 +157,15 @@ class MoveFinisher:
             # A snapshot was cut meanwhile, so what was read is no longer recent.
             return
         names = [parse_topic(name) for name in list(moved)[-UNITS_RECOVERED_MAX:]]
+        position = self._state.position
         unfinished = [
-            UnfinishedMove(Placed(topic, assignment, self._state.position), others)
+            UnfinishedMove(
+                Placed(topic, assignment, position) if assignment.is_assigned else None,
+                position,
+                others,
+            )
             for topic, assignment in self._controller.load(names)
-            if topic is not None
-            and assignment is not None
-            and assignment.is_assigned
-            and (others := self._others(assignment))
+            if topic is not None and assignment is not None and (others := self._others(assignment))
         ]
         if unfinished:
             _logger.info("finishing moves", shard=self._shard_id, units=len(unfinished))
@@ -142,7 +173,9 @@ class MoveFinisher:
 
     def _others(self, assignment: Assignment) -> tuple[Assignment, ...]:
         """Return what every other live broker would hold, if it is the old owner."""
-        earlier = replace(assignment, epoch=assignment.epoch - 1)
+        # An assignment that ended without a successor has the epoch that ended.
+        ended = assignment.epoch - 1 if assignment.is_assigned else assignment.epoch
+        earlier = replace(assignment, epoch=ended)
         return tuple(
             replace(earlier, broker_id=broker.broker_id, session_id=broker.session_id)
             for broker in self._directory.live()

@@ -1,8 +1,8 @@
 """Moves that the former leader may not have finished, found at the end of the log.
 
-The log says that a unit was moved, not that its old owner was told. A new leader therefore tells
-once more: doing it again changes nothing at a broker, leaving it out would let an owner of the
-past hold a unit until its session ends.
+The log says that a unit was moved, or taken from its broker, not that its old owner was told. A new
+leader therefore tells once more: doing it again changes nothing at a broker, leaving it out would
+let an owner of the past hold a unit until its session ends.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX
 from nextgen.replication.ports import ReplicatedLog
-from protos.nextgen.v1.events_pb2 import DecidedCommand
-from shards.domain.assignment import REASON_MOVED
+from protos.nextgen.v1.events_pb2 import DecidedCommand, TopicAssigned, TopicUnassigned
+from shards.domain.assignment import MOVE_REASONS, REASON_IDLE, REASON_UNLOADED
 
 RECENT_MS = 30_000
 """A move ends well within it: sync and release have deadlines of 5 s, the caches one of 2 s."""
@@ -28,7 +28,8 @@ PAUSE_PARTS = 9
 """The loop is left to others for so many times as long: the first requests of a term matter more,
 and nobody answers with what was moved while the caches' time-to-live runs."""
 
-_MOVED = REASON_MOVED.encode()
+_REASONS = frozenset({*MOVE_REASONS.values(), REASON_IDLE, REASON_UNLOADED})
+_TRACES = tuple(reason.encode() for reason in _REASONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class _Move:
 
 
 async def recent_moves(log: ReplicatedLog) -> dict[str, int]:
-    """Return name and epoch of each unit whose latest assignment is a recent move.
+    """Return name and epoch of each unit whose latest change is a recent move or unassignment.
 
     A move is old if its own leader wrote something so much later: two times of one clock. This
     process's clock, which may have leapt, is not asked.
@@ -59,7 +60,7 @@ async def recent_moves(log: ReplicatedLog) -> dict[str, int]:
             for record in entry.records:
                 last_payloads[entry.term] = record.payload
                 # Nearly all of a log is something else, and not worth decoding.
-                if moved or _MOVED in record.payload:
+                if moved or any(trace in record.payload for trace in _TRACES):
                     _note_moves(record.payload, entry.term, moved)
         position = entries[-1].next_position
         await asyncio.sleep(PAUSE_PARTS * (asyncio.get_running_loop().time() - began))
@@ -76,11 +77,13 @@ async def recent_moves(log: ReplicatedLog) -> dict[str, int]:
 def _note_moves(payload: bytes, term: int, moved: dict[str, _Move]) -> None:
     decided = DecidedCommand.FromString(payload)
     for event in decided.events:
+        changed: TopicAssigned | TopicUnassigned
         if event.HasField("topic_assigned"):
-            assigned = event.topic_assigned
-            if assigned.reason == REASON_MOVED:
-                moved[assigned.name] = _Move(assigned.epoch, decided.time_ms, term)
-            else:
-                moved.pop(assigned.name, None)
+            changed = event.topic_assigned
         elif event.HasField("topic_unassigned"):
-            moved.pop(event.topic_unassigned.name, None)
+            changed = event.topic_unassigned
+        else:
+            continue
+        moved.pop(changed.name, None)
+        if changed.reason in _REASONS:
+            moved[changed.name] = _Move(changed.epoch, decided.time_ms, term)

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.names import TopicName
+from nextgen.kernel.policies import Policies
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
 
@@ -20,6 +22,23 @@ class Flight:
     future: asyncio.Future[LookupAnswer]
     started_at: float
     attempts: int = 0
+    parents: Policies | None = None
+    """What namespace and tenant say, read since it was last planned."""
+
+    refused_by: frozenset[str] = frozenset()
+    """Sessions whose broker manager refused the unit for lack of room."""
+
+    waits_until: float | None = None
+    """Until when it waits for capacity; None: it never lacked any."""
+
+    refusal: Rejected | None = None
+    """Why it has no broker yet."""
+
+    def waits_on(self, now: float, wait_ms: int) -> bool:
+        """Return whether it may wait for capacity, ``wait_ms`` from the first time it asks."""
+        if self.waits_until is None:
+            self.waits_until = now + wait_ms / 1000
+        return now < self.waits_until
 
 
 class Flights:

@@ -196,8 +196,12 @@ class TopicLedger(LedgerReader, Protocol):
         """Drop whole segments all of whose entries are at or below ``up_to``; never the last."""
         ...
 
-    async def close(self) -> None:
-        """Finish what was appended, seal nothing, let go of the files."""
+    async def close(self, *, is_over: bool = False) -> None:
+        """Finish what was appended and let go of the files.
+
+        ``is_over``: the epoch has ended, and is sealed unless storage failed before. A successor
+        takes over sooner then; the epoch itself cannot be opened again (``Fenced``).
+        """
         ...
 
 
@@ -214,6 +218,10 @@ class LedgerStore(Protocol):
             LedgerDamaged: What an earlier owner sealed is not whole.
             StorageFailed: The disk refused.
         """
+        ...
+
+    async def prepare(self, topic_id: str, unit: str) -> None:
+        """Read what an ``open`` that may follow soon will need. Writes nothing, tells nothing."""
         ...
 
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:

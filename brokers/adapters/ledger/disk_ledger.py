@@ -16,6 +16,7 @@ from brokers.adapters.ledger.table_reader import Readers, TableReader
 from brokers.adapters.ledger.takeover import Holding
 from brokers.adapters.ledger.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.adapters.ledger.writers import Outcome, Queue, Writer
+from brokers.domain.acknowledgements import Acknowledged
 from brokers.domain.position import Position, ledger_id_of
 from brokers.ports.ledger import Entry, Fenced, NewEntry, StorageFailed, TopicLedger
 from nextgen.kernel import pulsar_limits
@@ -47,6 +48,8 @@ class DiskLedger(TableReader, TopicLedger):
         files: UnitFiles,
         writer: Writer,
         on_closed: Callable[[], None],
+        seal: Callable[[], None],
+        acknowledged: Acknowledged,
     ) -> None:
         super().__init__(directory, store.readers, holding.past.table)
         self._store = store
@@ -72,6 +75,9 @@ class DiskLedger(TableReader, TopicLedger):
         self._fenced = Listeners()
         self._on_failed: list[Callable[[Exception], None]] = []
         self._on_closed = on_closed
+        self._acknowledged = acknowledged
+        self._seal = seal
+        self._is_over = False
 
     def __repr__(self) -> str:
         condition = "fenced" if self.is_fenced else "failed" if self._failure else "open"
@@ -183,8 +189,9 @@ class DiskLedger(TableReader, TopicLedger):
         except OSError as error:
             raise StorageFailed(f"{self._directory.path}: {error}") from error
 
-    async def close(self) -> None:
+    async def close(self, *, is_over: bool = False) -> None:
         if self._released is None:
+            self._is_over = is_over
             self._released = asyncio.get_running_loop().create_future()
             self._queue.release()
         await asyncio.shield(self._released)
@@ -233,18 +240,22 @@ class DiskLedger(TableReader, TopicLedger):
         """Take what became of a round. Runs on the loop."""
         if self._failure is None:
             if outcome.error is None:
-                self._acknowledge(outcome.batch)
+                self._acknowledge(outcome.batch, outcome.looked_at_ns)
             else:
                 self._fail_all(outcome.error)
         if outcome.is_released:
-            self._let_go()
+            if self._is_over and self._failure is None:
+                self._seal_and_let_go()
+            else:
+                self._let_go()
 
-    def _acknowledge(self, batch: Batch) -> None:
+    def _acknowledge(self, batch: Batch, looked_at_ns: int) -> None:
         entries: list[Entry] = []
         for pending in batch.entries:
             self._unacknowledged.popleft()
             entries.append(self._stored(pending))
         if entries:
+            self._acknowledged.note(looked_at_ns, len(entries))
             self._note_points(batch)
             self._recent.add(entries)
         for pending in batch.entries:
@@ -300,6 +311,20 @@ class DiskLedger(TableReader, TopicLedger):
         listeners, self._on_failed = self._on_failed, []
         for listener in listeners:
             listener(error)
+
+    def _seal_and_let_go(self) -> None:
+        """End the epoch, now that nothing of it is pending and its files are closed."""
+        # From here on nothing is stored: what came behind would be behind the seal.
+        self._failure = StorageFailed("the ledger is closed")
+        loop = asyncio.get_running_loop()
+        sealing = loop.run_in_executor(self._readers.threads, self._seal)
+        sealing.add_done_callback(self._sealed)
+
+    def _sealed(self, sealing: asyncio.Future[None]) -> None:
+        if not sealing.cancelled():
+            # Without a seal a successor finds what a crash would have left, and measures it.
+            sealing.exception()
+        self._let_go()
 
     def _let_go(self) -> None:
         self._failure = self._failure or StorageFailed("the ledger is closed")

@@ -176,6 +176,13 @@ def read_facts(path: str, limit: int | None = None) -> StoredFacts:
     return StoredFacts(header, facts, scan.end)
 
 
+def sync_files(paths: list[str]) -> None:
+    """Return once everything in these files is on the medium."""
+    for path in paths:
+        with opened(path) as handle:
+            os.fsync(handle)
+
+
 def measure_epoch(directory: UnitDirectory, epoch: int) -> MeasuredEpoch:
     """Measure what an epoch wrote so far. Its owner may be writing still, and removing files.
 

@@ -41,6 +41,8 @@ class _Unit:
         self.last = BEFORE_ALL
         self.last_time_ms = 0
         self.byte_count = 0
+        self.sealed_epoch = -1
+        """The highest that its own owner has ended."""
 
     @property
     def owner_epoch(self) -> int:
@@ -245,8 +247,10 @@ class MemoryLedger(MemoryReader, TopicLedger):
             behind = bisect_left(entries, Position(ledger, -1), key=_position_of)
         self._unit.drop(behind)
 
-    async def close(self) -> None:
+    async def close(self, *, is_over: bool = False) -> None:
         self._commit()
+        if is_over and self._failure is None:
+            self._unit.sealed_epoch = max(self._unit.sealed_epoch, self.epoch)
         self._is_closed = True
         self._failure = self._failure or StorageFailed("the ledger is closed")
         self._store.forget(self)
@@ -334,6 +338,8 @@ class MemoryLedgerStore(LedgerStore):
         stored = self._shared.units.setdefault((topic_id, unit), _Unit(self._shared))
         if epoch < stored.owner_epoch:
             raise Fenced(f"epoch {stored.owner_epoch} owns {topic_name}")
+        if epoch <= stored.sealed_epoch:
+            raise Fenced(f"epoch {epoch} of {topic_name} has ended")
         if stored.claims.setdefault(epoch, self) is not self:
             raise Fenced(f"another process has epoch {epoch} of {topic_name}")
         ledger = self._ledgers.get((topic_id, unit, epoch))
@@ -342,6 +348,9 @@ class MemoryLedgerStore(LedgerStore):
             ledger = MemoryLedger(self, stored, epoch)
             self._ledgers[topic_id, unit, epoch] = ledger
         return ledger
+
+    async def prepare(self, topic_id: str, unit: str) -> None:
+        return
 
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
         stored = self._shared.units.get((topic_id, unit))

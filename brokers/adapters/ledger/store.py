@@ -20,11 +20,19 @@ from brokers.adapters.ledger.files import OnStep, Owner, UnitDirectory, sync_dir
 from brokers.adapters.ledger.foreign_reader import ForeignReader
 from brokers.adapters.ledger.read_files import Indexes, ReadFiles
 from brokers.adapters.ledger.recent import RecentCache
+from brokers.adapters.ledger.self_seal import seal_own
 from brokers.adapters.ledger.table_reader import Readers
-from brokers.adapters.ledger.takeover import Holding, Takeover, Unit, remove_superfluous
+from brokers.adapters.ledger.takeover import (
+    Holding,
+    Takeover,
+    Unit,
+    read_ahead,
+    remove_superfluous,
+)
 from brokers.adapters.ledger.unit_files import UnitFiles
 from brokers.adapters.ledger.writers import Writer
-from brokers.ports.ledger import LedgerReader, LedgerStore, StorageFailed
+from brokers.domain.acknowledgements import Acknowledgements
+from brokers.ports.ledger import LedgerDamaged, LedgerReader, LedgerStore, StorageFailed
 from nextgen.kernel import pulsar_limits
 
 _TOKEN_BYTES = 8
@@ -60,6 +68,7 @@ class DiskLedgerStore(LedgerStore):
         writers: int = pulsar_limits.LEDGER_WRITERS,
         now_ms: Callable[[], int] = wall_clock_ms,
         on_step: OnStep = _no_step,
+        acknowledgements: Acknowledgements | None = None,
     ) -> None:
         self._root = root
         self._owner = Owner(broker_id, secrets.token_hex(_TOKEN_BYTES), now_ms)
@@ -80,6 +89,8 @@ class DiskLedgerStore(LedgerStore):
             files=files,
             indexes=Indexes(files, index_bytes),
         )
+        self.acknowledgements = Acknowledgements() if acknowledgements is None else acknowledgements
+        """Of every unit that was opened here: what an auditor is told."""
         self.recent = RecentCache(recent_bytes_max)
         self.pending_bytes = 0
         self.segment_bytes = segment_bytes
@@ -98,6 +109,13 @@ class DiskLedgerStore(LedgerStore):
             opening.add_done_callback(partial(self._opened, key))
         # Whoever stops waiting does not stop the others.
         return await asyncio.shield(opening)
+
+    async def prepare(self, topic_id: str, unit: str) -> None:
+        loop = asyncio.get_running_loop()
+        directory = UnitDirectory(self._root, topic_id, unit)
+        # What is wrong there is for the takeover to say.
+        with suppress(LedgerDamaged, OSError):
+            await loop.run_in_executor(self.readers.threads, read_ahead, directory)
 
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
         reader = ForeignReader(UnitDirectory(self._root, topic_id, unit), self.readers)
@@ -147,7 +165,11 @@ class DiskLedgerStore(LedgerStore):
         writer = self._least_busy_writer(loop)
         writer.units += 1
         on_closed = partial(self._closed, key, writer)
-        ledger = DiskLedger(self, directory, epoch, holding, files, writer, on_closed)
+        seal = partial(seal_own, directory, epoch, holding.claim, self._owner, self.on_step)
+        acknowledged = self.acknowledgements.opened(key, unit.topic_name)
+        ledger = DiskLedger(
+            self, directory, epoch, holding, files, writer, on_closed, seal, acknowledged
+        )
         self._ledgers[key] = ledger
         self._tidy(directory, epoch, holding)
         return ledger
@@ -164,6 +186,7 @@ class DiskLedgerStore(LedgerStore):
     def _closed(self, key: _Key, writer: Writer) -> None:
         """Forget a ledger whose files were let go; its epoch may be opened again."""
         writer.units -= 1
+        self.acknowledgements.closed(key)
         del self._ledgers[key]
 
     def _take_over(self, takeover: Takeover) -> Holding:

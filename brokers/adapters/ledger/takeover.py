@@ -4,7 +4,8 @@
     fence      ``fence-e`` for every lower claimed e, durably: none of them acknowledges any more.
     seal       for every lower e without one, in order: its files are measured, fsynced and
                written into ``seal-e`` under a temporary name, which then gets its name by link(2).
-               Whoever links first wins, everybody uses the winner's.
+               Whoever links first wins, everybody uses the winner's. An owner that let go of the
+               unit has sealed its epoch itself (``self_seal``).
     look       again for a higher claim.
     snapshot   the facts of the last epoch that served begin the own file of facts.
 
@@ -38,7 +39,7 @@ from brokers.adapters.ledger.files import (
     read_file,
     remove,
 )
-from brokers.adapters.ledger.measuring import measure_epoch, opened
+from brokers.adapters.ledger.measuring import measure_epoch, sync_files
 from brokers.adapters.ledger.past import Past, read_past
 from brokers.adapters.ledger.records import (
     SALT_BITS,
@@ -141,10 +142,14 @@ class Takeover:
         return claim
 
     def _look(self) -> Listing:
-        """Look at the directory; being fenced shows in a higher claim, or in the own fence."""
+        """Look at the directory; being fenced shows in a higher claim, or in the own fence.
+
+        Or in the own seal, by which this very process may have ended the epoch.
+        """
         listing = self._directory.listing()
         higher = max(listing.claims, default=-1)
-        if higher > self._epoch or self._epoch in listing.fences:
+        is_ended = self._epoch in listing.fences or self._epoch in listing.seals
+        if higher > self._epoch or is_ended:
             raise Fenced(
                 f"epoch {higher} owns {self._unit.topic_name}, {self._epoch} was asked for"
             )
@@ -163,7 +168,7 @@ class Takeover:
         directory = self._directory
         measured = measure_epoch(directory, lower)
         self._on_step("measured")
-        _sync_files(measured.open_files(directory, lower))
+        sync_files(measured.open_files(directory, lower))
         self._on_step("predecessor fsynced")
         producers = measured.producers
         if producers is None:
@@ -190,7 +195,7 @@ class Takeover:
         directory, epoch = self._directory, self._epoch
         own = measure_epoch(directory, epoch)
         # There is something only if this process had the epoch open before and let go of it.
-        _sync_files(own.open_files(directory, epoch))
+        sync_files(own.open_files(directory, epoch))
         past = read_past(directory, listing, epoch, own)
         header = FileHeader(
             salt=secrets.randbits(SALT_BITS),
@@ -212,6 +217,21 @@ class Takeover:
             previous=own.segments[-1] if own.segments else None,
             kept=frozenset(past.table.files()),
         )
+
+
+def read_ahead(directory: UnitDirectory) -> None:
+    """Read what a takeover will look at, so that it is in the page cache then. Writes nothing.
+
+    Raises:
+        LedgerDamaged, OSError: What a takeover would say, too.
+    """
+    if not directory.exists():
+        return
+    listing = directory.listing()
+    for epoch in listing.sealed:
+        read_seal(directory.seal(epoch))
+    for epoch in listing.unsealed:
+        measure_epoch(directory, epoch)
 
 
 def write_state_file(
@@ -265,9 +285,3 @@ def _is_left_over(name: str, owner: int, kept: frozenset[tuple[int, int]]) -> bo
 def _is_old_state(name: str, number: int) -> bool:
     stem, _, kind = name.partition(".")
     return kind == STATE and int(stem.partition("-")[2]) < number
-
-
-def _sync_files(paths: list[str]) -> None:
-    for path in paths:
-        with opened(path) as handle:
-            os.fsync(handle)

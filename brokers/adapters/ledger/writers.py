@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +29,8 @@ class Outcome:
     batch: Batch
     error: Exception | None
     is_released: bool
+    looked_at_ns: int
+    """Unix time just before the fence was looked for; 0 if it never was."""
 
 
 class Queue:
@@ -186,12 +189,13 @@ class Writer:
 class _Share:
     """One unit's part of a round, and what went wrong with it."""
 
-    __slots__ = ("batch", "is_released", "queue")
+    __slots__ = ("batch", "is_released", "looked_at_ns", "queue")
 
     def __init__(self, queue: Queue, batch: Batch, is_released: bool) -> None:
         self.queue = queue
         self.batch = batch
         self.is_released = is_released
+        self.looked_at_ns = 0
 
     def write(self) -> None:
         self.queue.files.write(self.batch)
@@ -200,6 +204,7 @@ class _Share:
         self.queue.files.sync()
 
     def look(self) -> None:
+        self.looked_at_ns = time.time_ns()
         if self.queue.files.is_fenced():
             raise Fenced("a later epoch owns the topic")
         self.queue.files.settle()
@@ -211,7 +216,9 @@ def _round(shares: Sequence[_Share]) -> list[Outcome]:
             if share.queue.failure is None:
                 share.queue.failure = _error_of(step, share)
     return [
-        Outcome(share.queue, share.batch, share.queue.failure, share.is_released)
+        Outcome(
+            share.queue, share.batch, share.queue.failure, share.is_released, share.looked_at_ns
+        )
         for share in shares
     ]
 

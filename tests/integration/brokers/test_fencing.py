@@ -45,6 +45,7 @@ ROUND_STEPS = [
     "acknowledged",
 ]
 ROLL_STEPS = ["segment begun", "facts written anew"]
+SELF_SEAL_STEPS = ["own epoch measured", "own seal written", "own epoch sealed"]
 DECIDED_STEPS = {"fence looked for", "acknowledged"}
 
 
@@ -311,6 +312,45 @@ async def test_an_owner_that_sleeps_in_its_own_takeover_serves_when_nobody_came(
 
     account = await check(tmp_path, ["a", "b"])
     print(f"a is gone; b stops at {step!r} and resumes")
+    assert account.ended == {"a": "done", "b": "done"}
+    check_facts(account, "a", "b")
+
+
+@pytest.mark.parametrize("step", SELF_SEAL_STEPS)
+async def test_an_owner_that_sleeps_while_it_ends_its_epoch_loses_nothing(
+    owners: Owners, tmp_path: Path, step: str
+) -> None:
+    owners.start("a", 1, entries=3, lets_go=True, stop_at=step)
+    owners.wait_stopped("a")
+    owners.start("b", 2, entries=3)
+    owners.wait_ended("b")
+    owners.resume("a")
+    owners.wait_ended("a")
+
+    account = await check(tmp_path, ["a", "b"])
+    print(f"a lets go and stops at {step!r}; b takes over and serves; a resumes")
+    assert account.ended == {"a": "done", "b": "done"}
+    assert account.late("a", "b") == []
+    check_facts(account, "a", "b")
+
+
+@pytest.mark.parametrize("owner_step", SELF_SEAL_STEPS[:2])
+@pytest.mark.parametrize("successor_step", TAKEOVER_STEPS)
+async def test_an_owner_ends_its_epoch_in_the_middle_of_a_takeover(
+    owners: Owners, tmp_path: Path, owner_step: str, successor_step: str
+) -> None:
+    """Each has measured, or sealed, what the other seals, or measures, meanwhile."""
+    owners.start("a", 1, entries=3, lets_go=True, stop_at=owner_step)
+    owners.wait_stopped("a")
+    owners.start("b", 2, entries=3, stop_at=successor_step)
+    owners.wait_stopped("b")
+    owners.resume("a")
+    owners.wait_ended("a")
+    owners.resume("b")
+    owners.wait_ended("b")
+
+    account = await check(tmp_path, ["a", "b"])
+    print(f"a lets go and stops at {owner_step!r}, b at {successor_step!r}; a, then b resumes")
     assert account.ended == {"a": "done", "b": "done"}
     check_facts(account, "a", "b")
 

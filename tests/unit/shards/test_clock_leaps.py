@@ -87,13 +87,14 @@ def test_a_move_under_way_is_finished_by_the_next_leader(
         await shard.lookup(topic)
         second = await shard.start_broker("broker-2")
         await asyncio.sleep(CAPACITY_LEASE_TTL_MS / 10_000)
-        second.is_hanging = True
+        second.hangs_at = "assign"
         moving = asyncio.ensure_future(shard.move((topic, "broker-2")))
         await asyncio.sleep(0.1)
+        assert second.assigned, "the move was not committed"
         wall.ahead_ms = leap_ms
 
         shard.next_term()
-        second.is_hanging = False
+        second.hangs_at = ""
         await first.connect()
         await second.connect()
         await asyncio.gather(moving, return_exceptions=True)

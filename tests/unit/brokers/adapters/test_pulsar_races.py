@@ -14,6 +14,7 @@ from nextgen.kernel.pulsar_limits import (
     SCHEMA_BYTES_MAX,
     STICKY_RANGES_MAX,
     SUBSCRIPTION_PROPERTIES_BYTES_MAX,
+    TOPIC_DRAIN_MS_MAX,
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, until
@@ -244,26 +245,32 @@ async def test_a_subscription_that_is_being_stored_while_its_topic_goes_is_answe
     ledger.release_facts()
 
 
-async def test_consumers_do_not_wait_for_each_others_cursors_when_their_topic_goes(
-    world: BrokerWorld,
-):
-    client = world.broker("a").client()
-    await client.subscribe("s0", consumer_id=0)
-    await client.subscribe("s1", consumer_id=1)
-    await client.producer()
-    client.send(0)
-    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 2)
-    ledger = world.broker("a").ledger()
-    ledger.hold_facts()
-    for message in messages:
-        client.ack(message, consumer_id=message.consumer_id)
-    await settle()
+def test_consumers_wait_for_their_cursors_once_and_not_for_long_when_their_topic_goes():
+    async def main() -> None:
+        world = BrokerWorld()
+        client = world.broker("a").client()
+        await client.subscribe("s0", consumer_id=0)
+        await client.subscribe("s1", consumer_id=1)
+        await client.producer()
+        client.send(0)
+        messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 2)
+        ledger = world.broker("a").ledger()
+        ledger.hold_facts()
+        for message in messages:
+            client.ack(message, consumer_id=message.consumer_id)
+        await settle()
 
-    world.broker("b")
-    world.move(TOPIC, "b")
+        world.broker("b")
+        world.move(TOPIC, "b")
+        await settle()
+        assert not client.got(pulsar.BaseCommand.CLOSE_CONSUMER)
+        await asyncio.sleep(TOPIC_DRAIN_MS_MAX / 1000)
 
-    await client.until_got(pulsar.BaseCommand.CLOSE_CONSUMER, 2)
-    ledger.release_facts()
+        await client.until_got(pulsar.BaseCommand.CLOSE_CONSUMER, 2)
+        ledger.release_facts()
+        await world.stop()
+
+    run_virtual(main)
 
 
 def test_a_producer_whose_predecessor_is_asked_for_while_the_topic_goes_is_sent_away():

@@ -18,10 +18,11 @@ from brokers.adapters.ledger.files import ENTRIES, Owner, UnitDirectory
 from brokers.adapters.ledger.measuring import opened, read_header
 from brokers.adapters.ledger.records import decode_entry
 from brokers.adapters.ledger.scanning import Scan
+from brokers.adapters.ledger.self_seal import seal_own
 from brokers.adapters.ledger.takeover import Holding, Takeover, Unit, remove_superfluous
 from brokers.adapters.ledger.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.domain.position import Position, epoch_of, ledger_id_of, segment_of
-from brokers.ports.ledger import NewEntry
+from brokers.ports.ledger import Fenced, NewEntry
 
 TOPIC = "0a1b00112233445566778899"
 UNIT = Unit(TOPIC, "", "persistent://public/default/orders")
@@ -55,6 +56,11 @@ class CrashAt:
 @dataclass(frozen=True, slots=True)
 class Reopen:
     """The same process lets go of the epoch and opens it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """The owner ends its epoch itself, and there is another one."""
 
 
 @dataclass(slots=True)
@@ -103,6 +109,9 @@ class Model:
                 facts[key] = value
 
 
+Operation = Round | CrashAt | Reopen | LetGo
+
+
 class Machine:
     """One unit, its present owner, and the model."""
 
@@ -117,7 +126,7 @@ class Machine:
         self._next_entry = 0
         self._segment_bytes = SEGMENT_BYTES + 1
 
-    def play(self, operations: list[Round | CrashAt | Reopen]) -> None:
+    def play(self, operations: list[Operation]) -> None:
         self._open(new_epoch=True)
         for operation in operations:
             match operation:
@@ -131,10 +140,13 @@ class Machine:
         self._open(new_epoch=True)
         self._end()
 
-    def _play(self, operation: Round | Reopen) -> None:
+    def _play(self, operation: Round | Reopen | LetGo) -> None:
         try:
             if isinstance(operation, Round):
                 self._store(operation)
+            elif isinstance(operation, LetGo):
+                self._let_go()
+                self._open(new_epoch=True)
             else:
                 self._end()
                 self._open(new_epoch=False)
@@ -157,7 +169,7 @@ class Machine:
 
     def _open(self, *, new_epoch: bool) -> None:
         self._epoch += new_epoch
-        owner = Owner("b", f"token-{self._epoch}", lambda: 1)
+        owner = self._owner = Owner("b", f"token-{self._epoch}", lambda: 1)
         takeover = Takeover(self._directory, UNIT, self._epoch, owner, self._on_step)
         holding = takeover.run()
         self._check(holding)
@@ -171,8 +183,17 @@ class Machine:
             index_bytes=INDEX_BYTES,
             on_step=self._on_step,
         )
+        self._claim = holding.claim
         self._segment = holding.next_segment - 1
         self._segment_bytes = SEGMENT_BYTES + 1
+
+    def _let_go(self) -> None:
+        assert self._files is not None
+        self._files.finish()
+        self._files = None
+        seal_own(self._directory, self._epoch, self._claim, self._owner, self._on_step)
+        with pytest.raises(Fenced):
+            Takeover(self._directory, UNIT, self._epoch, self._owner, lambda _name: None).run()
 
     def _check(self, holding: Holding) -> None:
         entries: list[bytes] = []
@@ -272,13 +293,13 @@ crashes = st.builds(
     kept=st.none() | st.floats(0, 1),
     flips=st.booleans(),
 )
-operations = st.lists(rounds | rounds | crashes | st.builds(Reopen), max_size=12)
+operations = st.lists(rounds | rounds | crashes | st.builds(Reopen) | st.builds(LetGo), max_size=12)
 
 
 @given(operations=operations)
 @settings(max_examples=60, deadline=None)
 def test_what_was_acknowledged_survives_every_crash(
-    operations: list[Round | CrashAt | Reopen],
+    operations: list[Operation],
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
         Machine(Path(root)).play(operations)

@@ -1,0 +1,134 @@
+"""Moves and unloads of topics: each goes to the shard of its topic, and stands for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from discovery.ports import Shards
+from discovery.service.counters import DiscoveryCounters
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
+from nextgen.kernel.names import InvalidName, parse_topic
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
+
+UNLOADED = "unloaded"
+
+
+class MoveService:
+    """Carries out what operators ask of assigned topics. Raises ``MetadataError`` kinds only.
+
+    ``timeout_ms`` is what is left of the caller's deadline.
+    """
+
+    def __init__(self, shards: Shards, counters: DiscoveryCounters) -> None:
+        self._shards = shards
+        self._counters = counters
+
+    async def move_topics(
+        self, request: pb.MoveTopicsRequest, timeout_ms: int
+    ) -> pb.MoveTopicsResponse:
+        """Move topics, each for itself: one that stays says why in its answer."""
+        _check_count("moves", len(request.moves))
+        answers: dict[int, LookupAnswer] = {}
+        places: dict[int, list[int]] = {}
+        moves: dict[int, shard_pb.TopicMove] = {}
+        for place, move in enumerate(request.moves):
+            try:
+                name = parse_topic(move.topic)
+            except InvalidName as error:
+                answers[place] = LookupAnswer(
+                    topic=move.topic,
+                    rejection_code=RejectionCode.INVALID_NAME,
+                    message=str(error),
+                )
+                continue
+            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
+            moves[place] = shard_pb.TopicMove(
+                topic=name.text,
+                target_broker_id=move.target_broker_id,
+                expected_epoch=move.expected_epoch,
+                asked_by=move.asked_by,
+            )
+        results = await asyncio.gather(
+            *(
+                self._move_in(shard_id, [moves[place] for place in at_shard], timeout_ms)
+                for shard_id, at_shard in places.items()
+            )
+        )
+        for at_shard, moved in zip(places.values(), results, strict=True):
+            answers.update(zip(at_shard, moved, strict=True))
+        self._counters.topics_moved += sum(not a.rejection_code for a in answers.values())
+        return pb.MoveTopicsResponse(answers=[answers[place] for place in range(len(answers))])
+
+    async def unload_topics(
+        self, request: pb.UnloadTopicsRequest, timeout_ms: int
+    ) -> pb.UnloadTopicsResponse:
+        """Take topics from their brokers, each for itself; the next lookup assigns them again."""
+        _check_count("topics to unload", len(request.topics))
+        outcomes: dict[int, shard_pb.UnassignOutcome] = {}
+        places: dict[int, list[int]] = {}
+        units: dict[int, UnitAssignment] = {}
+        for place, topic in enumerate(request.topics):
+            try:
+                name = parse_topic(topic)
+            except InvalidName as error:
+                outcomes[place] = shard_pb.UnassignOutcome(name=topic, message=str(error))
+                continue
+            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
+            units[place] = UnitAssignment(name=name.text)
+        results = await asyncio.gather(
+            *(
+                self._unload_in(shard_id, [units[place] for place in at_shard], timeout_ms)
+                for shard_id, at_shard in places.items()
+            )
+        )
+        for at_shard, ended in zip(places.values(), results, strict=True):
+            outcomes.update(zip(at_shard, ended, strict=True))
+        return pb.UnloadTopicsResponse(outcomes=[outcomes[place] for place in range(len(outcomes))])
+
+    async def _move_in(
+        self, shard_id: int, moves: Sequence[shard_pb.TopicMove], timeout_ms: int
+    ) -> Sequence[LookupAnswer]:
+        # Moving to a named broker twice changes nothing the second time; "any other" would.
+        idempotent = all(move.target_broker_id for move in moves)
+        request = shard_pb.ShardRequest(move=shard_pb.MoveRequest(moves=moves))
+        try:
+            response = await self._shards.call(
+                shard_id, request, timeout_ms=timeout_ms, idempotent=idempotent
+            )
+        except MetadataError as error:
+            return [
+                LookupAnswer(
+                    topic=move.topic,
+                    rejection_code=error.reason,
+                    message=str(error),
+                    retryable=True,
+                )
+                for move in moves
+            ]
+        return response.move.answers
+
+    async def _unload_in(
+        self, shard_id: int, units: Sequence[UnitAssignment], timeout_ms: int
+    ) -> Sequence[shard_pb.UnassignOutcome]:
+        wanted = shard_pb.UnassignRequest(units=units, reason=UNLOADED)
+        request = shard_pb.ShardRequest(unassign=wanted)
+        try:
+            # Done twice it would end what a lookup has assigned in between.
+            response = await self._shards.call(
+                shard_id, request, timeout_ms=timeout_ms, idempotent=False
+            )
+        except MetadataError as error:
+            return [shard_pb.UnassignOutcome(name=unit.name, message=str(error)) for unit in units]
+        return response.unassign.outcomes
+
+
+def _check_count(what: str, count: int) -> None:
+    if not 1 <= count <= MOVES_PER_REQUEST_MAX:
+        raise InvalidRequest(
+            f"a request has {count} {what}, 1 to {MOVES_PER_REQUEST_MAX} are allowed"
+        )

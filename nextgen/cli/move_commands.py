@@ -1,0 +1,87 @@
+"""``topics move`` and ``topics unload``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from nextgen.cli.exit_code import ExitCode, print_error, run_command
+from nextgen.cli.inventory_commands import topics_group
+from nextgen.cli.lookup_commands import show_answers
+from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.output import as_dict, print_json, print_table
+from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
+from nextgen.kernel.names import parse_topic
+
+MOVE_TIMEOUT_MS = 60_000
+"""For as many topics as one request takes: some hundred move in a second."""
+
+Topics = Annotated[list[str], typer.Argument(help="Topic names, or partitions of them.")]
+
+
+def register(_app: typer.Typer) -> None:
+    """Add the commands to the group of topics."""
+    topics_group.command("move")(move_topics)
+    topics_group.command("unload")(unload_topics)
+
+
+def move_topics(
+    topics: Topics,
+    to: Annotated[str, typer.Option("--to", help="Broker id. Default: any other.")] = "",
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Move topics to another broker while their clients go on. Refused: nothing has changed."""
+
+    async def work() -> list[Any]:
+        from nextgen.cli.discovery_client import DiscoveryClient
+        from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest
+        from protos.nextgen.v1.shard_service_pb2 import TopicMove
+
+        names = _names(topics)
+        endpoints = endpoints_of(target, data_dir)
+        async with DiscoveryClient(endpoints, timeout_ms=MOVE_TIMEOUT_MS) as client:
+            moves = [TopicMove(topic=name, target_broker_id=to) for name in names]
+            response = await client.call("MoveTopics", MoveTopicsRequest(moves=moves))
+        return list(response.answers)
+
+    show_answers(run_command(work()), json_output)
+
+
+def unload_topics(
+    topics: Topics,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Take topics from their brokers. The next lookup assigns them again."""
+
+    async def work() -> list[Any]:
+        from nextgen.cli.discovery_client import DiscoveryClient
+        from protos.nextgen.v1.discovery_service_pb2 import UnloadTopicsRequest
+
+        names = _names(topics)
+        endpoints = endpoints_of(target, data_dir)
+        async with DiscoveryClient(endpoints, timeout_ms=MOVE_TIMEOUT_MS) as client:
+            response = await client.call("UnloadTopics", UnloadTopicsRequest(topics=names))
+        return list(response.outcomes)
+
+    outcomes = run_command(work())
+    unloaded = [outcome.name for outcome in outcomes if outcome.unassigned]
+    if json_output:
+        print_json({"topics": [as_dict(outcome) for outcome in outcomes]})
+    elif unloaded:
+        print_table("", ("unloaded",), [(name,) for name in unloaded])
+    for outcome in outcomes:
+        if not outcome.unassigned:
+            print_error(f"{outcome.name}: {outcome.message}")
+    if len(unloaded) < len(outcomes):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _names(topics: list[str]) -> list[str]:
+    if len(topics) > MOVES_PER_REQUEST_MAX:
+        raise typer.BadParameter(f"{len(topics)} names, at most {MOVES_PER_REQUEST_MAX} at once")
+    return [parse_topic(topic).text for topic in topics]

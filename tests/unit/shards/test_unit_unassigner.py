@@ -1,0 +1,208 @@
+"""Units leave their brokers for none: who may ask, what stays, and what a dead leader leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
+from tests.support.shard_harness import Harness, in_shard
+
+SETTLED_S = 3.0
+"""Longer than one time-to-live of the assignments: a new leader waits for it once."""
+
+
+def unit_of(answer: LookupAnswer, **other: object) -> UnitAssignment:
+    unit = UnitAssignment(
+        topic_id=answer.topic_id,
+        name=answer.topic,
+        epoch=answer.epoch,
+        broker_id=answer.broker_id,
+        session_id=answer.session_id,
+    )
+    for name, value in other.items():
+        setattr(unit, name, value)
+    return unit
+
+
+async def unassign(
+    shard: Harness, *units: UnitAssignment, reason: str = "unloaded"
+) -> list[pb.UnassignOutcome]:
+    request = pb.UnassignRequest(units=units, reason=reason)
+    return list((await shard.ask(unassign=request)).unassign.outcomes)
+
+
+def test_a_unit_leaves_its_broker_and_is_assigned_again_by_its_next_lookup(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        (answer,) = await shard.lookup(topic)
+        await asyncio.sleep(SETTLED_S)
+
+        (outcome,) = await unassign(shard, UnitAssignment(name=topic))
+
+        assert outcome.unassigned
+        assert broker.released == [(topic, 1, "")]
+        (event,) = await shard.events("topic_unassigned")
+        ended = event.topic_unassigned
+        assert (ended.name, ended.epoch, ended.reason) == (topic, 1, "unloaded")
+        assert shard.leader.state.used_units(answer.session_id) == 0
+        (again,) = await shard.lookup(topic)
+        assert (again.broker_id, again.epoch) == ("broker-1", 2)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_caches_forget_it_before_its_broker_lets_go(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        await asyncio.sleep(SETTLED_S)
+        subscription = shard.leader.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+
+        unassigning = asyncio.create_task(unassign(shard, UnitAssignment(name=topic)))
+        await asyncio.sleep(1.0)
+        assert broker.released == []
+        update = subscription.take_update()
+        subscription.acknowledge(update.position)
+        await unassigning
+
+        assert [(delta.topic, delta.broker_id) for delta in update.deltas] == [(topic, "")]
+        assert broker.released == [(topic, 1, "")]
+
+    in_shard(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"epoch": 2}, "is at epoch 1, 2 was to end"),
+        ({"session_id": "another"}, "belongs to session"),
+        ({"topic_id": "another"}, "is another topic of that name"),
+    ],
+)
+def test_what_is_not_as_it_was_said_is_left_alone(
+    tmp_path: Path, other: dict[str, object], why: str
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        idle, named, absent = await shard.create_topics("idle", "named", "absent")
+        first, second = await shard.lookup(idle, named)
+        await asyncio.sleep(SETTLED_S)
+
+        outcomes = await unassign(
+            shard,
+            unit_of(first, **other),
+            unit_of(second),
+            UnitAssignment(name=absent),
+            UnitAssignment(name="no name"),
+            reason="idle",
+        )
+
+        assert [outcome.unassigned for outcome in outcomes] == [False, True, False, False]
+        assert why in outcomes[0].message
+        assert "is not assigned" in outcomes[2].message
+        assert outcomes[3].message
+        assert broker.released == [(named, 1, "")]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_an_idle_unit_that_is_being_looked_up_stays(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        broker.is_hanging = True
+        looking = asyncio.create_task(shard.lookup(topic))
+        await asyncio.sleep(0.1)
+
+        (outcome,) = await unassign(shard, UnitAssignment(name=topic), reason="idle")
+        broker.wake()
+
+        assert not outcome.unassigned
+        assert "being looked up" in outcome.message
+        assert (await looking)[0].epoch == 1
+
+    in_shard(tmp_path, scenario)
+
+
+def test_an_operator_waits_for_who_is_looking_it_up(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        broker.is_hanging = True
+        looking = asyncio.create_task(shard.lookup(topic))
+        await asyncio.sleep(0.1)
+        unassigning = asyncio.create_task(unassign(shard, UnitAssignment(name=topic)))
+        await asyncio.sleep(0.1)
+        assert not unassigning.done()
+        broker.wake()
+
+        assert (await looking)[0].epoch == 1
+        assert (await unassigning)[0].unassigned
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_broker_that_cannot_be_told_is_told_later(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await shard.lookup(topic)
+        await asyncio.sleep(SETTLED_S)
+        shard.others.release_error = Unavailable("its manager cannot be reached")
+
+        (outcome,) = await unassign(shard, UnitAssignment(name=topic))
+        assert outcome.unassigned
+        shard.others.release_error = None
+        await asyncio.sleep(5.0)
+
+        assert broker.released == [(topic, 1, "")]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_leader_tells_the_brokers_of_what_the_old_one_ended(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        ended, again = await shard.create_topics("ended", "again")
+        await shard.lookup(ended, again)
+        await asyncio.sleep(SETTLED_S)
+        shard.others.release_error = Unavailable("its manager cannot be reached")
+        await unassign(shard, UnitAssignment(name=ended), UnitAssignment(name=again))
+        await shard.lookup(again)
+
+        shard.next_term()
+        shard.others.release_error = None
+        await broker.connect()
+        await asyncio.sleep(SETTLED_S)
+
+        assert broker.released == [(ended, 1, "")]
+        assert (again, 2) in broker.assigned
+
+    in_shard(tmp_path, scenario)
+
+
+def test_so_many_at_once_and_only_for_a_reason(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        units = [
+            UnitAssignment(name=f"persistent://a/b/t-{number}")
+            for number in range(ASSIGNMENTS_PER_REQUEST_MAX)
+        ]
+
+        assert len(await unassign(shard, *units)) == ASSIGNMENTS_PER_REQUEST_MAX
+        with pytest.raises(InvalidRequest, match="1001 units"):
+            await unassign(shard, *units, UnitAssignment(name="persistent://a/b/more"))
+        with pytest.raises(InvalidRequest, match="0 units"):
+            await unassign(shard)
+        with pytest.raises(InvalidRequest, match="'moved' is no reason"):
+            await unassign(shard, units[0], reason="moved")
+
+    in_shard(tmp_path, scenario)
