@@ -53,6 +53,8 @@ class Shutdown:
     def __init__(self) -> None:
         self._requested = asyncio.Event()
         self.reason = ""
+        self.deadline_ms = SHUTDOWN_MS_MAX
+        """How long a stop may take; more for whoever hands work over first. Set before it comes."""
 
     def __repr__(self) -> str:
         return f"<Shutdown {self.reason or 'not requested'}>"
@@ -75,7 +77,7 @@ class Shutdown:
 def run(main: Callable[[Shutdown], Awaitable[None]]) -> NoReturn:
     """Run ``main`` until it returns and exit. SIGTERM, SIGINT or a dead parent ask it to stop.
 
-    A second SIGINT, or ``SHUTDOWN_MS_MAX`` after the first request, ends the process at once:
+    A second SIGINT, or ``Shutdown.deadline_ms`` after the first request, ends the process at once:
     it must be safe to lose at any moment anyway. A second SIGTERM changes nothing, because a
     parent that dies causes one beside the end of the lifeline.
     """
@@ -124,8 +126,6 @@ def tune_garbage_collector() -> None:
 
 async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
     shutdown = Shutdown()
-    deadline = threading.Timer(SHUTDOWN_MS_MAX / 1000, _give_up)
-    deadline.daemon = True
 
     def stop(reason: str) -> None:
         if shutdown.is_requested:
@@ -134,6 +134,8 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
             return
         _logger.info("stopping", reason=reason)
         # A thread, not a timer of the loop: what hangs may be the loop.
+        deadline = threading.Timer(shutdown.deadline_ms / 1000, _give_up, (shutdown.deadline_ms,))
+        deadline.daemon = True
         deadline.start()
         shutdown.request(reason)
 
@@ -148,8 +150,8 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
             lifeline.close()
 
 
-def _give_up() -> None:
-    _logger.error("did not stop in time", after_ms=SHUTDOWN_MS_MAX)
+def _give_up(after_ms: int) -> None:
+    _logger.error("did not stop in time", after_ms=after_ms)
     faulthandler.dump_traceback()
     os._exit(EXIT_HUNG)
 

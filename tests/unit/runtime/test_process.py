@@ -119,6 +119,27 @@ def test_a_second_sigterm_lets_the_process_stop_in_its_own_time(start: Start) ->
     assert ended(process)[:2] == (0, "stopped\n")
 
 
+def test_a_process_that_hands_work_over_may_take_as_long_as_it_said(start: Start) -> None:
+    process = start(
+        """
+        import nextgen.runtime.process as shell
+        shell.SHUTDOWN_MS_MAX = 50
+
+        async def serve(shutdown):
+            shutdown.deadline_ms = 60_000
+            print("started", flush=True)
+            await shutdown.wait()
+            await asyncio.sleep(0.3)
+            print("handed over", flush=True)
+        """
+    )
+    wait_started(process)
+
+    process.send_signal(signal.SIGTERM)
+
+    assert ended(process)[:2] == (0, "handed over\n")
+
+
 def test_a_process_that_hangs_ends_at_its_deadline(start: Start) -> None:
     """The loop itself is blocked, so nothing that runs on it could end the process."""
     process = start(

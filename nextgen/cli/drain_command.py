@@ -1,0 +1,67 @@
+"""``brokers drain``: empty a broker while its clients go on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nextgen.cli.exit_code import run_command
+from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.output import as_dict, console, print_json
+from nextgen.cli.rebalance_command import (
+    WAIT_MS_DEFAULT,
+    NoWait,
+    Rate,
+    TimeoutMs,
+    parse_rate,
+    shown_progress,
+)
+from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND
+
+
+def drain(
+    broker: Annotated[str, typer.Argument(help="Broker id.")],
+    rate: Rate = f"{DRAIN_UNITS_PER_SECOND}/s",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="It keeps what it still has, and gets more again.")
+    ] = False,
+    no_wait: NoWait = False,
+    timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Move every unit of a broker to others, and give it none; wait until it is empty.
+
+    The last broker that may be given units is refused.
+    """
+
+    async def work() -> None:
+        from nextgen.cli import evacuation_run
+        from nextgen.cli.discovery_client import DiscoveryClient
+
+        async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
+            answer = await evacuation_run.drain(
+                client, broker, units_per_second=parse_rate(rate), undo=undo
+            )
+            done = None
+            if not undo and not no_wait:
+                with shown_progress(f"draining {broker}", is_shown=not json_output) as show:
+                    done = await evacuation_run.follow_drain(
+                        client, answer.broker.session_id, show, timeout_ms=timeout_ms
+                    )
+        if json_output:
+            moved = {} if done is None else {"units": done.total, "seconds": done.seconds}
+            print_json({**as_dict(answer.broker), **moved})
+        elif undo:
+            console().print(f"{broker} keeps what it has and may be given more", markup=False)
+        elif done is None:
+            console().print(f"{broker} is being emptied", markup=False)
+        else:
+            console().print(
+                f"{broker} is empty: {done.total:,} units left it in {done.seconds:,.1f} s",
+                markup=False,
+            )
+
+    run_command(work())

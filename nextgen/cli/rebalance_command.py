@@ -1,0 +1,146 @@
+"""``rebalance``: spread units evenly. Also what it shares with ``brokers drain``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nextgen.cli.exit_code import run_command
+from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.output import as_dict, console, print_json, print_table
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND, DRAIN_UNITS_PER_SECOND_MAX
+
+if TYPE_CHECKING:
+    from nextgen.cli.evacuation_run import OnProgress, Progress
+    from protos.nextgen.v1.shard_service_pb2 import RebalanceResponse
+
+WAIT_MS_DEFAULT = 3_600_000
+"""An hour: 100,000 units at a few dozen a second."""
+
+MOVES_SHOWN_MAX = 20
+"""Moves of a plan that a person is shown; ``--json`` has more."""
+
+Rate = Annotated[
+    str,
+    typer.Option("--rate", metavar="N[/s]", help="Units a second, over the whole cluster."),
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return when it is under way.")]
+TimeoutMs = Annotated[
+    int, typer.Option("--timeout-ms", min=1_000, help="How long to wait; it goes on after that.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("rebalance")(rebalance)
+
+
+def parse_rate(given: str) -> int:
+    """Return the units a second that ``100/s`` or ``100`` mean.
+
+    Raises:
+        InvalidRequest: It means none, or more than a shard ever moves.
+    """
+    digits = given.strip().removesuffix("/s")
+    if not digits.isdecimal() or not 0 < int(digits) <= DRAIN_UNITS_PER_SECOND_MAX:
+        raise InvalidRequest(f"a rate of {given!r}: give 1/s to {DRAIN_UNITS_PER_SECOND_MAX}/s")
+    return int(digits)
+
+
+@contextmanager
+def shown_progress(what: str, *, is_shown: bool) -> Iterator[OnProgress]:
+    """Give a function that shows progress as a bar on stderr, or does nothing."""
+    if not is_shown:
+        yield lambda _progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(what, total=None)
+
+        def show(progress: Progress) -> None:
+            bars.update(task, total=progress.total, completed=progress.total - progress.left)
+
+        yield show
+
+
+def rebalance(
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what would move. The default.")
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Move it.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Give up what is left to move.")] = False,
+    rate: Rate = f"{DRAIN_UNITS_PER_SECOND}/s",
+    no_wait: NoWait = False,
+    timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Bring every broker within a tenth of its share of units and traffic, with the fewest moves.
+
+    Nothing is done while all are within a tenth. A unit that was moved stays for ten minutes.
+    """
+    if plan + apply + stop > 1:
+        raise typer.BadParameter("--plan, --apply and --stop exclude each other")
+
+    async def work() -> None:
+        from nextgen.cli.discovery_client import DiscoveryClient
+        from nextgen.cli.evacuation_run import follow_rebalance
+        from nextgen.cli.evacuation_run import rebalance as ask
+        from protos.nextgen.v1.shard_service_pb2 import RebalanceRequest
+
+        request = RebalanceRequest(
+            plan_only=not (apply or stop), stop=stop, units_per_second=parse_rate(rate)
+        )
+        async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
+            answer = await ask(client, request)
+            done = None
+            if apply and answer.under_way and not no_wait:
+                with shown_progress("moving", is_shown=not json_output) as show:
+                    done = await follow_rebalance(client, show, timeout_ms=timeout_ms)
+        if json_output:
+            seconds = None if done is None else done.seconds
+            print_json({**as_dict(answer), "seconds": seconds})
+        else:
+            _print_plan(answer, done)
+
+    run_command(work())
+
+
+def _print_plan(answer: RebalanceResponse, done: Progress | None) -> None:
+    before = {(each.broker_id, each.session_id): each for each in answer.before}
+    rows = [
+        (
+            each.broker_id,
+            before[each.broker_id, each.session_id].units,
+            each.units,
+            each.load_permille / 10,
+        )
+        for each in answer.after
+    ]
+    if rows:
+        print_table("units", ("broker", "before", "after", "load %"), rows)
+    shown = answer.moves[:MOVES_SHOWN_MAX]
+    if shown:
+        moves = [(move.name, move.from_broker_id, move.to_broker_id or "any") for move in shown]
+        print_table("moves", ("unit", "from", "to"), moves)
+    more = answer.count - len(shown)
+    sentence = f"{answer.count:,} moves" if not more else f"{answer.count:,} moves, {more:,} more"
+    if done is not None:
+        sentence += f", done in {done.seconds:,.1f} s"
+    elif answer.under_way:
+        sentence += f", {answer.under_way:,} under way"
+    console().print(f"{sentence}: {answer.reason}", markup=False, soft_wrap=True)

@@ -1,0 +1,134 @@
+"""Drains and rebalances from the command line, with discovery played by the test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from typer.testing import CliRunner
+
+from nextgen.cli import evacuation_run
+from nextgen.cli.evacuation_run import Progress, drain, follow_drain, follow_rebalance
+from nextgen.cli.exit_code import ExitCode
+from nextgen.cli.main import app
+from nextgen.cli.rebalance_command import parse_rate, shown_progress
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
+from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.shard_service_pb2 import (
+    BrokerUnits,
+    DrainRequest,
+    DrainResponse,
+    UnitCountResponse,
+)
+
+runner = CliRunner()
+
+
+class Discovery:
+    """Answers with the next of ``counts``; the last one again and again."""
+
+    def __init__(self, *counts: UnitCountResponse) -> None:
+        self.counts = list(counts)
+        self.requests: list[tuple[str, Message]] = []
+
+    async def call(self, method: str, request: Message) -> Any:
+        self.requests.append((method, request))
+        if method == "DrainBroker":
+            assert isinstance(request, DrainRequest)
+            return DrainResponse(broker=BrokerRecorded(broker_id=request.broker_id))
+        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
+
+
+def counted(units: int, *, under_way: int = 0) -> UnitCountResponse:
+    brokers = [
+        BrokerUnits(broker_id="a", session_id="s-1", units=units),
+        BrokerUnits(broker_id="b", session_id="s-2", units=100 - units),
+    ]
+    return UnitCountResponse(brokers=brokers, under_way=under_way)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evacuation_run, "LOOK_MS", 0)
+
+
+def test_rates_are_given_as_people_write_them() -> None:
+    assert parse_rate("100/s") == parse_rate("100") == parse_rate(" 100/s ") == 100
+    assert parse_rate(f"{DRAIN_UNITS_PER_SECOND_MAX}/s") == DRAIN_UNITS_PER_SECOND_MAX
+    for wrong in ("0", "-1", "fast", "1/m", "", f"{DRAIN_UNITS_PER_SECOND_MAX + 1}"):
+        with pytest.raises(InvalidRequest, match="a rate of"):
+            parse_rate(wrong)
+
+
+async def test_a_drain_asks_once_and_says_the_rate() -> None:
+    discovery = Discovery(counted(0))
+
+    answer = await drain(discovery, "a", units_per_second=7)
+
+    assert answer.broker.broker_id == "a"
+    assert discovery.requests == [("DrainBroker", DrainRequest(broker_id="a", units_per_second=7))]
+
+
+async def test_a_drain_is_followed_until_its_session_has_nothing_left() -> None:
+    discovery = Discovery(counted(30), counted(10), counted(0))
+    seen: list[tuple[int, int]] = []
+
+    done = await follow_drain(
+        discovery, "s-1", lambda each: seen.append((each.total, each.left)), timeout_ms=60_000
+    )
+
+    assert seen == [(30, 30), (30, 10), (30, 0)]
+    assert (done.total, done.left) == (30, 0)
+
+
+async def test_a_broker_that_registered_again_does_not_keep_the_drain_going() -> None:
+    """Its new session has units, the one that was drained has none."""
+    discovery = Discovery(counted(0))
+
+    assert (await follow_drain(discovery, "s-1", lambda _: None, timeout_ms=60_000)).left == 0
+
+
+async def test_a_rebalance_is_followed_until_nothing_is_under_way() -> None:
+    discovery = Discovery(counted(30, under_way=12), counted(20, under_way=0))
+
+    done = await follow_rebalance(discovery, lambda _: None, timeout_ms=60_000)
+
+    assert (done.total, done.left) == (12, 0)
+
+
+async def test_who_waits_too_long_is_told_what_is_left() -> None:
+    discovery = Discovery(counted(30))
+
+    with pytest.raises(DeadlineExceeded, match="30 of 30 units are left"):
+        await follow_drain(discovery, "s-1", lambda _: None, timeout_ms=1)
+
+
+def test_progress_is_no_output_of_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bar is for a terminal on stderr; programs that ask for JSON get none."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for is_shown in (True, False):
+        with shown_progress("draining a", is_shown=is_shown) as show:
+            show(Progress(total=10, left=4, seconds=1.0))
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert ("draining a" in captured.err) is is_shown
+
+
+@pytest.mark.parametrize("path", [["brokers", "drain"], ["rebalance"]])
+def test_the_commands_explain_themselves_and_speak_json(path: list[str]) -> None:
+    result = runner.invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+
+    assert result.exit_code == 0
+    for option in ("--rate", "--json", "--no-wait"):
+        assert option in result.output
+
+
+def test_plan_apply_and_stop_exclude_each_other() -> None:
+    result = runner.invoke(app, ["rebalance", "--plan", "--apply"])
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "exclude each other" in result.stderr

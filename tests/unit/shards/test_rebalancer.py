@@ -1,0 +1,289 @@
+"""Units are spread evenly when somebody asks for it: first the plan, then the moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nextgen.client.policies_wire import policies_to_proto
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.placement_limits import (
+    DRAIN_UNITS_PER_SECOND_MAX,
+    REBALANCE_COOL_DOWN_MS,
+    REBALANCE_MOVES_NAMED_MAX,
+)
+from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from tests.support.shard_harness import Harness, in_shard
+
+SETTLED_S = 3.0
+
+
+async def spread(shard: Harness, units: int, *brokers: str) -> list[str]:
+    """Give all units to the first broker, then start the others."""
+    await shard.start_broker(brokers[0], capacity_units=10_000)
+    topics: list[str] = []
+    for start in range(0, units, 1_000):
+        numbers = range(start, min(start + 1_000, units))
+        page = await shard.create_topics(*(f"t-{number:05}" for number in numbers))
+        await shard.lookup(*page)
+        topics += page
+    for broker_id in brokers[1:]:
+        await shard.start_broker(broker_id, capacity_units=10_000)
+    await asyncio.sleep(SETTLED_S)
+    return topics
+
+
+async def rebalance(shard: Harness, **request: object) -> pb.RebalanceResponse:
+    wanted = pb.RebalanceRequest(**request)  # type: ignore[arg-type]
+    return (await shard.ask(rebalance=wanted)).rebalance
+
+
+async def counts(shard: Harness) -> dict[str, int]:
+    answer = (await shard.ask(unit_count=pb.UnitCountRequest())).unit_count
+    return {each.broker_id: each.units for each in answer.brokers}
+
+
+async def settled(shard: Harness) -> dict[str, int]:
+    """Return the counts once nothing is under way any more."""
+    for _ in range(3_000):
+        answer = (await shard.ask(unit_count=pb.UnitCountRequest())).unit_count
+        if not answer.under_way:
+            return await counts(shard)
+        await asyncio.sleep(0.2)
+    raise AssertionError("it never ends")
+
+
+def units(brokers: Sequence[pb.BrokerUnits]) -> dict[str, int]:
+    return {each.broker_id: each.units for each in brokers}
+
+
+def test_a_plan_says_what_would_move_and_moves_nothing(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 90, "a", "b", "c")
+
+        answer = await rebalance(shard, plan_only=True)
+        await asyncio.sleep(30.0)
+
+        assert (answer.count, len(answer.moves)) == (59, 59)
+        assert units(answer.before) == {"a": 90, "b": 0, "c": 0}
+        assert units(answer.after) == {"a": 31, "b": 30, "c": 29}
+        assert Counter(move.to_broker_id for move in answer.moves) == {"b": 30, "c": 29}
+        assert answer.reason == "every broker ends within a twentieth of its share"
+        assert await counts(shard) == {"a": 90, "b": 0, "c": 0}
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_a_rebalance_makes_the_planned_moves_at_the_rate(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 300, "a", "b", "c")
+        planned = await rebalance(shard, plan_only=True)
+        began = shard.clock.monotonic()
+
+        answer = await rebalance(shard, units_per_second=20)
+        after = await settled(shard)
+
+        assert answer.count == planned.count
+        assert answer.under_way == planned.count
+        assert shard.clock.monotonic() - began == pytest.approx(planned.count / 20, rel=0.2)
+        assert after == units(planned.after)
+        reasons = Counter(
+            event.topic_assigned.reason for event in await shard.events("topic_assigned")
+        )
+        assert reasons == {"first_lookup": 300, "rebalanced": planned.count}
+        assert shard.node_metrics.counters()["evacuated_units"] == planned.count
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_nothing_is_done_while_every_broker_is_within_a_tenth(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 100, "a", "b")
+        await rebalance(shard, units_per_second=1_000)
+        after = await settled(shard)
+
+        answer = await rebalance(shard, units_per_second=1_000)
+
+        assert after == {"a": 52, "b": 48}
+        assert (answer.count, answer.reason) == (0, "every broker is within a tenth of its share")
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_a_rebalance_can_be_stopped_and_only_one_is_under_way(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 200, "a", "b")
+        await rebalance(shard, units_per_second=5)
+        await asyncio.sleep(4.0)
+
+        second = await rebalance(shard, units_per_second=5)
+        stopped = await rebalance(shard, stop=True)
+        await asyncio.sleep(1.0)
+        then = await counts(shard)
+        await asyncio.sleep(30.0)
+
+        assert (second.count, second.reason) == (0, "a rebalance is under way")
+        assert stopped.reason == "stopped, what was begun is finished"
+        assert 10 <= then["b"] <= 30
+        assert await counts(shard) == then
+        assert (await rebalance(shard, stop=True)).reason == "none was under way"
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_a_unit_that_was_moved_stays_for_a_while(tmp_path: Path) -> None:
+    """Broker c comes when a and b have been evened out: what b was just given stays there."""
+
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 120, "a", "b")
+        await rebalance(shard, units_per_second=1_000)
+        await settled(shard)
+        await shard.start_broker("c", capacity_units=10_000)
+        await asyncio.sleep(SETTLED_S)
+
+        soon = await rebalance(shard, plan_only=True)
+        await asyncio.sleep(REBALANCE_COOL_DOWN_MS / 1000)
+        later = await rebalance(shard, plan_only=True)
+
+        assert {move.from_broker_id for move in soon.moves} == {"a"}
+        assert {move.from_broker_id for move in later.moves} == {"a", "b"}
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_a_draining_broker_takes_no_part(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 90, "a", "b", "c")
+        await shard.ask(drain=pb.DrainRequest(broker_id="c", units_per_second=1))
+
+        answer = await rebalance(shard, plan_only=True)
+
+        assert units(answer.after).keys() == {"a", "b"}
+        assert {move.to_broker_id for move in answer.moves} == {"b"}
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_a_unit_that_a_new_rule_drives_away_is_moved(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        topics = await spread(shard, 4, "a", "b")
+        await rebalance(shard, units_per_second=1_000)
+        await settled(shard)
+        (answer,) = await shard.lookup(topics[0])
+        other = "b" if answer.broker_id == "a" else "a"
+        rules = Policies(placement=PlacementRules(pinned_brokers=(other,)))
+        await shard.execute(
+            set_policies=pb.SetPolicies(
+                kind=KIND_TOPIC, name=topics[0], policies=policies_to_proto(rules)
+            )
+        )
+
+        planned = await rebalance(shard, plan_only=True)
+        await rebalance(shard, units_per_second=1_000)
+        await settled(shard)
+
+        assert [move.name for move in planned.moves] == [topics[0]]
+        assert planned.reason.startswith("1 units are where their rules forbid it")
+        assert (await shard.lookup(topics[0]))[0].broker_id == other
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_units_that_are_pinned_stay_however_uneven_that_is(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        topics = await spread(shard, 20, "a", "b")
+        rules = Policies(placement=PlacementRules(pinned_brokers=("a",)))
+        for topic in topics[:18]:
+            await shard.execute(
+                set_policies=pb.SetPolicies(
+                    kind=KIND_TOPIC, name=topic, policies=policies_to_proto(rules)
+                )
+            )
+
+        answer = await rebalance(shard, plan_only=True)
+
+        assert {move.name for move in answer.moves} == set(topics[18:])
+        assert "stand in the way" in answer.reason
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_busy_units_weigh_more_than_idle_ones(tmp_path: Path) -> None:
+    """Both have as many units; all traffic is at a."""
+
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 100, "a", "b")
+        await rebalance(shard, units_per_second=1_000)
+        await settled(shard)
+        await asyncio.sleep(REBALANCE_COOL_DOWN_MS / 1000)
+        session = shard.brokers["a"].session_id
+        page = shard.leader.state.units_of_session(session, "", 1_000)
+        busy = [unit.name for unit in page[:10]]
+        shard.cluster.loads[session] = LoadReport(
+            measured_at_ms=1,
+            busiest=[TopicLoad(name=name, bytes_in_per_second=1e6) for name in busy],
+        )
+        await asyncio.sleep(6.0)
+
+        answer = await rebalance(shard, plan_only=True)
+
+        moved = {move.name for move in answer.moves}
+        assert moved <= set(busy)
+        assert 0 < len(moved) <= 5
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_an_answer_names_a_thousand_moves_and_counts_all(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await spread(shard, 2 * REBALANCE_MOVES_NAMED_MAX + 200, "a", "b")
+
+        answer = await rebalance(shard, plan_only=True)
+
+        assert answer.count > REBALANCE_MOVES_NAMED_MAX
+        assert len(answer.moves) == REBALANCE_MOVES_NAMED_MAX
+        assert sum(units(answer.after).values()) == 2 * REBALANCE_MOVES_NAMED_MAX + 200
+
+    in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_a_rebalance_that_is_too_fast_is_refused(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("a")
+        await rebalance(shard, plan_only=True, units_per_second=DRAIN_UNITS_PER_SECOND_MAX)
+        with pytest.raises(InvalidRequest, match="a rebalance of"):
+            await rebalance(shard, plan_only=True, units_per_second=DRAIN_UNITS_PER_SECOND_MAX + 1)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_partitions_that_must_be_apart_stay_apart(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("a", capacity_units=10_000)
+        await shard.start_broker("b", capacity_units=10_000)
+        topics = await shard.create_topics(*(f"t-{number}" for number in range(12)), partitions=2)
+        rules = Policies(placement=PlacementRules(anti_affinity=AntiAffinity.BROKER))
+        for topic in topics:
+            body = pb.SetPolicies(kind=KIND_TOPIC, name=topic, policies=policies_to_proto(rules))
+            await shard.execute(set_policies=body)
+        partitions = [[f"{topic}-partition-{number}" for number in (0, 1)] for topic in topics]
+        await shard.lookup(*(name for pair in partitions for name in pair))
+        await shard.start_broker("c", capacity_units=10_000)
+        await asyncio.sleep(SETTLED_S)
+
+        await rebalance(shard, units_per_second=1_000)
+        after = await settled(shard)
+
+        assert after == {"a": 8, "b": 8, "c": 8}
+        for pair in partitions:
+            owners = {answer.broker_id for answer in await shard.lookup(*pair)}
+            assert len(owners) == 2, pair
+
+    in_shard(tmp_path, scenario, units=10_000)
