@@ -12,6 +12,7 @@ import typer
 
 from nextgen.cli.exit_code import CheckFailed, run_blocking
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.runtime.lookup_steps import AHEAD, REFERENCES, STEP, STEP_NAMES, TRACE
 
 _SPANS_MAX = 10_000
 """Spans printed of one trace: what a person may read, and what a trace of one request has."""
@@ -43,18 +44,26 @@ def trace(
         Path, typer.Option("--from", help="a trace file, or a directory of them")
     ] = Path(),
     last: Annotated[bool, typer.Option("--last", help="the trace that began last")] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="only the 23 steps of a lookup, earlier ones included")
+    ] = False,
 ) -> None:
     """Print one trace of trace files (--trace-file of every process) as a tree."""
 
     def work() -> None:
         if bool(trace_id) == last:
             raise InvalidRequest("give a trace id, or --last")
-        spans = [one for one in _read(source) if one.trace_id.startswith(trace_id)]
+        everything = list(_read(source))
+        spans = [one for one in everything if one.trace_id.startswith(trace_id)]
         if not spans:
             raise CheckFailed(f"{source} has no such trace")
         chosen = max(spans, key=lambda one: one.start_ns if not one.parent_id else 0).trace_id
         if not last and any(one.trace_id != chosen for one in spans):
             raise CheckFailed(f"several traces begin with {trace_id!r}")
+        if steps:
+            for line in steps_of(everything, chosen):
+                typer.echo(line)
+            return
         for line in tree([one for one in spans if one.trace_id == chosen]):
             typer.echo(line)
 
@@ -78,6 +87,38 @@ def tree(spans: Sequence[Span]) -> Iterator[str]:
         one, depth = waiting.pop()
         yield _line(one, depth, began_ns)
         waiting += [(child, depth + 1) for child in reversed(children.get(one.span_id, ()))]
+
+
+def steps_of(spans: Sequence[Span], trace_id: str) -> Iterator[str]:
+    """Yield a line for each step of a lookup: when it was, against step 9, and in which process.
+
+    Steps of sessions, grants and leases are read from the traces that the lookup refers to.
+
+    Raises:
+        CheckFailed: The trace is of no lookup that led to an assignment.
+    """
+    marks: dict[str, list[Span]] = {}
+    for one in sorted(spans, key=lambda one: one.start_ns):
+        if STEP in one.attributes:
+            marks.setdefault(one.trace_id, []).append(one)
+    found: dict[int, Span] = {}
+    for one in marks.get(trace_id, ()):
+        found.setdefault(one.attributes[STEP], one)
+    if not {9, 11} <= found.keys():
+        raise CheckFailed(f"trace {trace_id} assigned no topic")
+    for reference in REFERENCES:
+        for one in marks.get(found[11].attributes.get(reference, ""), ()):
+            found.setdefault(one.attributes[STEP], one)
+    began_ns = found[9].start_ns
+    yield f"trace {trace_id}, {len(found)} of {len(STEP_NAMES)} steps"
+    for number, name in STEP_NAMES.items():
+        if number not in found:
+            yield f"{number:2}  {name:34} not recorded"
+            continue
+        one = found[number]
+        earlier = f"ahead, in trace {one.attributes[TRACE]}" if one.attributes.get(AHEAD) else ""
+        offset_ms = (one.start_ns - began_ns) / 1e6
+        yield f"{number:2}  {name:34} {offset_ms:12.3f} ms  {one.process:12} {earlier}".rstrip()
 
 
 def _line(one: Span, depth: int, began_ns: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
@@ -31,7 +32,7 @@ class ShardReplicas:
 
 
 async def replicas_of(nodes: DiscoveryNodes, shard_id: int) -> ShardReplicas:
-    """Ask for the replicas of a shard.
+    """Ask for the replicas of a shard, or of the cluster manager, whose log is that of shard 0.
 
     Raises:
         Refused: There is no such shard.
@@ -41,6 +42,8 @@ async def replicas_of(nodes: DiscoveryNodes, shard_id: int) -> ShardReplicas:
     cluster = await nodes.call(
         "GetCluster", GetClusterRequest(), ClusterUpdate, timeout_ms=CALL_TIMEOUT_MS
     )
+    if shard_id == CLUSTER_MANAGER_GROUP_ID:
+        return _of_cluster_manager(cluster)
     address = {node.node_id: node.grpc for node in cluster.nodes if node.grpc}
     placement = next((one for one in cluster.shard_map.shards if one.shard_id == shard_id), None)
     if placement is None and not cluster.shard_map.shards:
@@ -55,3 +58,11 @@ async def replicas_of(nodes: DiscoveryNodes, shard_id: int) -> ShardReplicas:
     if not endpoints:
         raise Unavailable(f"no replica of shard {shard_id} is known")
     return ShardReplicas(shard_id, endpoints, leader.grpc if leader is not None else None)
+
+
+def _of_cluster_manager(cluster: ClusterUpdate) -> ShardReplicas:
+    """Return its replicas by address: which of them leads does not matter to readers."""
+    endpoints = {endpoint: endpoint for endpoint in cluster.manager_endpoints}
+    if not endpoints:
+        raise Unavailable("no replica of the cluster manager is known there yet")
+    return ShardReplicas(CLUSTER_MANAGER_GROUP_ID, endpoints, None)

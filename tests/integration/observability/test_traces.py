@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from nextgen.cli.main import app
 from nextgen.client.model import NewTopic
 from nextgen.runtime import tracing
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.local_cluster import ClusterSize, running_cluster
-from tests.support.trace_files import WrittenTrace, trace_of
+from tests.support.lookup_traces import check_lookup_trace, marks_by_trace
+from tests.support.trace_files import WrittenTrace, read_spans, trace_of
 
 SMALL = ClusterSize(cluster_managers=1, shard_nodes=2, discovery=1, brokers=1, shards=2)
 TOPIC = f"persistent://{NAMESPACE}/traced"
@@ -54,6 +57,7 @@ async def test_a_create_and_a_cold_lookup_are_one_trace_each_from_client_to_comm
     assert found.broker_id
     _check_create(trace_of(directory, create_id))
     _check_lookup(trace_of(directory, lookup_id))
+    _check_steps(directory, lookup_id)
     lines = [json.loads(line) for line in logs.splitlines() if create_id in line]
     assert [line["event"] for line in lines] == ["commands carried out"]
     assert [line["trace_id"] for line in lines] == [create_id]
@@ -102,6 +106,16 @@ def _check_lookup(trace: WrittenTrace) -> None:
     assert trace.by_id[commit.parent_id].name == "shard.lookup"
     # The broker hears of an assignment that is committed, and of no other.
     assert commit.end_ns <= applied.start_ns
+
+
+def _check_steps(directory: Path, lookup_id: str) -> None:
+    """All 23, in order, over five processes; the first lookup of a cluster has nothing ahead."""
+    marks = marks_by_trace(
+        (span.trace_id, (span.start_ns, 0), span.attributes) for span in read_spans(directory)
+    )
+    assert check_lookup_trace(lookup_id, marks) == 0
+    shown = CliRunner().invoke(app, ["trace", lookup_id, "--steps", "--from", str(directory)])
+    assert shown.stdout.splitlines()[0] == f"trace {lookup_id}, 23 of 23 steps"
 
 
 def _check_order(trace: WrittenTrace) -> None:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nextgen.cli.main import app
-from nextgen.runtime import tracing
+from nextgen.runtime import lookup_steps, tracing
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing
 
@@ -76,3 +76,31 @@ def test_half_a_line_at_the_end_is_left_out_and_another_one_is_named(directory: 
 
 def test_a_trace_or_the_last_one_is_asked_for() -> None:
     assert run()[0] == 2
+
+
+def test_steps_that_were_not_recorded_are_said_and_a_trace_without_assignment_has_none(
+    tmp_path: Path,
+) -> None:
+    stop = start_tracing(
+        TraceSettings(file=tmp_path / "one.jsonl"), component="test", node_id="discovery-1"
+    )
+    with tracing.span("look up", ""):
+        assigned = tracing.current_trace_id()
+        lookup_steps.step(9)
+        lookup_steps.step(11, **lookup_steps.references(1, "s"))
+        lookup_steps.ahead(13, "ab" * 16)
+    with tracing.span("look up", ""):
+        warm = tracing.current_trace_id()
+        lookup_steps.step(9)
+    lookup_steps.step(5, lookup_steps.lease_parent(1, "s"))
+    stop()
+
+    code, said = run(assigned, "--steps", "--from", str(tmp_path))
+    lines = said.splitlines()
+
+    assert code == 0
+    assert lines[0] == f"trace {assigned}, 4 of 23 steps"
+    assert lines[5].split()[:4] == ["5", "lease", "capacity", "units"]
+    assert lines[6].endswith("not recorded")
+    assert lines[13].endswith(f"ahead, in trace {'ab' * 16}")
+    assert run(warm, "--steps", "--from", str(tmp_path))[0] == 4

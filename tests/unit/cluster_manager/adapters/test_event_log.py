@@ -17,7 +17,7 @@ from cluster_manager.domain.capacity_ledger import CapacityGranted
 from cluster_manager.domain.membership import Node, NodeRegistered
 from nextgen.replication.memory_log import MemoryLog
 from protos.nextgen.v1.events_pb2 import Event
-from protos.nextgen.v1.shard_service_pb2 import EventBatch, ReadEventsRequest
+from protos.nextgen.v1.shard_service_pb2 import EventBatch, PinLogRequest, ReadEventsRequest
 
 
 @pytest.fixture
@@ -111,3 +111,33 @@ async def test_a_slow_reader_is_not_cut_off_by_a_snapshot(
 
     assert [event.position for event in _events(batches)] == [1, 2, 3]
     assert log.status.log_pins == 0
+
+
+async def test_the_next_position_is_waited_for_and_one_beyond_it_is_refused(log: MemoryLog) -> None:
+    (batch,) = await _read(log, from_position=4)
+    assert (batch.next_position, batch.HasField("error")) == (4, False)
+
+    (refused,) = await _read(log, from_position=5)
+
+    assert refused.error.reason == "POSITION_AHEAD"
+    assert refused.commit_position == 3
+
+
+async def test_a_reader_by_name_keeps_the_log_as_at_a_shard(log: MemoryLog) -> None:
+    servicer = EventLogServicer(log)
+    request = PinLogRequest(shard_id=0, reader_id="exporter", position=2, ttl_ms=60_000)
+
+    answer = await servicer.PinLog(request, None)  # type: ignore[arg-type]
+
+    assert [(reader.reader_id, reader.position) for reader in answer.readers] == [("exporter", 2)]
+    await log.take_snapshot()
+    assert [event.position for event in _events(await _read(log, from_position=2))] == [2, 3]
+
+
+async def test_a_reader_of_another_shard_is_refused(log: MemoryLog) -> None:
+    request = PinLogRequest(shard_id=1, reader_id="exporter", position=2, ttl_ms=60_000)
+
+    answer = await EventLogServicer(log).PinLog(request, None)  # type: ignore[arg-type]
+
+    assert answer.error.reason == "INVALID_REQUEST"
+    assert not log.readers()

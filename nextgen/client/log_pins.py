@@ -1,13 +1,13 @@
-"""Named readers of one shard's log, as a replica answers about them; see ``PinLog``."""
+"""Named readers of a replicated log, as a replica answers about them: see ``PinLog``."""
 
 from __future__ import annotations
 
 from nextgen.kernel.errors import PositionAhead
+from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.shard_service_pb2 import LogReader, PinLogRequest, PinLogResponse
-from shards.replica import Replica
 
 
-async def answer_pin_log(replica: Replica, request: PinLogRequest) -> PinLogResponse:
+async def answer_pin_log(log: ReplicatedLog, request: PinLogRequest) -> PinLogResponse:
     """Pin, renew or let go as ``request`` says, if it names a reader; tell who reads.
 
     A follower takes a position that it has not reached yet: the reader may be ahead of it.
@@ -16,7 +16,6 @@ async def answer_pin_log(replica: Replica, request: PinLogRequest) -> PinLogResp
         PositionAhead: This replica leads, a majority confirms it, and no event is there yet.
         MetadataError: As ``ReplicatedLog.pin_reader`` has it.
     """
-    log = replica.log
     if request.reader_id:
         position = max(1, request.position)
         if request.ttl_ms and log.is_leader and position > log.commit_position + 1:

@@ -1,0 +1,117 @@
+"""The objective of lookups, minute by minute: what a window holds, and when it is a bad one.
+
+    p99 <= 1 s          nobody waits longer than 3 s          errors <= 1 %
+
+Errors are trouble of ours. That a topic does not exist is an answer like any other. Whoever waited
+longer than 3 s was failed, whatever the answer. Windows of several processes add up to that of
+their node, and those of nodes to that of the cluster, because they are counts by fixed bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+LOOKUP_WINDOW_MS = 60_000
+"""Length of a window: it begins with a whole minute of Unix time."""
+
+LOOKUP_WINDOW_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 200, 500, 1_000, 2_000, 3_000)
+"""Upper bounds of the classes of latency; the last class, above, has none. What is stored is by
+these for ever: the verdict needs 1,000 and 3,000, the others are for people."""
+
+LOOKUP_P99_MS_MAX = 1_000
+"""99 of 100 lookups of a window take at most so long."""
+
+LOOKUP_MS_MAX = 3_000
+"""A lookup that takes longer has failed."""
+
+LOOKUP_ERRORS_PER_CENT_MAX = 1
+"""Failed lookups of a window, in hundredths of all."""
+
+_SLOW_CLASSES = LOOKUP_WINDOW_BOUNDS_MS.index(LOOKUP_P99_MS_MAX) + 1
+assert LOOKUP_WINDOW_BOUNDS_MS[-1] == LOOKUP_MS_MAX, "the last class are those that took too long"
+
+LATENCY_CLASSES = len(LOOKUP_WINDOW_BOUNDS_MS) + 1
+NO_LOOKUPS = (0,) * LATENCY_CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class LookupWindow:
+    """The lookups that were answered within one minute, counted by name."""
+
+    node_id: str
+    """Of a discovery node; empty for several together."""
+
+    process: str
+    """Which of the node's processes, since when; empty for several together."""
+
+    began_at_ms: int
+    """Unix time, a whole minute."""
+
+    errors: int
+    """Failed by us, those that took too long included."""
+
+    latency_counts: tuple[int, ...]
+    """By the classes of ``LOOKUP_WINDOW_BOUNDS_MS``."""
+
+    @property
+    def lookups(self) -> int:
+        return sum(self.latency_counts)
+
+    @property
+    def too_slow(self) -> int:
+        return self.latency_counts[-1]
+
+    @property
+    def is_bad(self) -> bool:
+        return bool(self.why_bad)
+
+    @property
+    def why_bad(self) -> str:
+        """Return what the objective is missed by, in words; empty for a good window."""
+        lookups, reasons = self.lookups, []
+        slow = sum(self.latency_counts[_SLOW_CLASSES:])
+        if slow * 100 > lookups:
+            reasons.append(f"p99 above {LOOKUP_P99_MS_MAX} ms: {slow} of {lookups} were slower")
+        if self.too_slow:
+            reasons.append(f"{self.too_slow} took longer than {LOOKUP_MS_MAX} ms")
+        if self.errors * 100 > lookups * LOOKUP_ERRORS_PER_CENT_MAX:
+            limit = LOOKUP_ERRORS_PER_CENT_MAX
+            reasons.append(f"{self.errors} of {lookups} failed, more than {limit} %")
+        return "; ".join(reasons)
+
+    def quantile_ms(self, per_cent: int) -> float:
+        """Return the bound of the class that the quantile is in; 0 without lookups.
+
+        By nearest rank: the smallest latency that so many of a hundred do not exceed.
+        """
+        rank = -(-self.lookups * per_cent // 100)
+        reached = 0
+        bounds = (*LOOKUP_WINDOW_BOUNDS_MS, float("inf"))
+        for bound, count in zip(bounds, self.latency_counts, strict=True):
+            reached += count
+            if count and reached >= rank:
+                return bound
+        return 0
+
+
+def merged_windows(windows: Iterable[LookupWindow], node_id: str = "") -> dict[int, LookupWindow]:
+    """Return the sum of the windows of each minute, by the minute's beginning, in order."""
+    totals: dict[int, LookupWindow] = {}
+    for window in windows:
+        before = totals.get(window.began_at_ms)
+        totals[window.began_at_ms] = (
+            replace(window, node_id=node_id, process="")
+            if before is None
+            else replace(
+                before,
+                errors=before.errors + window.errors,
+                latency_counts=added(before.latency_counts, window.latency_counts),
+            )
+        )
+    return dict(sorted(totals.items()))
+
+
+def added(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    """Return the counts of both together."""
+    return tuple(a + b for a, b in zip(one, other, strict=True))
