@@ -52,18 +52,23 @@ class ProducerSequence:
         """
         if last <= self.highest:
             return False
-        if chunk is None:
-            self.highest = last
-            self._begun = None
-            return True
-        if self._begun is not None and self._begun[0] == first and chunk.chunk_id <= self._begun[1]:
+        begun_id, begun_chunk = self._begun or (NONE_YET, NONE_YET)
+        if chunk is not None and begun_id == first and chunk.chunk_id <= begun_chunk:
             return False
-        if chunk.is_last:
+        self.follow(first, last, chunk)
+        return True
+
+    def follow(self, first: int, last: int, chunk: Chunk | None) -> None:
+        """Let an entry in whatever came before it: where nobody looks for duplicates.
+
+        ``highest`` goes down with a producer that counts anew: who begins to look for duplicates
+        takes what it sent since for what it is.
+        """
+        if chunk is None or chunk.is_last:
             self.highest = last
             self._begun = None
         else:
             self._begun = (first, chunk.chunk_id)
-        return True
 
 
 def last_sequence_id(sequence_id: int, highest_sequence_id: int) -> int:

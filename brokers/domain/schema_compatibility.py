@@ -1,10 +1,8 @@
-"""Whether a topic's schema may be followed by another one.
+"""Whether what was written with one schema can be read with another one.
 
-As in Pulsar's default strategy (FULL) a new version and the latest one must be able to read each
-other's data; a consumer's schema must be able to read the latest one's. Of Avro's resolution
-rules (Avro 1.11, "Schema Resolution") these count: record fields are matched by name, a field
-that only the reader has needs a default, numbers may be widened, a union is read branch by
-branch. As in Pulsar records may be called differently. Aliases are not followed.
+Of Avro's resolution rules (Avro 1.11, "Schema Resolution") these count: record fields are matched
+by name, a field that only the reader has needs a default, numbers may be widened, a union is read
+branch by branch. As in Pulsar records may be called differently. Aliases are not followed.
 """
 
 from __future__ import annotations
@@ -40,11 +38,6 @@ def check_schema(schema: Schema) -> None:
     """
     if schema.kind in STRUCTURES:
         _Avro(schema.data)
-
-
-def obstacle(new: Schema, latest: Schema) -> str | None:
-    """Return why ``new`` may not become the version behind ``latest``, None if it may."""
-    return reading_obstacle(new, latest) or reading_obstacle(latest, new)
 
 
 def reading_obstacle(reader: Schema, writer: Schema) -> str | None:

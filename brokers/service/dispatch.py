@@ -45,6 +45,10 @@ class Dispatcher(Protocol):
         """An entry was acknowledged, all but ``messages_left`` messages of it."""
         ...
 
+    def passed_over(self, up_to: Position) -> None:
+        """Everything up to an entry counts as acknowledged, whoever has it or waits for it."""
+        ...
+
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
     ) -> None:

@@ -88,6 +88,15 @@ class IndividualDispatcher(ABC):
             self._settled(consumer, position)
         self._withdraw(position)
 
+    def passed_over(self, up_to: Position) -> None:
+        """Take back, for good, what is out and what waits up to an entry."""
+        for consumer in self.consumers:
+            for position in [each for each in consumer.unacked if each <= up_to]:
+                self.acked(consumer, position, messages_left=0)
+        for position in self._waiting_up_to(up_to):
+            self._counts.forget(position)
+            self._withdraw(position)
+
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
     ) -> None:
@@ -243,6 +252,10 @@ class IndividualDispatcher(ABC):
     @abstractmethod
     def _withdraw(self, position: Position) -> None:
         """An entry was acknowledged: whatever is known of it may be forgotten."""
+
+    @abstractmethod
+    def _waiting_up_to(self, up_to: Position) -> list[Position]:
+        """Return what is known of entries up to one, those that are delayed included."""
 
     @abstractmethod
     def _put_back(self, positions: Iterable[Position]) -> None:

@@ -85,6 +85,9 @@ class KeySharedDispatcher(IndividualDispatcher):
         if index < len(positions) and positions[index] == position:
             self._remove_waiting(slot, positions, index)
 
+    def _waiting_up_to(self, up_to: Position) -> list[Position]:
+        return [position for position in self._slots if position <= up_to]
+
     def _put_back(self, positions: Iterable[Position]) -> None:
         for position in positions:
             self._wait(self._slots[position], position)

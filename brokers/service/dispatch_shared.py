@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 from brokers.domain.cursor import Cursor
 from brokers.domain.position import Position
@@ -47,6 +48,9 @@ class SharedDispatcher(IndividualDispatcher):
 
     def _withdraw(self, position: Position) -> None:
         self._replay.discard(position)
+
+    def _waiting_up_to(self, up_to: Position) -> list[Position]:
+        return list(takewhile(lambda position: position <= up_to, self._replay.ascending()))
 
     def _put_back(self, positions: Iterable[Position]) -> None:
         self._replay.add(positions)

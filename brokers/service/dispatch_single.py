@@ -59,6 +59,9 @@ class SingleActiveDispatcher:
     def acked(self, consumer: Consumer, position: Position, *, messages_left: int) -> None:
         """Nothing to do: reading passes over what the cursor has."""
 
+    def passed_over(self, up_to: Position) -> None:
+        """Nothing to do: reading goes on behind the cursor."""
+
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
     ) -> None:

@@ -134,6 +134,11 @@ class Producers:
         self._publishing.release_name(producer.name)
         self._take_turns(self._access.leave(producer))
 
+    def send_away(self) -> None:
+        """Close all of them from the broker's side: they come back, and may be refused then."""
+        for producer in list(self._by_name.values()):
+            self._end(producer, "")
+
     def end_all(self, broker_url: str) -> None:
         """Close all of them from the broker's side, and let no others in."""
         self._is_ended = True

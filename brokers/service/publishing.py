@@ -58,6 +58,7 @@ class Publishing:
     ) -> None:
         self._ledger = ledger
         self._is_kept = is_kept
+        self._deduplicates = is_kept
         self._traffic = traffic
         self._append_latency = append_latency
         self._now_ms = now_ms
@@ -70,6 +71,13 @@ class Publishing:
         self.is_stopped = False
         self.refusal: Refusal | None = None
         """Why nothing may be published at the moment, or None."""
+
+    def recognise_duplicates(self, *, is_wanted: bool) -> None:
+        """Have what arrives from here on stored once, or as often as it comes.
+
+        A topic that keeps nothing never knows what came before.
+        """
+        self._deduplicates = is_wanted and self._is_kept
 
     def claim_name(self, name: str) -> NameState:
         """Return what is known of a producer name, and remember it until ``release_name``."""
@@ -109,9 +117,9 @@ class Publishing:
             state.waiting.append((sink, publication))
             return
         last = last_sequence_id(publication.sequence_id, publication.highest_sequence_id)
-        if self._is_kept and not state.sequence.admit(
-            publication.sequence_id, last, publication.chunk
-        ):
+        if not self._deduplicates:
+            state.sequence.follow(publication.sequence_id, last, publication.chunk)
+        elif not state.sequence.admit(publication.sequence_id, last, publication.chunk):
             self._answer_duplicate(state, sink, publication)
             return
         # It is behind all that its producer has stored, so what follows cannot be there either.
@@ -149,7 +157,7 @@ class Publishing:
         """Whether it can be told now if the publication is a duplicate."""
         if state.recalling is not None:
             return False
-        if publication.chunk is None or state.is_known or not self._is_kept:
+        if publication.chunk is None or state.is_known or not self._deduplicates:
             return True
         search = begun_message(self._ledger, name, self._now_ms())
         state.recalling = asyncio.create_task(search)

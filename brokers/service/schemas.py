@@ -6,15 +6,17 @@ import asyncio
 
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schema import Schema, SchemaKind
-from brokers.domain.schema_compatibility import (
-    InvalidSchema,
-    check_schema,
-    obstacle,
-    reading_obstacle,
+from brokers.domain.schema_compatibility import InvalidSchema, check_schema
+from brokers.domain.schema_strategies import (
+    consumer_obstacle,
+    is_with_all,
+    reads_all,
+    version_obstacle,
 )
 from brokers.ports.ledger import TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.wire import schema_of_stored, stored_schema
+from nextgen.kernel.policies import SchemaCompatibility
 from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 
 KEY_PREFIX = "schema/"
@@ -22,9 +24,13 @@ KEY_PREFIX = "schema/"
 
 
 class TopicSchemas:
-    """All versions, densely from 0. A version never changes."""
+    """All versions, densely from 0. A version never changes.
 
-    def __init__(self, topic_name: str, ledger: TopicLedger) -> None:
+    ``strategy`` counts for whoever comes from then on.
+    """
+
+    def __init__(self, topic_name: str, ledger: TopicLedger, strategy: SchemaCompatibility) -> None:
+        self.strategy = strategy
         self._topic_name = topic_name
         self._ledger = ledger
         stored = {
@@ -50,11 +56,17 @@ class TopicSchemas:
         """Return the version that ``schema`` is, once it is durable.
 
         Raises:
-            Refusal: It is none, it does not go with the latest version, or there are too many.
+            Refusal: It is none, it does not go with the versions that there are, or there are
+                too many of them.
         """
         version = self._version_of(schema)
         if version is None:
             self._check_new(schema)
+            await self._check_goes_with_versions(schema)
+            # Somebody else may have brought it meanwhile, or the last one that there may be.
+            version = self._version_of(schema)
+        if version is None:
+            self._check_count()
             version = len(self._versions)
             self._versions.append(schema)
             key = f"{KEY_PREFIX}{version}"
@@ -72,16 +84,19 @@ class TopicSchemas:
         """
         if schema.kind in (SchemaKind.NONE, SchemaKind.AUTO_CONSUME):
             return
-        latest = self.find(None)
-        if latest is None and is_idle:
+        if not self._versions and is_idle:
             await self.add(schema)
             return
-        if latest is None:
-            problem: str | None = "the topic has messages without a schema"
-        else:
-            problem = reading_obstacle(schema, latest[1])
-        if problem is not None:
-            raise self._incompatible(problem)
+        strategy = self.strategy
+        if not self._versions and strategy is not SchemaCompatibility.ALWAYS_COMPATIBLE:
+            raise self._incompatible("the topic has messages without a schema")
+        compared = self._versions if reads_all(strategy) else self._versions[-1:]
+        for number, version in enumerate(list(compared)):
+            if number:
+                await asyncio.sleep(0)
+            problem = consumer_obstacle(schema, version, strategy)
+            if problem is not None:
+                raise self._incompatible(problem)
 
     async def _stored(self, version: int, storing: asyncio.Future[None]) -> None:
         """Return when a version is durable that this producer or another one brought."""
@@ -102,16 +117,30 @@ class TopicSchemas:
         size = len(stored_schema(schema))
         if size > SCHEMA_BYTES_MAX:
             raise self._incompatible(f"it has {size} bytes, at most {SCHEMA_BYTES_MAX} may be")
-        if len(self._versions) >= SCHEMA_VERSIONS_MAX:
-            raise self._incompatible(f"there are {SCHEMA_VERSIONS_MAX} versions already")
+        self._check_count()
         try:
             check_schema(schema)
         except InvalidSchema as error:
             raise self._incompatible(str(error)) from error
-        latest = self.find(None)
-        problem = None if latest is None else obstacle(schema, latest[1])
-        if problem is not None:
-            raise self._incompatible(problem)
+
+    async def _check_goes_with_versions(self, schema: Schema) -> None:
+        """Return if a version may come behind those that there are, at that moment.
+
+        One comparison may take tens of milliseconds: others have their turn between two.
+        """
+        strategy = self.strategy
+        compared = 0 if is_with_all(strategy) else max(0, len(self._versions) - 1)
+        while compared < len(self._versions):
+            problem = version_obstacle(schema, self._versions[compared], strategy)
+            if problem is not None:
+                raise self._incompatible(problem)
+            compared += 1
+            if compared < len(self._versions):
+                await asyncio.sleep(0)
+
+    def _check_count(self) -> None:
+        if len(self._versions) >= SCHEMA_VERSIONS_MAX:
+            raise self._incompatible(f"there are {SCHEMA_VERSIONS_MAX} versions already")
 
     def _incompatible(self, problem: str) -> Refusal:
         return Refusal(

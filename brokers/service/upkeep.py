@@ -12,10 +12,17 @@ import structlog
 
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.storage_policy import (
+    NO_BOUND,
+    StoragePolicy,
+    entries_kept_at_eviction,
+    position_before_newest,
+)
 from brokers.ports.ledger import StorageFailed
 from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.topic import Topic
 from brokers.service.topics import Topics
+from nextgen.kernel.policies import BacklogAction
 from nextgen.kernel.pulsar_limits import (
     LEDGER_SEGMENT_BYTES,
     TOPIC_IDLE_MS_MAX,
@@ -69,54 +76,89 @@ class Upkeep:
             if topic.idle_for_ms(now_ms) > self._idle_ms_max:
                 await self._topics.close_idle(topic)
                 continue
-            limit_backlog(topic, self._topics.surroundings.policy.backlog_bytes_max)
-            if is_trimming and topic.is_usable:
-                await self._trim(topic)
+            if topic.is_usable:
+                limit_backlog(topic)
+                if is_trimming:
+                    await self._trim(topic)
             if number % _TOPICS_PER_STEP == 0:
                 await asyncio.sleep(0)
 
     async def _trim(self, topic: Topic) -> None:
-        policy = self._topics.surroundings.policy
+        now_ms = self._topics.surroundings.now_ms()
         try:
-            await trim(
-                topic,
-                published_before_ms=self._topics.surroundings.now_ms() - policy.retention_ms,
-                retention_bytes=policy.retention_bytes,
-            )
+            await expire(topic, now_ms)
+            await trim(topic, topic.policy, now_ms)
         except STORAGE_ERRORS as error:
             topic.storage_failed(error)
             level = _logger.warning if isinstance(error, StorageFailed) else _logger.info
             level("topic not trimmed", topic=topic.unit.name, error=str(error))
 
 
-def limit_backlog(topic: Topic, backlog_bytes_max: int) -> None:
-    """Have publishing refused while the slowest durable subscription is too far behind."""
-    backlog_bytes = topic.backlog_bytes
-    if backlog_bytes <= backlog_bytes_max:
+def limit_backlog(topic: Topic) -> None:
+    """Act on a backlog of the slowest durable subscription that is larger than it may be."""
+    policy, backlog_bytes = topic.policy, topic.backlog_bytes
+    if policy.allows_backlog(backlog_bytes):
         topic.refuse_publishing(None)
-        return
-    topic.refuse_publishing(
-        Refusal(
-            ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION,
-            f"topic {topic.unit.name} has a backlog of {backlog_bytes} bytes, "
-            f"at most {backlog_bytes_max} may be",
+    elif policy.backlog_action is BacklogAction.CONSUMER_BACKLOG_EVICTION:
+        topic.refuse_publishing(None)
+        _evict(topic)
+    elif policy.backlog_action is BacklogAction.PRODUCER_REQUEST_HOLD:
+        # Clients that are told so keep what they have until they may produce again. Those that
+        # are here have to come back to be told.
+        topic.refuse_publishing(
+            _refusal(topic, backlog_bytes, ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR)
         )
-    )
+        topic.producers.send_away()
+    else:
+        topic.refuse_publishing(
+            _refusal(topic, backlog_bytes, ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION)
+        )
 
 
-async def trim(topic: Topic, *, published_before_ms: int, retention_bytes: int) -> None:
+async def expire(topic: Topic, now_ms: int) -> None:
+    """Have every durable subscription go on behind what is older than the time to live.
+
+    Raises:
+        LedgerDamaged, StorageFailed: As the ledger says.
+    """
+    ttl_ms = topic.policy.message_ttl_ms
+    if ttl_ms != NO_BOUND and topic.backlog_bytes:
+        topic.pass_over(await topic.ledger.before_time(now_ms - ttl_ms))
+
+
+async def trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
     """Drop whole segments that every durable subscription has behind it and that are old, or
-    beyond the newest ``retention_bytes``.
+    beyond the newest bytes that are kept.
 
     Raises:
         Fenced, StorageFailed, LedgerDamaged: As the ledger says.
     """
     ledger = topic.ledger
+    if policy.keeps_by_time:
+        old = await ledger.before_time(now_ms - policy.retention_ms)
+        await ledger.trim(min(old, topic.acknowledged_by_all))
+    if not policy.keeps_by_size:
+        return
     done = topic.acknowledged_by_all
-    await ledger.trim(min(await ledger.before_time(published_before_ms), done))
     # A segment may be that much larger than what there is too much of: it is kept then.
-    while ledger.byte_count - LEDGER_SEGMENT_BYTES >= max(retention_bytes, 1):
+    while ledger.byte_count - LEDGER_SEGMENT_BYTES >= max(policy.retention_bytes, 1):
         first = ledger.first
         await ledger.trim(min(Position(first.ledger_id, _SEGMENT_END), done))
         if ledger.first == first:
             return
+
+
+def _evict(topic: Topic) -> None:
+    ledger = topic.ledger
+    kept = entries_kept_at_eviction(topic.policy, ledger.entry_count, ledger.byte_count)
+    up_to = position_before_newest(kept, ledger.first, ledger.last, ledger.entries_between)
+    topic.pass_over(up_to)
+    _logger.info("backlog evicted", topic=topic.unit.name, up_to=str(up_to))
+
+
+def _refusal(topic: Topic, backlog_bytes: int, code: ServerError) -> Refusal:
+    return Refusal(
+        code,
+        f"topic {topic.unit.name} has a backlog of {backlog_bytes} bytes, "
+        f"at most {topic.policy.backlog_bytes_max} may be",
+    )

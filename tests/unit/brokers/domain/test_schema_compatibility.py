@@ -8,9 +8,10 @@ from brokers.domain.schema import Schema, SchemaKind
 from brokers.domain.schema_compatibility import (
     InvalidSchema,
     check_schema,
-    obstacle,
     reading_obstacle,
 )
+from brokers.domain.schema_strategies import version_obstacle
+from nextgen.kernel.policies import SchemaCompatibility
 
 STRING = 1
 
@@ -18,6 +19,10 @@ STRING = 1
 def record(*fields: object, name: str = "Order", kind: int = SchemaKind.AVRO) -> Schema:
     content = {"type": "record", "name": name, "fields": list(fields)}
     return Schema("orders", kind, json.dumps(content).encode())
+
+
+def obstacle(new: Schema, latest: Schema) -> str | None:
+    return version_obstacle(new, latest, SchemaCompatibility.FULL)
 
 
 def field(name: str, kind: object, **more: object) -> dict[str, object]:

@@ -396,3 +396,25 @@ async def test_reading_goes_on_at_a_cursor_with_room_again() -> None:
     await settle()
 
     assert consumer.numbers == [2 * CURSOR_HOLES_PAUSE]
+
+
+@pytest.mark.parametrize("kind", [SubscriptionKind.SHARED, SubscriptionKind.KEY_SHARED])
+async def test_what_is_passed_over_is_neither_counted_nor_sent_again(
+    kind: SubscriptionKind,
+) -> None:
+    world = await SubscriptionWorld().open(kind)
+    consumer = world.join(permits=4)
+    positions = await world.publish(6)
+    await settle()
+    consumer.nack(positions[1], positions[3])
+    consumer.forget()
+
+    world.subscription.pass_over(positions[2])
+    assert world.subscription.stats().unacked_messages == 0
+    consumer.flow(10)
+    await settle()
+
+    assert consumer.numbers == [3, 4, 5]
+    assert consumer.counts == [1, 0, 0]
+    await world.take_over()
+    assert world.subscription.backlog_entries == 6, "it is stored a moment later"

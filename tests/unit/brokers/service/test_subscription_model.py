@@ -217,6 +217,22 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
         self.run(give_back())
 
+    @precondition(lambda self: self.entries)
+    @rule(data=st.data())
+    def expire(self, data: st.DataObject) -> None:
+        up_to = data.draw(st.sampled_from(sorted(self.entries)))
+
+        async def expire() -> None:
+            for entry in self.entries.values():
+                if entry.position <= up_to:
+                    entry.open = 0
+            for client in self.clients:
+                for position in [each for each in client.held if each <= up_to]:
+                    del client.held[position]
+            self.world.subscription.pass_over(up_to)
+
+        self.run(expire())
+
     @rule(is_crash=st.booleans())
     def change_the_owner(self, is_crash: bool) -> None:
         async def change() -> None:

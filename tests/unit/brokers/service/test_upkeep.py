@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from brokers.domain.storage_policy import StoragePolicy
+from brokers.domain.storage_policy import NO_BOUND, StoragePolicy
 from brokers.ports.ledger import StorageFailed
 from brokers.service.upkeep import Upkeep, trim
+from nextgen.kernel.policies import FOR_EVER
 from nextgen.kernel.pulsar_limits import LEDGER_SEGMENT_BYTES, TOPIC_IDLE_MS_MAX, TOPIC_TRIM_MS
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
@@ -159,7 +160,7 @@ async def test_what_the_slowest_subscription_needs_is_kept(world: BrokerWorld):
     await acknowledge(client, 5)
     topic = world.broker().topics.get(TOPIC)
 
-    await trim(topic, published_before_ms=world.wall_clock_ms + 1, retention_bytes=0)
+    await trim(topic, StoragePolicy(0, 0, backlog_bytes_max=NO_BOUND), world.wall_clock_ms + 1)
 
     assert segments.kept == 5
 
@@ -174,9 +175,23 @@ async def test_what_is_beyond_the_newest_bytes_is_dropped_although_it_is_young(
     big = Sizes(topic.ledger, LEDGER_SEGMENT_BYTES)
     topic.ledger = big
 
-    await trim(topic, published_before_ms=0, retention_bytes=2 * LEDGER_SEGMENT_BYTES)
+    policy = StoragePolicy(FOR_EVER, 2 * LEDGER_SEGMENT_BYTES, backlog_bytes_max=NO_BOUND)
+    await trim(topic, policy, world.wall_clock_ms)
 
     assert big.entry_count == 2
+
+
+async def test_what_is_kept_for_ever_is_kept_however_old_and_much_it_is(world: BrokerWorld):
+    segments = Segments(world)
+    client = await filled(world, 6)
+    await acknowledge(client, 6)
+    topic = world.broker().topics.get(TOPIC)
+    topic.ledger = Sizes(topic.ledger, LEDGER_SEGMENT_BYTES)
+
+    policy = StoragePolicy(FOR_EVER, FOR_EVER, backlog_bytes_max=NO_BOUND)
+    await trim(topic, policy, world.wall_clock_ms + 10**12)
+
+    assert segments.kept == 6
 
 
 class Sizes:
