@@ -87,8 +87,25 @@ MEASUREMENTS = {
     "assign": Measurement(
         _perf("assign"),
         (
-            Promise("cold lookup p50, ms", lambda r: r["p50"], "max", 10),
-            Promise("cold lookup p99, ms", lambda r: r["p99"], "max", 50),
+            Promise("cold lookup p50, ms", lambda r: r["p50"], "max", 5),
+            Promise("cold lookup p99, ms", lambda r: r["p99"], "max", 25),
+            Promise("10,000 cold lookups at once, /s", lambda r: r["rate"], "min", 3_000),
+            Promise(
+                "messages per unit in it, controller to manager and manager to broker",
+                lambda r: max(
+                    r["messages_per_unit"]["controller_to_manager"],
+                    r["messages_per_unit"]["manager_to_broker"],
+                ),
+                "max",
+                0.1,
+            ),
+            Promise(
+                "cluster manager calls in it, renewals apart",
+                lambda r: r["messages_per_unit"]["cluster_manager_calls"],
+                "max",
+                10,
+            ),
+            Promise("units per broker, max/mean", lambda r: r["units_max_by_mean"], "max", 1.1),
             Promise(
                 "assignments of 1,000 concurrent first lookups",
                 lambda r: r["one_topic"]["assignments"],
@@ -170,13 +187,19 @@ MEASUREMENTS = {
         (Promise("send to ack unbatched, p50, ms", lambda r: r["serial_p50"], "max", 3),),
     ),
     "broker-kill": Measurement(
-        _script("pulsar_broker_kill"),
+        _perf("broker-kill"),
         (
             Promise(
                 "kill -9 of the broker of 100 producers, publish gap p99, ms",
                 lambda r: r["gap_p99_ms"],
                 "max",
-                1_500,
+                1_000,
+            ),
+            Promise(
+                "frozen broker to lookups that name another, max, ms",
+                lambda r: r["stop_elsewhere_max_ms"],
+                "max",
+                5_000,
             ),
             Promise("messages lost, twice or out of order by it", _misdelivered, "max", 0),
         ),

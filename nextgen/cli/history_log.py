@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
+
+from nextgen.history.log_fold import POLICY_EVENTS
 from nextgen.history.model import LogEvent, Observation
 from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.policies_pb2 import Policies
 
-_ID_FIELDS = ("tenant_id", "namespace_id", "topic_id", "parent_id")
+_ID_FIELDS = ("tenant_id", "namespace_id", "topic_id", "parent_id", "object_id")
 _NAME_FIELDS = ("name", "broker_id", "parent_name", "node_id")
 _TEXT_FIELDS = ("unit", "broker_id", "session_id", "reason")
 
@@ -28,8 +33,19 @@ def log_event_of(event: Event) -> LogEvent:
         epoch=payload.epoch if "epoch" in known else 0,
         causation_id=event.causation_id.hex(),
         properties=dict(payload.properties) if "properties" in known else {},
+        policies=policies_text(Policies.FromString(payload.policy)) if "policy" in known else "",
+        policies_version=payload.version if kind in POLICY_EVENTS else 0,
         **{name: getattr(payload, name) if name in known else "" for name in _TEXT_FIELDS},
     )
+
+
+def policies_text(policies: Policies) -> str:
+    """Return all that ``policies`` say as a text that can be compared, "" if they say nothing.
+
+    Fields that this release does not know are not in it.
+    """
+    said = MessageToDict(policies, preserving_proto_field_name=True)
+    return json.dumps(said, sort_keys=True, separators=(",", ":")) if said else ""
 
 
 def observation_of(event: Event, *, watcher: str, shard: int, watch: int) -> Observation:

@@ -104,6 +104,12 @@ def assign(
     concurrent: Annotated[
         int, typer.Option("--concurrent", min=2, help="Lookups of one topic at once.")
     ] = 1_000,
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=1, help="Names of the one big burst.")
+    ] = 10_000,
+    warm_seconds: Annotated[
+        float, typer.Option("--warm-seconds", min=0.1, help="Of warm lookups behind it.")
+    ] = 3,
     shards: Shards = 4,
     target: Target = None,
     json_output: JsonFlag = False,
@@ -111,11 +117,10 @@ def assign(
     """First lookups: each assigns a topic and waits until its broker has it."""
 
     async def measure(bench: Any) -> dict[str, Any]:
-        from nextgen.cli.perf.assign import measure_assign
+        from nextgen.cli.perf.assign import AssignLoad, measure_assign
 
-        return await measure_assign(
-            bench, serial=serial, burst=burst, bursts=bursts, concurrent=concurrent
-        )
+        load = AssignLoad(serial, burst, bursts, concurrent, at_once, warm_seconds)
+        return await measure_assign(bench, load)
 
     run_measurement(
         measure, target=target, size=ClusterSize(shards=shards), json_output=json_output

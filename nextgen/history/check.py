@@ -17,7 +17,7 @@ from nextgen.history.linear_check import Budget, check_linearizability
 from nextgen.history.log_check import check_log, check_told
 from nextgen.history.log_fold import LogIndex, index_log
 from nextgen.history.message_check import check_messages
-from nextgen.history.model import WRITES, History, Observation, OperationKind
+from nextgen.history.model import READS, WRITES, History, Observation
 from nextgen.history.owner_check import check_lookups, check_publish_epochs, check_publishes
 from nextgen.history.verdict import FindingKind, FindingList, Verdict
 from nextgen.history.watch_check import check_watches
@@ -73,7 +73,7 @@ def _verdict(history: History, index: LogIndex, findings: FindingList) -> Verdic
         acked=acked + sum(publish.acked_ns is not None for publish in history.publishes),
         unknown=sum(op.is_unknown for op in operations)
         + sum(publish.acked_ns is None for publish in history.publishes),
-        reads=sum(op.is_ok and op.kind is OperationKind.GET for op in operations),
+        reads=sum(op.is_ok and op.kind in READS for op in operations),
         events=len(history.log),
         observations=sum(isinstance(each, Observation) for each in history.watch_records),
         keys=len({op.key for op in operations}),

@@ -8,10 +8,13 @@ asked for. An operation explains at most one event, and an event has at most one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nextgen.history.log_fold import (
+    POLICY_CLEARED,
+    POLICY_EVENTS,
+    POLICY_SET,
     KeyLog,
     LogIndex,
     ObjectState,
@@ -25,6 +28,7 @@ _EVENT_OF = {
     OperationKind.DELETE: "deleted",
     OperationKind.SET_PROPERTIES: "properties_set",
 }
+_SETS = frozenset({OperationKind.SET_PROPERTIES, OperationKind.SET_POLICIES})
 
 
 @dataclass(slots=True)
@@ -72,7 +76,8 @@ def in_scope(key: str, scopes: Sequence[str]) -> bool:
 def _changes(known: KeyLog) -> list[LogEvent]:
     # That a deletion began or was given up is the cluster's own business.
     wanted = set(_EVENT_OF.values())
-    return [state.event for state in known.states if state.event.type.partition("_")[2] in wanted]
+    events = (state.event for state in known.states)
+    return [e for e in events if e.type in POLICY_EVENTS or e.type.partition("_")[2] in wanted]
 
 
 class _KeyMatch:
@@ -122,7 +127,7 @@ class _KeyMatch:
         for event in self._left.values():
             if not _is_of(operation, event):
                 continue
-            if operation.kind is OperationKind.SET_PROPERTIES:
+            if operation.kind in _SETS:
                 state = self._known.at(event.position)
                 if state is None or not _is_state_told(operation, state):
                     continue
@@ -140,8 +145,8 @@ class _KeyMatch:
             self._effects.guessed_keys.add(operation.key)
 
     def _changed_nothing(self, operation: Operation) -> bool:
-        """Return whether it was answered for properties that were there already."""
-        if operation.kind is not OperationKind.SET_PROPERTIES:
+        """Return whether it was answered for properties, or policies, that were there already."""
+        if operation.kind not in _SETS or is_conditional(operation):
             return False
         return any(_is_state_told(operation, state) for state in self._known.states)
 
@@ -150,11 +155,29 @@ class _KeyMatch:
         self._left.pop(event.position, None)
 
 
-def _wish(operation: Operation) -> tuple[OperationKind, Properties]:
+def policies_of(given: Mapping[str, object]) -> str:
+    """Return the policies that an argument or a value names, "" for none."""
+    return str(given.get("policies") or "")
+
+
+def is_conditional(operation: Operation) -> bool:
+    """Return whether it sets policies only if they have a version: that is always an event."""
+    asked = operation.argument
+    if operation.kind is not OperationKind.SET_POLICIES:
+        return False
+    return bool(asked.get("expected_version") or asked.get("expects_none"))
+
+
+def _wish(operation: Operation) -> tuple[OperationKind, Properties | str]:
+    if operation.kind is OperationKind.SET_POLICIES:
+        return operation.kind, policies_of(operation.argument)
     return operation.kind, properties_of(operation.argument.get("properties"))
 
 
 def _is_of(operation: Operation, event: LogEvent) -> bool:
+    if operation.kind is OperationKind.SET_POLICIES:
+        wanted = POLICY_SET if policies_of(operation.argument) else POLICY_CLEARED
+        return event.type == wanted
     return event.type.partition("_")[2] == _EVENT_OF[operation.kind]
 
 
@@ -164,15 +187,18 @@ def _fits(operation: Operation, event: LogEvent) -> bool:
         return False
     if operation.kind is OperationKind.DELETE:
         return True
+    if operation.kind is OperationKind.SET_POLICIES:
+        return policies_of(operation.argument) == event.policies
     return properties_of(operation.argument.get("properties")) == properties_of(event.properties)
 
 
 def _is_state_told(operation: Operation, state: ObjectState) -> bool:
-    return (
-        state.id == operation.value.get("id")
-        and state.version == operation.value.get("version")
-        and state.properties == properties_of(operation.argument.get("properties"))
-    )
+    told = (operation.value.get("id"), operation.value.get("version"))
+    if told != (state.id, state.version):
+        return False
+    if operation.kind is OperationKind.SET_POLICIES:
+        return state.policies == policies_of(operation.argument)
+    return state.properties == properties_of(operation.argument.get("properties"))
 
 
 def _denied(operation: Operation) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nextgen.history.effects import Effects, in_scope
+from nextgen.history.effects import Effects, in_scope, policies_of
 from nextgen.history.log_fold import LogIndex, Properties, properties_of
 from nextgen.history.model import (
+    READS,
     FinalItem,
     History,
     LogEvent,
@@ -65,6 +66,7 @@ def _phantom_event(event: LogEvent, denied: Operation | None) -> Finding:
 
 def check_reads(history: History) -> Iterator[Finding]:
     """Nothing was read that nobody can have written."""
+    yield from _check_policies_read(history)
     wishes: dict[str, set[Properties]] = {}
     ids: dict[str, str] = {}
     for operation in history.operations:
@@ -86,6 +88,26 @@ def check_reads(history: History) -> Iterator[Finding]:
                 FindingKind.PHANTOM,
                 "reads",
                 f"{read.key} was read as {dict(read.value)}, which nobody wrote",
+                read.key,
+                operations=(read.name,),
+                at_ns=read.returned_ns,
+            )
+
+
+def _check_policies_read(history: History) -> Iterator[Finding]:
+    wishes: dict[str, set[str]] = {}
+    for operation in history.operations:
+        if operation.kind is OperationKind.SET_POLICIES and operation.may_have_happened:
+            wishes.setdefault(operation.key, set()).add(policies_of(operation.argument))
+    for read in history.operations:
+        told = policies_of(read.value)
+        if read.kind not in READS or not (read.is_ok and told):
+            continue
+        if in_scope(read.key, history.run.scopes) and told not in wishes.get(read.key, ()):
+            yield Finding(
+                FindingKind.PHANTOM,
+                "reads",
+                f"{read.key} was read with the policies {told}, which nobody wrote",
                 read.key,
                 operations=(read.name,),
                 at_ns=read.returned_ns,

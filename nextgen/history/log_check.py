@@ -9,6 +9,7 @@ from itertools import pairwise
 from nextgen.history.effects import Effects
 from nextgen.history.log_fold import (
     ASSIGNED,
+    POLICY_EVENTS,
     SESSION_ENDED,
     SESSION_ESTABLISHED,
     UNASSIGNED,
@@ -19,6 +20,15 @@ from nextgen.history.model import LogEvent, Operation, OperationKind
 from nextgen.history.verdict import Finding, FindingKind
 
 CHECK = "log"
+
+FIRST_LOOKUP = "first_lookup"
+BROKER_LOST = "broker_lost"
+TAKEN_OVER = frozenset({BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned"})
+"""Reasons to give a unit that has an owner to another one."""
+
+TOPIC_DELETED = "topic_deleted"
+LEFT = frozenset({TOPIC_DELETED, "idle", "unloaded"})
+"""Reasons to take a unit from its owner and give it to nobody."""
 
 
 def check_log(index: LogIndex, *, is_complete: bool) -> Iterator[Finding]:
@@ -75,6 +85,8 @@ def _check_places(events: list[LogEvent], is_complete: bool) -> Iterator[Finding
 class _Unit:
     epoch: int = 0
     is_assigned: bool = False
+    owner: str = ""
+    """Session that it was given to last."""
 
 
 @dataclass(slots=True)
@@ -92,6 +104,8 @@ class _Fold:
     """Topic id -> its units that have an owner."""
     sessions: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Broker -> epoch and id of its session, "" when that has ended."""
+    policies_versions: dict[str, int] = field(default_factory=dict)
+    """Key -> version of its policies, of what exists."""
 
     def take(self, event: LogEvent) -> str:
         """Return what is wrong with ``event``, "" if nothing is."""
@@ -109,6 +123,7 @@ class _Fold:
         present = self.objects.get(event.key, "")
         if event.type.endswith("_created"):
             self.objects[event.key] = event.id
+            self.policies_versions[event.key] = 0
             if present:
                 return f"{event.key} was created and was there already"
             if event.id in self.ids:
@@ -123,6 +138,17 @@ class _Fold:
             return f"{event.key} was deleted and has owners: {sorted(left)[:3]}" if left else ""
         if self.is_complete and not present:
             return f"{event.key} has a {event.type} and is not there"
+        return self._policies(event, present) if event.type in POLICY_EVENTS else ""
+
+    def _policies(self, event: LogEvent, present: str) -> str:
+        before = self.policies_versions.get(event.key)
+        self.policies_versions[event.key] = event.policies_version
+        if self.is_complete and event.id != present:
+            return f"{event.key} has the policies of {event.id}, it is {present}"
+        if before is None and not self.is_complete:
+            return ""
+        if event.policies_version != (before or 0) + 1:
+            return f"{event.key} got version {event.policies_version} of policies after {before}"
         return ""
 
     def _assigned(self, event: LogEvent) -> str:
@@ -135,16 +161,19 @@ class _Fold:
             self.units[key] = unit
         before = unit.epoch
         had_owner, unit.is_assigned = unit.is_assigned, True
+        owner, unit.owner = unit.owner, event.session_id
         unit.epoch = event.epoch
         self.assigned.setdefault(event.id, set()).add(event.unit)
         if event.epoch != before + 1:
             return f"{event.key} got epoch {event.epoch} after {before}"
         if not self.is_complete:
             return ""
-        if had_owner == (event.reason == "first_lookup"):
+        if event.reason not in (TAKEN_OVER if had_owner else (FIRST_LOOKUP,)):
             return f"{event.key} was assigned as {event.reason or 'nothing'}, " + (
                 "it had an owner" if had_owner else f"it had none{' ever' * is_first}"
             )
+        if event.reason == BROKER_LOST and owner not in self.index.ended_sessions:
+            return f"{event.key} was taken from {owner} as lost, and that session never ended"
         name = self.index.topic_names.get(event.id, "")
         if self.objects.get(name) != event.id:
             return f"{event.key} was assigned as {event.id}, which is not there"
@@ -158,6 +187,8 @@ class _Fold:
         self.assigned.get(event.id, set()).discard(event.unit)
         if self.is_complete and not (had_owner and unit.epoch == event.epoch):
             return f"{event.key} lost its owner of epoch {event.epoch}, it is at {unit.epoch}"
+        if event.reason not in LEFT:
+            return f"{event.key} lost its owner as {event.reason or 'nothing'}"
         return ""
 
     def _session_established(self, event: LogEvent) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nextgen.history.model import LogEvent, ObjectKind, object_kind
 
@@ -15,6 +15,10 @@ UNASSIGNED = "topic_unassigned"
 ASSIGNMENT_EVENTS = frozenset({ASSIGNED, UNASSIGNED})
 SESSION_ESTABLISHED = "broker_session_established"
 SESSION_ENDED = "broker_session_ended"
+
+POLICY_SET = "policy_set"
+POLICY_CLEARED = "policy_cleared"
+POLICY_EVENTS = frozenset({POLICY_SET, POLICY_CLEARED})
 
 _INVENTORY = frozenset({"tenant", "namespace", "topic"})
 
@@ -36,6 +40,8 @@ class ObjectState:
     version: int
     properties: Properties
     event: LogEvent
+    policies: str = ""
+    policies_version: int = 0
 
     @property
     def exists(self) -> bool:
@@ -75,6 +81,8 @@ class LogIndex:
     """(topic id, canonical name, epoch) -> the event that gave it an owner."""
     sessions: dict[str, str] = field(default_factory=dict)
     """Session id -> broker id."""
+    ended_sessions: set[str] = field(default_factory=set)
+    """Ids of those whose end is in the log, of whatever shard."""
 
     def shard_of(self, key: str) -> int:
         """Return the shard that has ``key``, 0 if the log does not say."""
@@ -83,7 +91,10 @@ class LogIndex:
 
 
 def is_inventory_event(event: LogEvent) -> bool:
-    """Return whether ``event`` creates, changes or deletes a tenant, namespace or topic."""
+    """Return whether ``event`` creates, changes or deletes a tenant, namespace or topic, or sets
+    its policies."""
+    if event.type in POLICY_EVENTS:
+        return True
     return event.type.partition("_")[0] in _INVENTORY and event.type not in ASSIGNMENT_EVENTS
 
 
@@ -103,6 +114,8 @@ def index_log(log: Iterable[LogEvent]) -> LogIndex:
                 index.owners.setdefault((event.id, event.key, event.epoch), event)
         elif event.type == SESSION_ESTABLISHED:
             index.sessions[event.session_id] = event.broker_id
+        elif event.type == SESSION_ENDED:
+            index.ended_sessions.add(event.session_id)
     return index
 
 
@@ -126,7 +139,10 @@ def _fold(index: LogIndex, event: LogEvent) -> None:
     elif what == "deleted" or before is None:
         after = ObjectState(event.position, "", 0, (), event)
     else:
-        changed = what == "properties_set"
-        properties = properties_of(event.properties) if changed else before.properties
-        after = ObjectState(event.position, before.id, before.version + 1, properties, event)
+        after = replace(before, position=event.position, version=before.version + 1, event=event)
+        if what == "properties_set":
+            after = replace(after, properties=properties_of(event.properties))
+        elif event.type in POLICY_EVENTS:
+            version = before.policies_version + 1
+            after = replace(after, policies=event.policies, policies_version=version)
     known.states.append(after)

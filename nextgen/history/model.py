@@ -36,12 +36,24 @@ class OperationKind(StrEnum):
     CREATE = "create"  # {properties, partitions} -> {id}
     DELETE = "delete"  # {} -> {id}
     SET_PROPERTIES = "set_properties"  # {properties, expected_version} -> {id, version}
-    GET = "get"  # {} -> {id, version, properties}, or {} when there is none
+    GET = "get"  # {} -> {id, version, properties, …}, or {} when there is none
+    SET_POLICIES = "set_policies"  # {policies, expected_version, expects_none} -> {id, version}
+    GET_POLICIES = "get_policies"  # {} -> {policies, policies_version}
     LOOKUP = "lookup"  # {} -> {topic_id, epoch, broker_id, session_id}
     MOVE = "move"  # {target} -> as LOOKUP
 
 
-WRITES = frozenset({OperationKind.CREATE, OperationKind.DELETE, OperationKind.SET_PROPERTIES})
+WRITES = frozenset(
+    {
+        OperationKind.CREATE,
+        OperationKind.DELETE,
+        OperationKind.SET_PROPERTIES,
+        OperationKind.SET_POLICIES,
+    }
+)
+READS = frozenset({OperationKind.GET, OperationKind.GET_POLICIES})
+"""A GET may tell policies and policies_version too. Policies are a text that ``policies_text`` of
+``nextgen.cli.history_log`` makes, "" for none; a version is the object's unless it says so."""
 
 OK = "ok"
 UNKNOWN = "unknown"
@@ -319,6 +331,9 @@ class LogEvent:
     causation_id: str = ""
     """Hexadecimal digits; "" for the cluster's own decisions."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    policies: str = ""
+    """Of a policy_set: all of them, as a text that can be compared."""
+    policies_version: int = 0
 
     @property
     def name(self) -> str:
@@ -358,8 +373,9 @@ class ViewHash:
 class Fault:
     """Something that was broken on purpose. Written when it has ended.
 
-    ``kind``: kill, pause, partition, slow_disk, full_disk, clock, restart_all. ``shards``: those
-    that the target led when it began, () for all; recovery is measured there.
+    ``kind``: kill, pause, partition, slow_disk, full_disk, clock, restart_all, transfer, move,
+    unload, drain. ``shards``: those that the target led when it began, () for all; recovery is
+    measured there.
     """
 
     kind: str

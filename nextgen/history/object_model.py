@@ -2,9 +2,11 @@
 
 A topic exists or not, has an id of its own for each time it was created, properties, and a
 version: 1 at its creation, plus 1 with each change. Setting the properties that it has changes
-nothing. A refusal has to be true at its moment; a code that does not speak of the object's own
-state fits every state. Tenants and namespaces are judged more loosely: deleting them takes several
-events, each of which counts in the version, and two deletions may meet and both succeed.
+nothing. Its policies have a version of their own, 0 at its creation; setting them on a condition
+counts even if they stay the same. A refusal has to be true at its moment; a code that does not
+speak of the object's own state fits every state. Tenants and namespaces are judged more loosely:
+deleting them takes several events, each of which counts in the version, and two deletions may meet
+and both succeed.
 """
 
 from __future__ import annotations
@@ -12,27 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from nextgen.history.effects import is_conditional, policies_of
 from nextgen.history.linearizability import NEVER_NS, Call
 from nextgen.history.log_fold import Properties, properties_of
-from nextgen.history.model import ObjectKind, Operation, OperationKind, object_kind
+from nextgen.history.model import READS, WRITES, ObjectKind, Operation, OperationKind, object_kind
 from nextgen.kernel.decider import RejectionCode
 
-State = tuple[str, int, Properties]
-"""Id, version, properties."""
+State = tuple[str, int, Properties, int, str]
+"""Id, version, properties, version of the policies, policies."""
 
-ABSENT: State = ("", 0, ())
+ABSENT: State = ("", 0, (), 0, "")
 
 UNTOLD = "?"
 """An id begins with it while nobody was told the real one: of a create without an answer."""
 
-MODELLED = frozenset(
-    {
-        OperationKind.CREATE,
-        OperationKind.DELETE,
-        OperationKind.SET_PROPERTIES,
-        OperationKind.GET,
-    }
-)
+MODELLED = WRITES | READS
 
 Apply = Callable[[State], State | None]
 
@@ -53,13 +49,13 @@ def call_of(operation: Operation, around: Surroundings) -> Call[State] | None:
     """Return ``operation`` for the search, None if it says nothing: it failed for certain, or is a
     read without an answer."""
     is_open = operation.is_unknown
-    if operation.is_failed or (is_open and operation.kind is OperationKind.GET):
+    if operation.is_failed or (is_open and operation.kind in READS):
         return None
     returned_ns = NEVER_NS if is_open else operation.returned_ns
     assert returned_ns is not None, f"{operation.name} has an answer and no time of it"
     hint = around.hints.get(operation.name, 0)
     if not hint and (is_open or operation.is_ok):
-        hint = 0 if operation.kind is OperationKind.GET else NEVER_NS
+        hint = 0 if operation.kind in READS else NEVER_NS
     return Call(
         operation.name,
         operation.invoked_ns,
@@ -74,7 +70,8 @@ def describe(state: State | None) -> str:
     """Return ``state`` in words."""
     if state is None or not state[0]:
         return "absent"
-    return f"id {state[0]} version {state[1]} properties {dict(state[2])}"
+    policies = f" policies {state[4] or 'none'} version {state[3]}" if state[3] else ""
+    return f"id {state[0]} version {state[1]} properties {dict(state[2])}{policies}"
 
 
 def _apply_of(operation: Operation, around: Surroundings) -> Apply:
@@ -89,6 +86,10 @@ def _apply_of(operation: Operation, around: Surroundings) -> Apply:
             return _set_properties(operation, around)
         case OperationKind.GET:
             return _get(operation, around)
+        case OperationKind.SET_POLICIES:
+            return _set_policies(operation, around)
+        case OperationKind.GET_POLICIES:
+            return _get_policies(operation)
         case _:
             raise AssertionError(f"{operation.kind} is not an operation on an object's state")
 
@@ -96,7 +97,7 @@ def _apply_of(operation: Operation, around: Surroundings) -> Apply:
 def _create(operation: Operation, around: Surroundings) -> Apply:
     untold = around.bound_ids.get(operation.name, UNTOLD + operation.name)
     object_id = str(operation.value.get("id") or untold)
-    created: State = (object_id, 1, properties_of(operation.argument.get("properties")))
+    created: State = (object_id, 1, properties_of(operation.argument.get("properties")), 0, "")
     return lambda state: None if state[0] else created
 
 
@@ -120,7 +121,7 @@ def _set_properties(operation: Operation, around: Surroundings) -> Apply:
     is_open = operation.is_unknown
 
     def apply(state: State) -> State | None:
-        object_id, version, properties = state
+        object_id, version, properties, *_ = state
         if not object_id or not _same_id(object_id, told_id, around):
             return None
         if properties != wanted:
@@ -133,7 +134,7 @@ def _set_properties(operation: Operation, around: Surroundings) -> Apply:
             if version != told_version and (is_exact or version > told_version):
                 return None
             version = told_version
-        return (told_id or object_id, version, wanted)
+        return (told_id or object_id, version, wanted, state[3], state[4])
 
     return apply
 
@@ -142,9 +143,11 @@ def _get(operation: Operation, around: Surroundings) -> Apply:
     told_id, told_version = _text(operation, "id"), _number(operation, "version")
     told_properties = properties_of(operation.value.get("properties"))
     is_exact = _is_topic(operation)
+    tells_policies = "policies_version" in operation.value
+    told_policies = (_number(operation, "policies_version"), policies_of(operation.value))
 
     def apply(state: State) -> State | None:
-        object_id, version, properties = state
+        object_id, version, properties, *_ = state
         if not told_id:
             return None if object_id else state
         if not object_id or properties != told_properties:
@@ -153,9 +156,44 @@ def _get(operation: Operation, around: Surroundings) -> Apply:
             return None
         if not _same_id(object_id, told_id, around):
             return None
-        return (told_id, told_version, properties)
+        if tells_policies and state[3:] != told_policies:
+            return None
+        return (told_id, told_version, properties, state[3], state[4])
 
     return apply
+
+
+def _set_policies(operation: Operation, around: Surroundings) -> Apply:
+    told_id, told_version = _text(operation, "id"), _number(operation, "version")
+    wanted = policies_of(operation.argument)
+    expected = operation.argument.get("expected_version") or 0
+    on_condition = is_conditional(operation)
+    is_exact = _is_topic(operation)
+    is_open = operation.is_unknown
+
+    def apply(state: State) -> State | None:
+        object_id, version, properties, policies_version, policies = state
+        if not object_id or not _same_id(object_id, told_id, around):
+            return None
+        if on_condition and expected != policies_version:
+            return None
+        if on_condition or policies != wanted:
+            version += 1
+            policies_version += 1
+        elif is_open:
+            return None
+        if told_version:
+            if version != told_version and (is_exact or version > told_version):
+                return None
+            version = told_version
+        return (told_id or object_id, version, properties, policies_version, wanted)
+
+    return apply
+
+
+def _get_policies(operation: Operation) -> Apply:
+    told = (_number(operation, "policies_version"), policies_of(operation.value))
+    return lambda state: state if state[0] and state[3:] == told else None
 
 
 def _refused(operation: Operation) -> Apply:
@@ -171,12 +209,15 @@ def _refused(operation: Operation) -> Apply:
 
 
 def _version_mismatch(operation: Operation) -> Apply:
+    if operation.kind is OperationKind.SET_POLICIES:
+        wanted_version = operation.argument.get("expected_version") or 0
+        return lambda state: state if state[0] and state[3] != wanted_version else None
     wanted = properties_of(operation.argument.get("properties"))
     expected = operation.argument.get("expected_version")
     is_exact = _is_topic(operation)
 
     def apply(state: State) -> State | None:
-        object_id, version, properties = state
+        object_id, version, properties, *_ = state
         if not object_id or not expected:  # Any version would have done.
             return None
         return None if is_exact and (expected == version or wanted == properties) else state

@@ -28,6 +28,8 @@ def test_a_minute_of_chaos_breaks_no_promise_and_is_valid(tmp_path, capsys):
     assert result["ok"]
     assert result["kills"] >= 1
     assert result["restarts"] == 1
+    changes = ("broker_kills", "broker_pauses", "moves", "unloads", "drains")
+    assert all(result[name] >= 1 for name in changes), result
     assert result["acked"] > 0
     broken = ("lost", "phantom", "violations", "owner_overlaps", "watch_errors")
     assert {name: result[name] for name in broken} == dict.fromkeys(broken, 0)

@@ -64,9 +64,82 @@ def resurrected_topic(history: History) -> History:
 
 def repeated_version(history: History) -> History:
     """A change is answered with the version that the change before it had."""
-    write, before = _overwritten(history)
-    value = {**write.value, "version": before.version}
-    return _instead(history, write, replace(write, value=value))
+    for write, before in _changes(history, OperationKind.SET_PROPERTIES):
+        # Policies that were set at the same time might have come behind it: then it is right.
+        if before.event.type not in _EVENTS_OF[OperationKind.SET_POLICIES]:
+            value = {**write.value, "version": before.version}
+            return _instead(history, write, replace(write, value=value))
+    raise NoPlace
+
+
+def stale_policies(history: History) -> History:
+    """Policies are read, after a change was acknowledged, as they were before."""
+    for write, before in _changes(history, OperationKind.SET_POLICIES):
+        if before.policies and before.policies != write.argument["policies"]:
+            assert write.returned_ns is not None
+            value = {"policies": before.policies, "policies_version": before.policies_version}
+            read = replace(_read(write, before), kind=OperationKind.GET_POLICIES, value=value)
+            return _with_operation(history, read)
+    raise NoPlace
+
+
+def two_winners(history: History) -> History:
+    """Two change policies on condition of the same version, and both are told that they did."""
+    for write, before in _changes(history, OperationKind.SET_POLICIES):
+        if before.policies_version and write.argument["expected_version"]:
+            assert write.returned_ns is not None
+            again = replace(
+                write,
+                client="planted",
+                invoked_ns=write.returned_ns + 1,
+                returned_ns=write.returned_ns + 2,
+                command_id="88" * 16,
+            )
+            return _with_operation(history, again)
+    raise NoPlace
+
+
+def lost_policies(history: History) -> History:
+    """A change of policies was acknowledged; the log does not have it."""
+    write, _ = _first(_changes(history, OperationKind.SET_POLICIES))
+    argument = {**write.argument, "policies": "planted"}
+    planted = replace(write, client="planted", argument=argument, command_id="99" * 16)
+    return _with_operation(history, planted)
+
+
+def phantom_policies(history: History) -> History:
+    """Policies are read that nobody wrote."""
+    write, before = _first(_changes(history, OperationKind.SET_POLICIES))
+    value = {"policies": "planted", "policies_version": before.policies_version + 1}
+    read = replace(_read(write, before), kind=OperationKind.GET_POLICIES, value=value)
+    return _with_operation(history, read)
+
+
+def policies_of_another_version(history: History) -> History:
+    """The log has policies with a version that leaves one out."""
+    event = _event(history, lambda event: event.type == "policy_set")
+    wrong = replace(event, policies_version=event.policies_version + 1)
+    return replace(history, log=[wrong if each is event else each for each in history.log])
+
+
+def lost_without_an_end(history: History) -> History:
+    """A unit was taken from a broker as lost whose session goes on."""
+    taken = _event(history, lambda event: event.reason in ("broker_lost", "moved"))
+
+    def spoiled(event: LogEvent) -> LogEvent:
+        if event is taken:
+            return replace(event, reason="broker_lost")
+        is_end = event.type == "broker_session_ended"
+        return replace(event, session_id="planted") if is_end else event
+
+    return replace(history, log=[spoiled(event) for event in history.log])
+
+
+def left_for_no_reason(history: History) -> History:
+    """A unit lost its owner for a reason that there is not."""
+    event = _event(history, lambda event: event.type == "topic_unassigned")
+    wrong = replace(event, reason="bored")
+    return replace(history, log=[wrong if each is event else each for each in history.log])
 
 
 def lost_create(history: History) -> History:
@@ -394,6 +467,15 @@ PLANTS: Sequence[Plant] = (
     Plant("stale read", FindingKind.VIOLATION, "linearizability", stale_read),
     Plant("topic back from the dead", FindingKind.VIOLATION, "linearizability", resurrected_topic),
     Plant("version that repeats", FindingKind.VIOLATION, "linearizability", repeated_version),
+    Plant("stale policies", FindingKind.VIOLATION, "linearizability", stale_policies),
+    Plant("two winners", FindingKind.VIOLATION, "linearizability", two_winners),
+    Plant("lost policies", FindingKind.LOST, "acked set", lost_policies),
+    Plant("phantom policies", FindingKind.PHANTOM, "reads", phantom_policies),
+    Plant(
+        "version of policies left out", FindingKind.VIOLATION, "log", policies_of_another_version
+    ),
+    Plant("lost and alive", FindingKind.VIOLATION, "log", lost_without_an_end),
+    Plant("left for no reason", FindingKind.VIOLATION, "log", left_for_no_reason),
     Plant("lost create", FindingKind.LOST, "acked set", lost_create),
     Plant("lost change", FindingKind.LOST, "acked set", lost_change),
     Plant("lost at the end", FindingKind.LOST, "final state", lost_at_the_end),
@@ -430,6 +512,13 @@ PLANTS: Sequence[Plant] = (
 # ---------------------------------------------------------------------------------------------
 
 
+_EVENTS_OF = {
+    OperationKind.DELETE: ("topic_deleted",),
+    OperationKind.SET_PROPERTIES: ("topic_properties_set",),
+    OperationKind.SET_POLICIES: ("policy_set", "policy_cleared"),
+}
+
+
 def _changes(history: History, kind: OperationKind) -> Iterator[tuple[Operation, ObjectState]]:
     """Yield acknowledged writes of topics with the state that each of them replaced."""
     index = index_log(history.log)
@@ -442,7 +531,9 @@ def _changes(history: History, kind: OperationKind) -> Iterator[tuple[Operation,
             told = (write.value.get("id"), write.value.get("version", before.version + 1))
             if not before.exists or told != (before.id, before.version + 1):
                 continue
-            if is_deletion or (after.exists and after.version == told[1]):
+            # A policy changes the version too, and a write that changed nothing may be told it.
+            is_of_kind = after.event.type in _EVENTS_OF[kind]
+            if is_deletion or (is_of_kind and after.exists and after.version == told[1]):
                 yield write, before
                 break
 

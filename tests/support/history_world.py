@@ -70,6 +70,8 @@ class _Topic:
     epoch: int = 0
     broker_id: str = ""
     session_id: str = ""
+    policies: str = ""
+    policies_version: int = 0
 
 
 @dataclass(slots=True)
@@ -173,6 +175,8 @@ class World:
                 *(OperationKind.SET_PROPERTIES, OperationKind.SET_PROPERTIES),
                 *(OperationKind.GET, OperationKind.GET, OperationKind.GET),
                 *(OperationKind.LOOKUP, OperationKind.MOVE),
+                *(OperationKind.SET_POLICIES, OperationKind.SET_POLICIES),
+                OperationKind.GET_POLICIES,
             )
         )
         argument: dict[str, object] = {}
@@ -180,6 +184,13 @@ class World:
             argument["properties"] = {"by": f"{number % 40}"}
         if kind is OperationKind.SET_PROPERTIES and chance.random() < 0.3:
             argument["expected_version"] = chance.randint(1, 3)
+        if kind is OperationKind.SET_POLICIES:
+            expected = chance.choice((None, None, 0, 1, 2))
+            argument = {
+                "policies": chance.choice((f"ttl {number % 40}", "")),
+                "expected_version": expected or 0,
+                "expects_none": expected == 0,
+            }
         client = f"client-{chance.randrange(self.size.clients)}"
         keys = self.keys
         if kind in (OperationKind.LOOKUP, OperationKind.MOVE):
@@ -301,13 +312,17 @@ class World:
             if topic is None:
                 return "ok", {}, None
             read = {"id": topic.id, "version": topic.version, "properties": topic.properties}
-            return "ok", read, None
+            return "ok", read | _policies_of(topic), None
         if topic is None:
             return refused("NOT_FOUND"), {}, None
         if asked.kind is OperationKind.DELETE:
             return self._delete(asked, topic)
         if asked.kind is OperationKind.SET_PROPERTIES:
             return self._set(asked, topic)
+        if asked.kind is OperationKind.SET_POLICIES:
+            return self._set_policies(asked, topic)
+        if asked.kind is OperationKind.GET_POLICIES:
+            return "ok", _policies_of(topic), None
         return self._place(asked, topic)
 
     def _create_parent(self, asked: Operation) -> tuple[str, dict[str, object], LogEvent]:
@@ -346,6 +361,21 @@ class World:
                 return refused("VERSION_MISMATCH"), {}, None
             topic.properties, topic.version = wanted, topic.version + 1
             event = self._note(asked, "topic_properties_set")
+        return "ok", {"id": topic.id, "version": topic.version}, event
+
+    def _set_policies(
+        self, asked: Operation, topic: _Topic
+    ) -> tuple[str, dict[str, object], LogEvent | None]:
+        wanted, expected = str(asked.argument["policies"]), asked.argument["expected_version"]
+        on_condition = bool(expected or asked.argument["expects_none"])
+        if on_condition and expected != topic.policies_version:
+            return refused("VERSION_MISMATCH"), {}, None
+        event = None
+        if on_condition or wanted != topic.policies:
+            topic.policies, topic.version = wanted, topic.version + 1
+            topic.policies_version += 1
+            kind = "policy_set" if wanted else "policy_cleared"
+            event = self._note(asked, kind, id=topic.id, **_policies_of(topic))
         return "ok", {"id": topic.id, "version": topic.version}, event
 
     def _place(
@@ -463,6 +493,10 @@ class World:
         yield WatchSnapshot(opened.watcher, opened.shard, opened.watch, position)
 
 
+def _policies_of(topic: _Topic) -> dict[str, object]:
+    return {"policies": topic.policies, "policies_version": topic.policies_version}
+
+
 def _concerns(opened: WatchOpened, event: LogEvent) -> bool:
     if event.type.startswith(("slots_", "broker_")):
         return False
@@ -483,6 +517,11 @@ def _fold(items: dict[tuple[str, str], dict[str, object]], event: LogEvent) -> N
                 "version": version + 1,
                 "properties": dict(event.properties),
             }
+        case "set" | "cleared":
+            before = items[("topic", event.key)]
+            version = before["version"]
+            assert isinstance(version, int)
+            items[("topic", event.key)] = before | {"version": version + 1}
         case "deleted":
             del items[(kind, event.key)]
         case "assigned":

@@ -82,13 +82,14 @@ class ChaosCluster(LocalCluster):
 
     @property
     def kinds(self) -> list[FaultKind]:
-        """The kinds of faults that can be made here."""
+        """The kinds of faults that can be made to its processes."""
         return [kind for kind in OF_CLUSTER if kind not in self.unavailable]
 
     @property
     def sizes(self) -> dict[Group, int]:
         groups = (Group.SHARD_NODE, Group.MANAGER, Group.BROKER, Group.DISCOVERY)
-        return {group: len(self.plan.of_kind(group)) for group in groups}
+        sizes = {group: len(self.plan.of_kind(group)) for group in groups}
+        return sizes | {Group.UNITS: sizes[Group.BROKER]}
 
     def command_of(self, node: NodePlan) -> list[str]:
         """Return the command of a node's process, in its network and behind the launcher."""

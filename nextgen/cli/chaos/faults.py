@@ -19,9 +19,11 @@ from typing import cast
 
 import psutil
 
+from nextgen.cli.chaos.api_faults import ApiFaults
 from nextgen.cli.chaos.cluster import ChaosCluster
+from nextgen.cli.chaos.happened import Happened
 from nextgen.cli.chaos.network import Link
-from nextgen.cli.chaos.schedule import Cut, FaultKind, FaultStep, Group
+from nextgen.cli.chaos.schedule import THROUGH_THE_API, Cut, FaultKind, FaultStep, Group
 from nextgen.cli.chaos.targets import Target, Targets, unsettled
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 
@@ -38,19 +40,6 @@ FULL_BELOW_BYTES = 64 * 1024
 """A disk with less free than this, and less than a filesystem block more than asked, is full."""
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
-    """A fault that is over. Times of the machine's monotonic clock."""
-
-    step: FaultStep
-    target: Target
-    began_ns: int
-    ended_ns: int
-    took_hold: bool
-    processes: int = 1
-    detail: str = ""
-
-
 @dataclass(slots=True)
 class _Evidence:
     took_hold: bool = False
@@ -64,6 +53,7 @@ class FaultMaker:
     """See the module."""
 
     def __init__(self, cluster: ChaosCluster, targets: Targets) -> None:
+        self.api = ApiFaults(cluster.plan.discovery_endpoints, targets.status)
         self._cluster = cluster
         self._targets = targets
 
@@ -75,6 +65,8 @@ class FaultMaker:
         """
         if step.kind is FaultKind.RESTART_ALL:
             return await self._restart_all(step)
+        if step.kind in THROUGH_THE_API:
+            return await self.api.carry_out(step)
         target = await self._choose(step)
         evidence = _Evidence()
         way = {
@@ -99,6 +91,8 @@ class FaultMaker:
             RefusesToStart: A process ended.
             DeadlineExceeded: It did not get well in time.
         """
+        if group is Group.UNITS:
+            return  # Nothing was broken: what could not be undone has said so.
         kinds = [group.value] if group is not Group.ALL else [g.value for g in Group]
         names = [node.node_id for node in self._cluster.plan.nodes if node.kind in kinds]
         await self._cluster.wait_ready(names, timeout_ms=READY_TIMEOUT_MS)
@@ -117,6 +111,7 @@ class FaultMaker:
             disk.free()
         if self._cluster.network is not None:
             await asyncio.to_thread(self._cluster.network.heal)
+        await self.api.undo_all()
 
     # ------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import SlotTable
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+from protos.nextgen.v1.policies_pb2 import Policies, RetentionPolicy
 
 PROCESSES = 2
 """That carry the recorded operations: one for each discovery node of a default cluster."""
@@ -51,6 +52,9 @@ STOP_TIMEOUT_MS = 90_000
 """Operations that are open end by themselves after ten seconds, sends after forty."""
 
 DRAIN_TIMEOUT_MS = 120_000
+KEPT_FOR_EVER = Policies(retention=RetentionPolicy(time_ms=-1, size_bytes=-1))
+"""Of the messages: all are read again, and a broker whose clock leaps finds them old."""
+
 SETUP_TIMEOUT_MS = 30_000
 JUDGING_MS = 1_800_000
 """For settling and reading everything again, behind the load."""
@@ -154,11 +158,21 @@ class ChaosLoad:
                     created = await calls.create(name, {})
                     if not created.is_ok:
                         raise Unavailable(f"{name} was not created: {created.outcome}")
+                kept = await calls.set_policies(plan.namespace("messages"), KEPT_FOR_EVER)
+                if not kept.is_ok:
+                    why = calls.not_understood or kept.outcome
+                    raise Unavailable(f"messages are not kept for the judging: {why}")
 
     @property
     def probe_topics(self) -> list[str]:
         """Topics that are there from beginning to end, some in each shard."""
         return [topic for topics in self._probes.values() for topic in topics]
+
+    @property
+    def movable_topics(self) -> list[str]:
+        """Topics that faults may take from their brokers: those with clients first."""
+        messages = self._plan.message_topics if self.has_messages else []
+        return [*messages, *self.probe_topics]
 
     async def start(self) -> None:
         """Return once every process works.
@@ -215,6 +229,8 @@ class ChaosLoad:
             else:
                 result.asked += told.get("asked", 0)
                 result.acked += told.get("acked", 0)
+                if told.get("not_understood"):
+                    result.failures.append(f"{name}: not understood: {told['not_understood']}")
         return result
 
     async def finish_watching(self, positions: Mapping[int, int], result: LoadResult) -> None:

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import grpc
-
-from nextgen.cli.chaos.faults import (
-    LAG_EVENTS_MAX,
-    READY_TIMEOUT_MS,
-    SETTLE_INTERVAL_MS,
-    Happened,
-)
+from nextgen.cli.chaos.api_faults import ApiFaults, AskStatus
+from nextgen.cli.chaos.faults import LAG_EVENTS_MAX, READY_TIMEOUT_MS, SETTLE_INTERVAL_MS
+from nextgen.cli.chaos.happened import Happened
 from nextgen.cli.chaos.hooks import Hooks, run_hook
 from nextgen.cli.chaos.schedule import (
     OF_CLUSTER,
     THROUGH_THE_API,
-    FaultKind,
     FaultStep,
     Group,
 )
 from nextgen.cli.chaos.targets import Target, choose_among, unsettled
 from nextgen.cli.status import gather_status
-from nextgen.client import Client
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
-from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
-from protos.nextgen.v1.shard_service_pb2 import TransferLeadershipRequest
-from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError
 
-TRANSFER_TIMEOUT_S = 10
-MOVES_PER_FAULT = 8
 NO_HOOK = "--faults names no command for it"
-
-AskStatus = Callable[[], Awaitable[dict[str, Any]]]
 
 _GROUPS = {
     "shard": Group.SHARD_NODE,
@@ -46,15 +31,14 @@ _GROUPS = {
 
 
 class OperatorsMaker:
-    """Makes faults there. ``topics`` are those that may be moved: the load's own."""
+    """Makes faults there."""
 
     def __init__(
         self, targets: tuple[str, ...], hooks: Hooks, *, ask: AskStatus | None = None
     ) -> None:
-        self.topics: Sequence[str] = ()
-        self._targets = targets
         self._hooks = hooks
         self._ask = ask or (lambda: gather_status(targets))
+        self.api = ApiFaults(targets, self._ask)
         self._open: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
         """The end of each fault that has begun, by its node."""
 
@@ -64,10 +48,8 @@ class OperatorsMaker:
         Raises:
             MetadataError: The cluster, or the operator's command, says no.
         """
-        if step.kind is FaultKind.TRANSFER:
-            return await self._transfer(step)
-        if step.kind is FaultKind.MOVE:
-            return await self._move(step)
+        if step.kind in THROUGH_THE_API:
+            return await self.api.carry_out(step)
         return await self._by_hook(step)
 
     async def wait_well(self, _group: Group) -> None:
@@ -91,6 +73,7 @@ class OperatorsMaker:
 
     async def undo_all(self) -> None:
         """Run the end of every fault whose end has not been run."""
+        await self.api.undo_all()
         for end, values in list(self._open.values()):
             await run_hook(end, values, timeout_ms=self._hooks.timeout_ms)
         self._open.clear()
@@ -118,41 +101,6 @@ class OperatorsMaker:
         detail = "by the operator's commands"
         return Happened(step, target, began_ns, time.monotonic_ns(), True, 1, detail)
 
-    async def _transfer(self, step: FaultStep) -> Happened:
-        status = await self._ask()
-        shards = [shard for shard in status["shards"] if shard["leader"]]
-        if not shards:
-            raise Unavailable("no shard has a leader at the moment")
-        shard = shards[step.pick % len(shards)]
-        others = [r["node_id"] for r in shard["replicas"] if r["node_id"] != shard["leader"]]
-        if not others:
-            raise Unavailable(f"shard {shard['shard_id']} has one replica only")
-        target = others[step.pick % len(others)]
-        addresses = {node["node_id"]: node["grpc"] for node in status["nodes"]}
-        began_ns = time.monotonic_ns()
-        request = TransferLeadershipRequest(shard_id=shard["shard_id"], target=target)
-        await _call_transfer(addresses[shard["leader"]], request)
-        return Happened(
-            step,
-            Target(shard["leader"], (shard["shard_id"],)),
-            began_ns,
-            time.monotonic_ns(),
-            True,
-            1,
-            f"shard {shard['shard_id']} handed over to {target}",
-        )
-
-    async def _move(self, step: FaultStep) -> Happened:
-        first = step.pick % max(1, len(self.topics))
-        names = [*self.topics[first:], *self.topics[:first]][:MOVES_PER_FAULT]
-        began_ns = time.monotonic_ns()
-        async with Client(self._targets) as client:
-            await client.lookup(names)
-            answers = await client.move_topics(dict.fromkeys(names, ""))
-        moved = sum(answer.is_found for answer in answers)
-        detail = f"{moved} topics moved to other brokers"
-        return Happened(step, Target("topics"), began_ns, time.monotonic_ns(), moved > 0, 1, detail)
-
 
 class OperatorsCluster:
     """A ``Site``; see the module."""
@@ -171,10 +119,11 @@ class OperatorsCluster:
         """See ``Site``."""
         status = await gather_status(self.targets)
         self.sizes = {group: len(names) for group, names in nodes_of(status).items()}
+        self.sizes[Group.UNITS] = self.sizes.get(Group.BROKER, 0)
 
     def may_move(self, topics: Sequence[str]) -> None:
         """See ``Site``."""
-        self.maker.topics = tuple(topics)
+        self.maker.api.topics = tuple(topics)
 
     async def leave(self) -> None:
         """See ``Site``. The cluster goes on."""
@@ -194,13 +143,3 @@ def nodes_of(status: dict[str, Any]) -> dict[Group, dict[str, str]]:
         if "error" not in manager:
             found.setdefault(Group.MANAGER, {})[manager["node_id"]] = manager["grpc"]
     return found
-
-
-async def _call_transfer(endpoint: str, request: TransferLeadershipRequest) -> None:
-    channel = open_channel(endpoint)
-    try:
-        await ShardServiceStub(channel).TransferLeadership(request, timeout=TRANSFER_TIMEOUT_S)
-    except grpc.RpcError as error:
-        raise error_of_rpc(error) from error
-    finally:
-        await close_channel(channel)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from nextgen.cli.chaos.cluster import ChaosCluster
 from nextgen.cli.chaos.faults import FaultMaker
-from nextgen.cli.chaos.schedule import FaultKind, Group
+from nextgen.cli.chaos.schedule import OF_UNITS, FaultKind, Group
 from nextgen.cli.chaos.targets import Targets
 from nextgen.cli.local_cluster import Ended
 from nextgen.cli.plan import ClusterSize
@@ -34,7 +34,7 @@ class OwnCluster:
 
     @property
     def kinds(self) -> Sequence[FaultKind]:
-        return self.cluster.kinds
+        return [*self.cluster.kinds, *OF_UNITS]
 
     @property
     def unavailable(self) -> Mapping[FaultKind, str]:
@@ -50,7 +50,8 @@ class OwnCluster:
         await self.cluster.wait_ready()
 
     def may_move(self, topics: Sequence[str]) -> None:
-        """See ``Site``. Here the load itself moves topics all the time."""
+        """See ``Site``."""
+        self.maker.api.topics = tuple(topics)
 
     async def leave(self) -> None:
         """See ``Site``."""

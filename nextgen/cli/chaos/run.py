@@ -15,15 +15,15 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from nextgen.cli.chaos.disks import MOUNTS, mounted_below, unmount
-from nextgen.cli.chaos.faults import Happened
 from nextgen.cli.chaos.gather import committed_positions
+from nextgen.cli.chaos.happened import Happened
 from nextgen.cli.chaos.hooks import Hooks
 from nextgen.cli.chaos.judge import draw, judge, judge_cluster
 from nextgen.cli.chaos.load import (
@@ -36,7 +36,13 @@ from nextgen.cli.chaos.load import (
 from nextgen.cli.chaos.operators_cluster import OperatorsCluster
 from nextgen.cli.chaos.own_cluster import OwnCluster
 from nextgen.cli.chaos.runner import ScheduleRunner
-from nextgen.cli.chaos.schedule import FaultKind, Group, Schedule, make_schedule
+from nextgen.cli.chaos.schedule import (
+    FaultKind,
+    Group,
+    Schedule,
+    kinds_of_brokers,
+    make_schedule,
+)
 from nextgen.cli.chaos.site import FaultMaking, Site
 from nextgen.cli.chaos.summary import RunTold
 from nextgen.cli.chaos.validity import invalid_because
@@ -115,7 +121,7 @@ class ChaosRun:
                 write_state(self.run_dir, {})
             self._notice("judging")
             self.told.verdict = await judge(history_dir)
-            self._validate(site.kinds)
+            self._validate(site)
             if not (self.told.is_ok and self.told.is_valid):
                 await draw(history_dir, self.told.verdict, self.run_dir / TIMELINE_FILE)
         finally:
@@ -181,7 +187,7 @@ class ChaosRun:
     ) -> None:
         self._began_ns = time.monotonic_ns()
         await load.prepare()
-        site.may_move(load.probe_topics)
+        site.may_move(load.movable_topics)
         await load.start()
         self._notice(f"under load; {len(schedule.steps)} faults to come")
         began_at = time.monotonic()
@@ -235,6 +241,8 @@ class ChaosRun:
         )
         recorder.write(fault)
         self.told.faults.append(fault)
+        if step.group is Group.BROKER:
+            self.told.of_brokers[step.kind] += 1
         counts = load.counts
         self._notice(
             f"{step.kind} {happened.target.node_id} {happened.detail} "
@@ -244,15 +252,17 @@ class ChaosRun:
     def _ended(self, node_id: str, code: int) -> None:
         self.told.complaints.append(f"{node_id} ended by itself with code {code}")
 
-    def _validate(self, kinds: Sequence[FaultKind]) -> None:
+    def _validate(self, site: Site) -> None:
         verdict = self.told.verdict
         self.told.invalid += invalid_because(
             minutes=self._options.minutes,
             operations=verdict.operations if verdict else 0,
             acked=verdict.acked if verdict else 0,
             observed=verdict.observations if verdict else 0,
-            available=kinds,
+            available=site.kinds,
             happened=Counter(FaultKind(fault.kind) for fault in self.told.faults),
+            available_to_brokers=kinds_of_brokers(site.kinds, site.sizes, site.places),
+            happened_to_brokers=self.told.of_brokers,
         )
 
 

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Protocol
 
-from nextgen.cli.chaos.faults import Happened
+from nextgen.cli.chaos.happened import Happened
 from nextgen.cli.chaos.schedule import FaultStep, Group, Role, Schedule
 from nextgen.kernel.errors import MetadataError
 

@@ -4,7 +4,8 @@ A schedule names roles, not nodes ("the leader of the second shard"): who that i
 the fault begins. Each group of processes has a lane of its own, and a lane has one fault at a
 time, with time to recover behind it: so a group never has more than one process in trouble, which
 is a minority of three. The restart of everything is the one exception, and has no other fault
-beside it.
+beside it. What is served where has a lane as well: topics are moved and unloaded and brokers
+drained, whatever else is broken at that moment.
 
 Time comes in blocks of a minute. A block begins in peace, then each kind of fault happens once,
 then more kills as there is room, and it ends in peace.
@@ -54,15 +55,18 @@ class FaultKind(StrEnum):
     RESTART_ALL = "restart_all"
     TRANSFER = "transfer"
     MOVE = "move"
+    UNLOAD = "unload"
+    DRAIN = "drain"
 
 
 class Group(StrEnum):
-    """Processes of which a minority may be in trouble at a time."""
+    """Processes of which a minority may be in trouble at a time; and what brokers serve."""
 
     SHARD_NODE = "shard-node"
     MANAGER = "cluster-manager"
     BROKER = "broker"
     DISCOVERY = "discovery"
+    UNITS = "units"
     ALL = "all"
 
 
@@ -97,7 +101,10 @@ OF_CLUSTER = (
 )
 """Kinds for a cluster whose processes are at hand."""
 
-THROUGH_THE_API = (FaultKind.TRANSFER, FaultKind.MOVE)
+OF_UNITS = (FaultKind.MOVE, FaultKind.UNLOAD, FaultKind.DRAIN)
+"""Kinds that change which broker serves what: units leave theirs, though nothing is broken."""
+
+THROUGH_THE_API = (FaultKind.TRANSFER, *OF_UNITS)
 """Kinds for which the cluster itself is asked."""
 
 DURATIONS_MS: Mapping[FaultKind, tuple[int, int]] = {
@@ -109,29 +116,36 @@ DURATIONS_MS: Mapping[FaultKind, tuple[int, int]] = {
     FaultKind.CLOCK: (2_000, 5_000),
     FaultKind.TRANSFER: (0, 0),
     FaultKind.MOVE: (0, 0),
+    FaultKind.UNLOAD: (0, 0),
+    FaultKind.DRAIN: (2_000, 8_000),
 }
 """Shortest and longest. A pause or a partition is shorter and longer than an election and than a
-broker's session, so that both happen."""
+broker's session, so that both happen. Of drains some are undone before the broker is empty."""
 
 GAPS_MS: Mapping[Group, tuple[int, int]] = {
     Group.SHARD_NODE: (200, 2_500),
     Group.MANAGER: (4_000, 14_000),
     Group.BROKER: (3_000, 12_000),
     Group.DISCOVERY: (5_000, 18_000),
+    Group.UNITS: (1_000, 6_000),
 }
 """Peace in front of each fault of a lane: shards have most."""
 
-HOMES: Mapping[FaultKind, tuple[Group, ...]] = {
-    FaultKind.KILL: (Group.SHARD_NODE,),
-    FaultKind.PAUSE: (Group.SHARD_NODE,),
-    FaultKind.PARTITION: (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER, Group.MANAGER),
-    FaultKind.DISK_FULL: (Group.SHARD_NODE, Group.SHARD_NODE, Group.MANAGER),
-    FaultKind.DISK_SLOW: (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER),
-    FaultKind.CLOCK: (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER),
-    FaultKind.TRANSFER: (Group.SHARD_NODE,),
-    FaultKind.MOVE: (Group.BROKER,),
-}
-"""In whose lane the one of each kind happens; named more often, chosen more often.
+DEALT: Sequence[tuple[FaultKind, tuple[Group, ...]]] = (
+    (FaultKind.KILL, (Group.SHARD_NODE,)),
+    (FaultKind.KILL, (Group.BROKER,)),
+    (FaultKind.PAUSE, (Group.SHARD_NODE,)),
+    (FaultKind.PAUSE, (Group.BROKER,)),
+    (FaultKind.PARTITION, (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER, Group.MANAGER)),
+    (FaultKind.DISK_FULL, (Group.SHARD_NODE, Group.SHARD_NODE, Group.MANAGER)),
+    (FaultKind.DISK_SLOW, (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER)),
+    (FaultKind.CLOCK, (Group.SHARD_NODE, Group.SHARD_NODE, Group.BROKER)),
+    (FaultKind.TRANSFER, (Group.SHARD_NODE,)),
+    (FaultKind.MOVE, (Group.UNITS,)),
+    (FaultKind.UNLOAD, (Group.UNITS,)),
+    (FaultKind.DRAIN, (Group.UNITS,)),
+)
+"""What happens in each block, and in whose lane; a lane named more often is chosen more often.
 It is the leader that it happens to, where a group has one."""
 
 FILL: Mapping[Group, tuple[FaultKind, ...]] = {
@@ -142,14 +156,18 @@ FILL: Mapping[Group, tuple[FaultKind, ...]] = {
         FaultKind.TRANSFER,
     ),
     Group.MANAGER: (*(FaultKind.KILL,) * 3, FaultKind.PARTITION),
-    Group.BROKER: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE, FaultKind.MOVE),
+    Group.BROKER: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE),
     Group.DISCOVERY: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE, FaultKind.PARTITION),
+    Group.UNITS: (*(FaultKind.MOVE,) * 3, FaultKind.UNLOAD, FaultKind.DRAIN),
 }
 """What a lane has besides, as often as it is named here."""
 
 _ANYWHERE: Mapping[FaultKind, Collection[Group]] = {}
 
 DISK_DELAYS_MS = (50, 200, 1_000)
+DRAIN_UNITS_PER_SECOND = (5, 100, 1_000)
+"""Of a whole cluster whose load has some hundred units."""
+
 CLOCK_LEAPS_MS = (-3_600_000, 3_600_000)
 LEFT_FREE_BYTES = (0, 16_384)
 """A disk is filled to the last byte, or so that little records still fit and large ones do not."""
@@ -251,6 +269,19 @@ def make_schedule(
     return Schedule(seed, minutes, tuple(sorted(steps, key=lambda step: step.at_ms)))
 
 
+def kinds_of_brokers(
+    kinds: Iterable[FaultKind],
+    sizes: Mapping[Group, int],
+    places: Mapping[FaultKind, Collection[Group]] = _ANYWHERE,
+) -> list[FaultKind]:
+    """Return which of ``kinds`` a block always has for a broker, in such a cluster."""
+    if not minority_of(Group.BROKER, sizes.get(Group.BROKER, 0)):
+        return []
+    certain = [kind for kind, homes in DEALT if set(homes) == {Group.BROKER}]
+    allowed = set(kinds)
+    return [k for k in certain if k in allowed and Group.BROKER in places.get(k, Group)]
+
+
 def overlaps(steps: Sequence[FaultStep], recover_ms: int = RECOVER_MS) -> Iterator[str]:
     """Yield a sentence for each pair of faults that break the rule of the minority."""
     busy_until: dict[Group, tuple[int, FaultStep]] = {}
@@ -273,15 +304,20 @@ class _Dealer:
     places: Mapping[FaultKind, Collection[Group]]
 
     def decks(self) -> dict[Group, list[FaultKind]]:
-        """Return what has to happen in a block, each kind once, shuffled."""
+        """Return what has to happen in a block, as ``DEALT`` says, shuffled."""
         decks: dict[Group, list[FaultKind]] = {group: [] for group in self.lanes}
-        for kind in self.allowed:
-            homes = [group for group in HOMES.get(kind, ()) if self._fits(kind, group)]
-            homes = homes or [group for group in self.lanes if self._fits(kind, group)]
-            if homes and kind in HOMES:
+        dealt: set[FaultKind] = set()
+        for kind, wanted in DEALT:
+            if kind not in self.allowed:
+                continue
+            homes = [group for group in wanted if self._fits(kind, group)]
+            if not homes and kind not in dealt:
+                homes = [group for group in self.lanes if self._fits(kind, group)]
+            if homes:
                 # Whoever has least to do so far, so that all of them find room.
                 self.chooser.shuffle(homes)
                 decks[min(homes, key=lambda group: len(decks[group]))].append(kind)
+                dealt.add(kind)
         for deck in decks.values():
             self.chooser.shuffle(deck)
         return decks
@@ -292,6 +328,8 @@ class _Dealer:
         return [kind for kind in fitting if kind in self.allowed]
 
     def _fits(self, kind: FaultKind, group: Group) -> bool:
+        if (kind in OF_UNITS) != (group is Group.UNITS):
+            return False
         return group in self.lanes and group in self.places.get(kind, self.lanes)
 
 
@@ -358,6 +396,8 @@ def _detail(chooser: random.Random, kind: FaultKind, group: Group) -> dict[str, 
         return {"offset_ms": chooser.choice(CLOCK_LEAPS_MS)}
     if kind is FaultKind.DISK_FULL:
         return {"leave_bytes": chooser.choice(LEFT_FREE_BYTES)}
+    if kind is FaultKind.DRAIN:
+        return {"units_per_second": chooser.choice(DRAIN_UNITS_PER_SECOND)}
     return {}
 
 

@@ -24,6 +24,8 @@ class RunTold:
     target: str = ""
     unavailable: dict[FaultKind, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    of_brokers: Counter[FaultKind] = field(default_factory=Counter)
+    """Those of the faults that happened to a broker."""
     not_held: int = 0
     left_out: int = 0
     load: LoadResult = field(default_factory=LoadResult)
@@ -70,6 +72,10 @@ def as_json(told: RunTold) -> dict[str, Any]:
         "restarts": kinds[FaultKind.RESTART_ALL],
         "transfers": kinds[FaultKind.TRANSFER],
         "moves": kinds[FaultKind.MOVE],
+        "unloads": kinds[FaultKind.UNLOAD],
+        "drains": kinds[FaultKind.DRAIN],
+        "broker_kills": told.of_brokers[FaultKind.KILL],
+        "broker_pauses": told.of_brokers[FaultKind.PAUSE],
         "faults_not_held": told.not_held,
         "faults_left_out": told.left_out,
         "faults_unavailable": {str(kind): why for kind, why in sorted(told.unavailable.items())},

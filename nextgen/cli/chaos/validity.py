@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from nextgen.cli.chaos.schedule import FaultKind
 
@@ -15,6 +16,9 @@ ACKED_PER_SECOND_MIN = 2
 
 OBSERVATIONS_MIN_PER_MINUTE = 10
 """Events that watchers were told."""
+
+
+NOTHING_HAPPENED: Mapping[FaultKind, int] = MappingProxyType({})
 
 
 def faults_needed(minutes: float) -> int:
@@ -30,6 +34,8 @@ def invalid_because(
     observed: int,
     available: Iterable[FaultKind],
     happened: Mapping[FaultKind, int],
+    available_to_brokers: Iterable[FaultKind] = (),
+    happened_to_brokers: Mapping[FaultKind, int] = NOTHING_HAPPENED,
 ) -> list[str]:
     """Return a sentence for each reason why a run is not valid."""
     seconds = minutes * 60
@@ -48,4 +54,8 @@ def invalid_because(
         count = happened.get(kind, 0)
         if count < needed:
             reasons.append(f"{kind} happened {count} times, {needed} are needed")
+    for kind in available_to_brokers:
+        count = happened_to_brokers.get(kind, 0)
+        if count < needed:
+            reasons.append(f"{kind} of a broker happened {count} times, {needed} are needed")
     return reasons

@@ -1,7 +1,8 @@
 """The job that puts a recorded load on a cluster that is being broken.
 
-    mixed lanes   contend for a few hot names (creates, deletes, property changes and reads of the
-                  same topics and namespaces), and make many cold ones: create, look up, move, read
+    mixed lanes   contend for a few hot names (creates, deletes, changes and reads of properties and
+                  policies of the same topics and namespaces), and make many cold ones: create, look
+                  up, move, read
     probe lanes   change one topic each in a given shard, one after the other: they know when
                   the shard commits
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from nextgen.cli.load.recorded_calls import RecordedCalls
 from nextgen.cli.load.reporter import Reporter
 from nextgen.history.model import Operation, object_kind
 from nextgen.history.record_file import Recorder
+from protos.nextgen.v1.policies_pb2 import Policies
 
 TICK_INTERVAL_MS = 500
 OPERATION_TIMEOUT_MS = 10_000
@@ -29,6 +32,14 @@ OPERATION_TIMEOUT_MS = 10_000
 
 COLD_NAMES_MAX = 200
 """Cold topics that a lane comes back to; the oldest is forgotten."""
+
+TTL_MS_FIRST = 10 * 24 * 3_600_000
+"""What policies say: a time-to-live so long that nothing expires, plus a number that names the
+writer. It is the lane's name in short, and behind it the operation's number."""
+
+POLICIES_NUMBER_BITS = 20
+EFFECTIVE_SHARE = 0.3
+"""Of the changes of hot policies: the others are answered when they are committed."""
 
 HOT_READ_WEIGHT = 30
 _MIX: tuple[tuple[str, int], ...] = (
@@ -42,6 +53,9 @@ _MIX: tuple[tuple[str, int], ...] = (
     ("cold_lookup", 10),
     ("cold_move", 3),
     ("cold_delete", 5),
+    ("hot_policies_set", 10),
+    ("hot_policies_get", 6),
+    ("cold_policies_set", 3),
 )
 """How often a mixed lane does what, out of the sum."""
 
@@ -70,7 +84,8 @@ async def chaos_load(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         finally:
             for client in clients:
                 await client.__aexit__()
-    return _sums(calls)
+    not_understood = next((one.not_understood for one in calls if one.not_understood), "")
+    return _sums(calls) | {"not_understood": not_understood}
 
 
 def _client(job: dict[str, Any], place: int) -> DiscoveryClient:
@@ -132,6 +147,8 @@ class _MixedLane:
         self._chooser = random.Random(f"{job['seed']} {calls.name}")
         self._cold: list[str] = []
         self._versions: dict[str, int] = {}
+        self._policies_versions: dict[str, int] = {}
+        self._lane_number = zlib.crc32(calls.name.encode())
         self._epochs: dict[str, int] = {}
         self._number = 0
 
@@ -192,6 +209,27 @@ class _MixedLane:
             key = self._chooser.choice(tuple(self._epochs))
             await self._calls.move(key, self._epochs.pop(key))
 
+    async def _hot_policies_set(self) -> None:
+        key = self._chooser.choice(self._hot)
+        # Half of them only if nobody was faster; one in five clears them.
+        expected = self._policies_versions.get(key, 0) if self._chooser.random() < 0.5 else None
+        policies = self._policies() if self._chooser.random() < 0.8 else None
+        await self._calls.set_policies(
+            key,
+            policies,
+            expected_version=expected,
+            effective=self._chooser.random() < EFFECTIVE_SHARE,
+        )
+
+    async def _hot_policies_get(self) -> None:
+        self._learn(await self._calls.get_policies(self._chooser.choice(self._hot)))
+
+    async def _cold_policies_set(self) -> None:
+        """Change what a broker may have: the topic was looked up."""
+        if self._epochs:
+            key = self._chooser.choice(tuple(self._epochs))
+            await self._calls.set_policies(key, self._policies(), effective=True)
+
     def _hot_topic(self) -> str:
         topics = [key for key in self._hot if object_kind(key) == "topic"]
         return self._chooser.choice(topics)
@@ -200,7 +238,15 @@ class _MixedLane:
         """Return properties that nobody else writes: who reads them names the writer."""
         return {"by": f"{self._calls.name}#{self._number}"}
 
+    def _policies(self) -> Policies:
+        """Return policies that nobody else writes, and which change nothing for the messages."""
+        number = (self._lane_number << POLICIES_NUMBER_BITS) + self._number
+        return Policies(message_ttl_ms=TTL_MS_FIRST + number)
+
     def _learn(self, operation: Operation) -> None:
+        policies_version = operation.value.get("policies_version")
+        if isinstance(policies_version, int):
+            self._policies_versions[operation.key] = policies_version
         version = operation.value.get("version")
         if isinstance(version, int):
             self._versions[operation.key] = version

@@ -32,6 +32,7 @@ from nextgen.history.model import (
 )
 from nextgen.history.record_file import Recorder
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.policies import NO_POLICIES
 from nextgen.runtime.first_to_end import run_until_first
 
 TICK_INTERVAL_MS = 500
@@ -177,6 +178,8 @@ class _PublicWatcher:
         about = ObjectKind.TOPIC if is_assignment else self._kind
         epoch = change.value.epoch if isinstance(change.value, Assignment) else 0
         payload = f"{about.value}_{change.kind.value}"
+        if change.kind is ChangeKind.POLICIES_SET:
+            payload = "policy_cleared" if change.policies == NO_POLICIES else "policy_set"
         return Observation(
             self.name, change.shard_id, _WATCH, change.position, payload, change.name, epoch
         )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
+from nextgen.cli.history_log import policies_text
 from nextgen.history.model import (
     OK,
     UNKNOWN,
@@ -24,10 +25,16 @@ from nextgen.history.model import (
     refused,
 )
 from nextgen.history.record_file import Recorder
-from nextgen.kernel.errors import Definite, MetadataError, Refused
+from nextgen.kernel.errors import Definite, InvalidRequest, MetadataError, Refused
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from protos.nextgen.v1.shard_service_pb2 import TopicMove, TopicSpec
+from protos.nextgen.v1.policies_pb2 import Policies
+from protos.nextgen.v1.shard_service_pb2 import (
+    CONSISTENCY_ASYNC,
+    CONSISTENCY_EFFECTIVE,
+    TopicMove,
+    TopicSpec,
+)
 
 _SUFFIXES = {
     ObjectKind.TENANT: "Tenant",
@@ -37,12 +44,17 @@ _SUFFIXES = {
 
 
 class RecordedCalls:
-    """One client of the history, over any discovery node. ``acknowledged`` counts its oks."""
+    """One client of the history, over any discovery node. ``acknowledged`` counts its oks.
+
+    ``not_understood`` says what the cluster called invalid: its requests are well-formed, so that
+    is a release, or an RPC, which is not what this load is for.
+    """
 
     def __init__(self, name: str, client: DiscoveryClient, recorder: Recorder) -> None:
         self.name = name
         self.asked = 0
         self.acknowledged = 0
+        self.not_understood = ""
         self._client = client
         self._recorder = recorder
         self._numbers = itertools.count(1)
@@ -85,6 +97,46 @@ class RecordedCalls:
         )
         return await self._write(asked, f"Set{_SUFFIXES[object_kind(key)]}Properties", request)
 
+    async def set_policies(
+        self,
+        key: str,
+        policies: Policies | None,
+        *,
+        expected_version: int | None = None,
+        effective: bool = False,
+    ) -> Operation:
+        """Replace the object's policies, None for none any more.
+
+        ``expected_version`` is the policies' own: 0 that they were never set, None any.
+        """
+        argument = {
+            "policies": policies_text(policies) if policies is not None else "",
+            "expected_version": expected_version or 0,
+            "expects_none": expected_version == 0,
+        }
+        asked = self._asked(OperationKind.SET_POLICIES, key, argument)
+        request = pb.SetPoliciesRequest(
+            command_id=bytes.fromhex(asked.command_id),
+            name=key,
+            policies=policies,
+            expected_version=expected_version or 0,
+            expects_none=expected_version == 0,
+            consistency=CONSISTENCY_EFFECTIVE if effective else CONSISTENCY_ASYNC,
+        )
+        return await self._write(asked, "SetPolicies", request)
+
+    async def get_policies(self, key: str) -> Operation:
+        """Read what was set on the object itself, linearizable."""
+        asked = replace(self._asked(OperationKind.GET_POLICIES, key, {}), command_id="")
+        answer = await self._call(asked, "GetPolicies", pb.GetPoliciesRequest(name=key))
+        if isinstance(answer, Operation):
+            return answer
+        value = {
+            "policies": policies_text(answer.policies),
+            "policies_version": answer.version,
+        }
+        return self._answered(asked, OK, value)
+
     async def get(self, key: str) -> Operation:
         """Read the object, linearizable."""
         kind = object_kind(key)
@@ -97,7 +149,13 @@ class RecordedCalls:
             return self._answered(asked, OK, {})
         body = getattr(answer.item, found)
         identity = getattr(body, f"{found}_id")
-        value = {"id": identity, "version": body.version, "properties": dict(body.properties)}
+        value = {
+            "id": identity,
+            "version": body.version,
+            "properties": dict(body.properties),
+            "policies": policies_text(body.policies),
+            "policies_version": body.policies_version,
+        }
         return self._answered(asked, OK, value)
 
     async def lookup(self, key: str) -> Operation:
@@ -135,6 +193,8 @@ class RecordedCalls:
         except Refused as error:
             return self._answered(asked, refused(error.code), {})
         except Definite as error:
+            if isinstance(error, InvalidRequest) and not self.not_understood:
+                self.not_understood = f"{method} of {asked.key}: {error}"
             return self._answered(asked, failed(error.reason), {})
         except MetadataError:
             return self._answered(asked, UNKNOWN, {})
@@ -144,7 +204,7 @@ class RecordedCalls:
         if isinstance(answer, Operation):
             return answer
         value: dict[str, object] = {"id": answer.id}
-        if asked.kind is OperationKind.SET_PROPERTIES:
+        if asked.kind in (OperationKind.SET_PROPERTIES, OperationKind.SET_POLICIES):
             value["version"] = answer.version
         return self._answered(asked, OK, value, shard=answer.shard_id, position=answer.position)
 

@@ -100,6 +100,10 @@ class Traffic:
         """
         self._interruptions.append((at_s, at_s))
         await self._tell("publish", {"press": {"topics": [], "window": 0}})
+        await self.struck(at_s, topics, window_ms=window_ms)
+
+    async def struck(self, at_s: float, topics: Sequence[str], *, window_ms: int) -> None:
+        """Have the longest gaps of ``topics`` looked for that touch the ``window_ms`` after it."""
         strike = {"at": at_s, "topics": list(topics), "window_ms": window_ms}
         await self._tell("publish", {"strike": strike})
 

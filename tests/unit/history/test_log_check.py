@@ -36,7 +36,25 @@ UNASSIGNED = event("topic_unassigned", id="t-1", epoch=1, reason="topic_deleted"
 AGAIN = replace(CREATED, id="t-2")
 ENDED = replace(SESSION, type="broker_session_ended")
 
+POLICIES = event("policy_set", id="t-1", policies="ttl 1", policies_version=1)
+CLEARED = event("policy_cleared", id="t-1", policies_version=2)
+
 RIGHT = (
+    (CREATED, POLICIES, CLEARED, DELETED, AGAIN, replace(POLICIES, id="t-2")),
+    *(
+        (SESSION, CREATED, ASSIGNED, replace(MOVED, reason=reason))
+        for reason in ("broker_full", "moved", "drained", "rebalanced", "pinned")
+    ),
+    *(
+        (
+            *(SESSION, CREATED, ASSIGNED, replace(UNASSIGNED, reason=reason)),
+            replace(ASSIGNED, epoch=2),
+        )
+        for reason in ("idle", "unloaded")
+    ),
+    (SESSION, CREATED, ASSIGNED, ENDED, replace(MOVED, reason="broker_lost")),
+    # The end of a session is in another shard's log: which comes first does not show.
+    (SESSION, CREATED, ASSIGNED, replace(MOVED, reason="broker_lost"), ENDED),
     (SESSION, CREATED, SET, ASSIGNED, MOVED, replace(UNASSIGNED, epoch=2), DELETED, AGAIN),
     (SESSION, ENDED, replace(SESSION, session_id="s-2", epoch=2)),
     (CREATED, DELETED, AGAIN, SET),
@@ -56,6 +74,13 @@ WRONG = {
     "in a session that it never had": (CREATED, ASSIGNED),
     "lost its owner of epoch 1, it is at 0": (CREATED, UNASSIGNED),
     "lost its owner of epoch 1, it is at 2": (SESSION, CREATED, ASSIGNED, MOVED, UNASSIGNED),
+    "assigned as whim": (SESSION, CREATED, ASSIGNED, replace(MOVED, reason="whim")),
+    "taken from s-1 as lost": (SESSION, CREATED, ASSIGNED, replace(MOVED, reason="broker_lost")),
+    "lost its owner as whim": (SESSION, CREATED, ASSIGNED, replace(UNASSIGNED, reason="whim")),
+    "version 3 of policies after 1": (CREATED, POLICIES, replace(CLEARED, policies_version=3)),
+    "version 1 of policies after 1": (CREATED, POLICIES, POLICIES),
+    "has the policies of t-2": (CREATED, replace(POLICIES, id="t-2")),
+    "has a policy_set": (POLICIES,),
     "got session epoch 1 after 1": (SESSION, replace(SESSION, session_id="s-2")),
     "was not the latest": (SESSION, replace(ENDED, session_id="s-0")),
 }

@@ -14,6 +14,7 @@ from nextgen.history.record_file import Recorder, read_records
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
+    InvalidRequest,
     MetadataError,
     OutcomeForgotten,
     Overloaded,
@@ -22,7 +23,12 @@ from nextgen.kernel.errors import (
 )
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Topic
-from protos.nextgen.v1.shard_service_pb2 import TopicOutcome
+from protos.nextgen.v1.policies_pb2 import Policies
+from protos.nextgen.v1.shard_service_pb2 import (
+    CONSISTENCY_ASYNC,
+    CONSISTENCY_EFFECTIVE,
+    TopicOutcome,
+)
 
 TOPIC = "persistent://acme/orders/paid"
 
@@ -136,14 +142,27 @@ async def test_tenants_and_namespaces_are_created_by_their_names(path, recorder,
 
 
 async def test_a_read_has_the_object_or_nothing(path, recorder):
-    topic = Topic(name=TOPIC, topic_id="t-1", version=3, properties={"by": "two"})
+    topic = Topic(
+        name=TOPIC,
+        topic_id="t-1",
+        version=3,
+        properties={"by": "two"},
+        policies=Policies(message_ttl_ms=7),
+        policies_version=2,
+    )
     there = pb.GetObjectResponse(item=Item(name=TOPIC, topic=topic))
     calls, _ = calls_of(path, recorder, there, pb.GetObjectResponse(item=Item(name=TOPIC)))
 
     found = await calls.get(TOPIC)
     missing = await calls.get(TOPIC)
 
-    assert found.value == {"id": "t-1", "version": 3, "properties": {"by": "two"}}
+    assert found.value == {
+        "id": "t-1",
+        "version": 3,
+        "properties": {"by": "two"},
+        "policies": '{"message_ttl_ms":"7"}',
+        "policies_version": 2,
+    }
     assert (missing.outcome, missing.value) == (OK, {})
 
 
@@ -171,3 +190,50 @@ async def test_a_move_is_made_from_the_epoch_that_is_known(path, recorder):
     (move,) = discovery.asked[0][1].moves
     assert (move.topic, move.expected_epoch) == (TOPIC, 4)
     assert moved.value["epoch"] == 5
+
+
+async def test_policies_are_set_on_condition_or_not_and_told_as_a_text(path, recorder):
+    answer = pb.WriteResponse(id="t-1", version=4, shard_id=1, position=8)
+    calls, discovery = calls_of(path, recorder, answer, answer, answer)
+
+    set_any = await calls.set_policies(TOPIC, Policies(message_ttl_ms=7), effective=True)
+    set_first = await calls.set_policies(TOPIC, Policies(message_ttl_ms=8), expected_version=0)
+    cleared = await calls.set_policies(TOPIC, None, expected_version=3)
+
+    requests = [request for _, request in discovery.asked]
+    assert {method for method, _ in discovery.asked} == {"SetPolicies"}
+    assert [r.consistency for r in requests] == [
+        CONSISTENCY_EFFECTIVE,
+        CONSISTENCY_ASYNC,
+        CONSISTENCY_ASYNC,
+    ]
+    assert [(r.expected_version, r.expects_none) for r in requests] == [
+        (0, False),
+        (0, True),
+        (3, False),
+    ]
+    assert not requests[2].HasField("policies")
+    assert set_any.argument["policies"] == '{"message_ttl_ms":"7"}'
+    assert cleared.argument["policies"] == ""
+    assert set_first.value == {"id": "t-1", "version": 4}
+    assert set_first.command_id == requests[1].command_id.hex()
+
+
+async def test_policies_are_read_with_their_own_version(path, recorder):
+    there = pb.GetPoliciesResponse(policies=Policies(message_ttl_ms=7), version=2)
+    calls, _ = calls_of(path, recorder, there, pb.GetPoliciesResponse(version=3))
+
+    found, none = await calls.get_policies(TOPIC), await calls.get_policies(TOPIC)
+
+    assert found.value == {"policies": '{"message_ttl_ms":"7"}', "policies_version": 2}
+    assert none.value == {"policies": "", "policies_version": 3}
+
+
+async def test_a_request_that_the_cluster_does_not_know_is_remembered(path, recorder):
+    calls, _ = calls_of(path, recorder, InvalidRequest("Method not found!"), InvalidRequest("no"))
+
+    await calls.set_policies(TOPIC, None)
+    await calls.get_policies(TOPIC)
+
+    assert calls.not_understood == f"SetPolicies of {TOPIC}: Method not found!"
+    assert [one.outcome for one in records(path)][1] == failed(InvalidRequest.reason)

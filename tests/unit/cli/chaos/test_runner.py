@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from dataclasses import replace
 
-from nextgen.cli.chaos.faults import Happened
+from nextgen.cli.chaos.happened import Happened
 from nextgen.cli.chaos.runner import ScheduleRunner
 from nextgen.cli.chaos.schedule import FaultKind, FaultStep, Group, Schedule
 from nextgen.cli.chaos.targets import Target

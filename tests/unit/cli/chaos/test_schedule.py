@@ -11,19 +11,28 @@ from hypothesis import strategies as st
 
 from nextgen.cli.chaos.schedule import (
     OF_CLUSTER,
+    OF_UNITS,
     STEPS_MAX,
     FaultKind,
     FaultStep,
     Group,
     Role,
     Schedule,
+    kinds_of_brokers,
     make_schedule,
     minority_of,
     overlaps,
 )
 from nextgen.kernel.errors import RefusesToStart
 
-SIZES = {Group.SHARD_NODE: 3, Group.MANAGER: 3, Group.BROKER: 3, Group.DISCOVERY: 2}
+SIZES = {
+    Group.SHARD_NODE: 3,
+    Group.MANAGER: 3,
+    Group.BROKER: 3,
+    Group.DISCOVERY: 2,
+    Group.UNITS: 3,
+}
+OWN = (*OF_CLUSTER, *OF_UNITS)
 seeds = st.integers(min_value=0, max_value=2**63 - 1)
 lengths = st.integers(min_value=1, max_value=12)
 
@@ -60,9 +69,31 @@ def test_no_group_ever_has_more_than_one_process_in_trouble(seed, minutes):
 @given(seeds, lengths)
 @settings(max_examples=100, deadline=None)
 def test_every_kind_of_fault_happens_in_every_run(seed, minutes):
-    schedule = make_schedule(seed, minutes, OF_CLUSTER, SIZES)
+    schedule = make_schedule(seed, minutes, OWN, SIZES)
 
-    assert {step.kind for step in schedule.steps} == set(OF_CLUSTER)
+    assert {step.kind for step in schedule.steps} == set(OWN)
+
+
+@given(seeds, lengths)
+@settings(max_examples=100, deadline=None)
+def test_every_minute_kills_and_freezes_a_broker_and_moves_units(seed, minutes):
+    schedule = make_schedule(seed, minutes, OWN, SIZES)
+
+    for block in range(minutes):
+        steps = [s for s in schedule.steps if s.at_ms // 60_000 == block]
+        of_brokers = {step.kind for step in steps if step.group is Group.BROKER}
+        assert of_brokers >= {FaultKind.KILL, FaultKind.PAUSE}
+        assert {step.kind for step in steps if step.group is Group.UNITS} == set(OF_UNITS)
+    assert {s.group for s in schedule.steps if s.kind in OF_UNITS} == {Group.UNITS}
+
+
+def test_what_surely_happens_to_a_broker_depends_on_how_many_there_are():
+    both = [FaultKind.KILL, FaultKind.PAUSE]
+
+    assert kinds_of_brokers(OWN, SIZES) == both
+    assert kinds_of_brokers([FaultKind.PAUSE], SIZES) == [FaultKind.PAUSE]
+    assert kinds_of_brokers(OWN, SIZES | {Group.BROKER: 2}) == []
+    assert kinds_of_brokers(OWN, SIZES, {FaultKind.KILL: [Group.SHARD_NODE]}) == [FaultKind.PAUSE]
 
 
 @given(seeds)

@@ -36,6 +36,11 @@ PROMISED = {
     "seed",
     "minutes",
     "faults_unavailable",
+    "moves",
+    "unloads",
+    "drains",
+    "broker_kills",
+    "broker_pauses",
 }
 
 
@@ -80,6 +85,17 @@ def test_faults_are_counted_by_kind_and_disks_together():
     document = as_json(told_of(verdict_of([], faults), faults))
 
     assert (document["kills"], document["disk_faults"], document["restarts"]) == (2, 2, 0)
+
+
+def test_what_happened_to_brokers_and_units_is_counted():
+    faults = [fault(FaultKind.KILL, 100), fault(FaultKind.DRAIN, 200), fault(FaultKind.UNLOAD, 300)]
+    told = told_of(verdict_of([], faults), faults)
+    told.of_brokers[FaultKind.KILL] += 1
+
+    document = as_json(told)
+
+    assert (document["kills"], document["broker_kills"], document["broker_pauses"]) == (1, 1, 0)
+    assert (document["drains"], document["unloads"], document["moves"]) == (1, 1, 0)
 
 
 def test_a_failover_is_from_the_signal_to_the_first_write_sent_behind_it():

@@ -51,6 +51,17 @@ def test_each_kind_that_can_be_made_has_to_happen(kind):
     assert str(kind) in sentence
 
 
+def test_what_happens_to_brokers_has_to_happen_to_brokers():
+    of_brokers = (FaultKind.KILL, FaultKind.PAUSE)
+
+    assert (
+        reasons(available_to_brokers=of_brokers, happened_to_brokers=dict.fromkeys(of_brokers, 1))
+        == []
+    )
+    (sentence,) = reasons(available_to_brokers=of_brokers, happened_to_brokers={FaultKind.PAUSE: 1})
+    assert "kill of a broker happened 0 times" in sentence
+
+
 def test_a_kind_that_cannot_be_made_here_is_not_missed():
     available = [kind for kind in OF_CLUSTER if kind is not FaultKind.PARTITION]
 
