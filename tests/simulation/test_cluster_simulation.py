@@ -32,6 +32,10 @@ def test_the_cluster_keeps_its_promises_whatever_happens(seed: int) -> None:
     assert answers["located"] > 40, "too little was looked up to prove anything"
     assert answers["moved"] > 2
     assert answers["read"] > 2
+    assert answers["effective"] > 2, "too few policies were set to prove anything"
+    assert answers["drained"] + answers["unloaded"] > 0
+    assert run.simulation is not None
+    assert run.simulation.storage.answers > 500, "too few messages were acknowledged"
     assert sum(report.faults.values()) > 15
 
 

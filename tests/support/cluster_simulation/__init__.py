@@ -4,6 +4,8 @@
     simulation.py    the cluster: processes, faults, workload, invariants, put together
     faults.py        what goes wrong, one thing at a time
     workload.py      clients that create, look up, move and retry
+    administrators.py  somebody who sets policies, drains brokers, unloads topics
+    residents.py     producers at the brokers, and the storage that brokers share
     contenders.py    clients that use the same topics, judged by their history at the end
     invariants.py    what may never be seen, checked as it happens
     process.py       one process: what dies with it, and what stays on its disk

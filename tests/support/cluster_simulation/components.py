@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from brokers import bootstrap as broker
 from brokers.config import BrokerConfig
 from cluster_manager import bootstrap as cluster_manager
+from cluster_manager import capacity
 from cluster_manager.config import ManagerConfig, Peer
 from discovery import bootstrap as discovery
 from discovery.config import DiscoveryConfig
+from nextgen.kernel.policies import FOR_EVER
 from nextgen.runtime.process import Shutdown
 from nextgen.runtime.settings import Address
 from shards import bootstrap as shards
+from shards import lease_table
 from shards.config import ShardNodeConfig
 
 CLUSTER_ID = "simulation"
-GRPC_PORT, RAFT_PORT, HTTP_PORT = 7000, 7001, 7002
+GRPC_PORT, RAFT_PORT, HTTP_PORT, PULSAR_PORT = 7000, 7001, 7002, 6650
+DRAIN_MS_MAX = 3_000
+"""A broker that is told to stop gives its units away for so long."""
+
+
+SHORT_LEASE_MS, SHORT_MARGIN_MS, SHORT_UNUSED_MS = 9_000, 2_000, 3_000
 
 Serve = Callable[[Shutdown], Coroutine[Any, Any, None]]
 MakeHost = Callable[..., Any]
@@ -37,6 +47,8 @@ class ClusterPlan:
     shards: int = 2
     broker_units: int = 60
     replication_factor: int = 3
+    has_short_leases: bool = False
+    """Leases end and are given back within seconds, so that a run sees it."""
 
     @property
     def manager_names(self) -> list[str]:
@@ -59,6 +71,21 @@ class ClusterPlan:
         return tuple(Address(name, GRPC_PORT) for name in self.manager_names)
 
 
+@contextmanager
+def leases_of(plan: ClusterPlan) -> Iterator[None]:
+    """Have leases of capacity live as long as ``plan`` says, for the time of a run."""
+    with ExitStack() as stack:
+        if plan.has_short_leases:
+            for module, name, value in (
+                (capacity, "CAPACITY_LEASE_TTL_MS", SHORT_LEASE_MS),
+                (capacity, "RENEWED_LEFT_MS", SHORT_LEASE_MS * 2 // 3),
+                (capacity, "SILENCE_MS", SHORT_LEASE_MS + SHORT_MARGIN_MS),
+                (lease_table, "LEASE_UNUSED_MS", SHORT_UNUSED_MS),
+            ):
+                stack.enter_context(patch.object(module, name, value))
+        yield
+
+
 def serve_of(plan: ClusterPlan, name: str, directory: Path, make_host: MakeHost) -> Serve:
     """Return what the process ``name`` runs."""
     kind = kind_of(name)
@@ -71,7 +98,7 @@ def serve_of(plan: ClusterPlan, name: str, directory: Path, make_host: MakeHost)
     if kind == "discovery":
         return partial(discovery.serve, _discovery_config(plan, name))
     assert kind == "broker", f"there is no {kind}"
-    return partial(broker.serve, _broker_config(plan, name))
+    return partial(broker.serve, _broker_config(plan, name, directory))
 
 
 def kind_of(name: str) -> str:
@@ -128,7 +155,7 @@ def _discovery_config(plan: ClusterPlan, name: str) -> DiscoveryConfig:
     )
 
 
-def _broker_config(plan: ClusterPlan, name: str) -> BrokerConfig:
+def _broker_config(plan: ClusterPlan, name: str, directory: Path) -> BrokerConfig:
     return BrokerConfig(
         node_id=name,
         cluster_id=CLUSTER_ID,
@@ -137,10 +164,11 @@ def _broker_config(plan: ClusterPlan, name: str) -> BrokerConfig:
         capacity_units=plan.broker_units,
         zone="",
         data_dir=None,
-        pulsar_listen=None,
-        pulsar_advertise=None,
-        ledger_dir=None,
-        retention_time_ms=0,
-        retention_bytes=0,
-        backlog_bytes_max=1,
+        pulsar_listen=Address(name, PULSAR_PORT),
+        pulsar_advertise=Address(name, PULSAR_PORT),
+        ledger_dir=directory,
+        retention_time_ms=FOR_EVER,
+        retention_bytes=FOR_EVER,
+        backlog_bytes_max=2**30,
+        drain_ms_max=DRAIN_MS_MAX,
     )

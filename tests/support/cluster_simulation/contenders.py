@@ -1,8 +1,8 @@
 """Clients that contend for a few topics, and the judge of what they were told.
 
 The other clients of the simulation use each name once, so an answer says by itself whether it is
-right. These create, change, read, delete, look up and move the same topics at the same time: which
-answers fit together is for ``nextgen.history`` to find out.
+right. These create, change, read, delete, look up and move the same topics at the same time, and
+set their policies: which answers fit together is for ``nextgen.history`` to find out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from nextgen.history.model import LogEvent, Operation, Record, Run
 from nextgen.history.record_file import history_of
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1.events_pb2 import DecidedCommand
+from protos.nextgen.v1.policies_pb2 import Policies
 
 TENANT, NAMESPACE = "contended", "contended/hot"
 TOPICS = tuple(f"persistent://{NAMESPACE}/topic-{number}" for number in range(3))
@@ -45,13 +46,15 @@ class Contender:
         self._client = DiscoveryClient(endpoints, timeout_ms=CALL_MS)
         self._calls = RecordedCalls(name, self._client, records)  # type: ignore[arg-type]
         self._versions: dict[str, int] = {}
+        self._policies_versions: dict[str, int] = {}
         self._epochs: dict[str, int] = {}
         self._number = 0
 
     async def run(self) -> None:
         doings: tuple[Callable[[str], object], ...] = (
             *(self._create, self._create, self._delete, self._set, self._set, self._set),
-            *(self._get, self._get, self._get, self._look_up, self._move),
+            *(self._get, self._get, self._get, self._look_up, self._look_up),
+            *(self._move, self._move, self._set_policies, self._get_policies),
         )
         try:
             for parent in (TENANT, NAMESPACE):
@@ -80,6 +83,22 @@ class Contender:
 
     async def _get(self, topic: str) -> None:
         self._learn(await self._calls.get(topic))
+
+    async def _set_policies(self, topic: str) -> None:
+        self._number += 1
+        expected = self._policies_versions.get(topic) if self._chance.random() < 0.5 else None
+        # Reads of policies say the version of the policies, writes that of the object.
+        await self._calls.set_policies(
+            topic,
+            Policies(message_ttl_ms=self._number),
+            expected_version=expected,
+            effective=self._chance.random() < 0.5,
+        )
+
+    async def _get_policies(self, topic: str) -> None:
+        version = (await self._calls.get_policies(topic)).value.get("policies_version")
+        if isinstance(version, int):
+            self._policies_versions[topic] = version
 
     async def _look_up(self, topic: str) -> None:
         epoch = (await self._calls.lookup(topic)).value.get("epoch")

@@ -7,6 +7,9 @@ OneOwnerPerEpoch             log, answers and brokers name the same session for 
 LeasesFitCapacity            leases <= grant <= capacity, and a shard assigns within its lease
 OneOutcomePerCommand         a command id is decided once in a shard
 AnswerImpliesCommitted       what a client was told is committed when it is told
+OnlyOwnersAcknowledge        a broker answers producers in epochs that were committed as its own
+OpenTopicsObey               an open topic acts on the policies that its broker holds
+EffectiveIsEverywhere        no broker with a session has less than what is effective
 MetadataConverges            in the end a broker holds the latest version of everything it holds
 """
 
@@ -16,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from brokers.domain.storage_policy import effective
 from nextgen.client import TopicLocation
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
@@ -30,6 +34,8 @@ class Session:
 
     broker_id: str
     capacity_units: int
+    shard_id: int
+    """Of its broker manager."""
     granted_units: int = 0
     leases: dict[int, int] = field(default_factory=dict)
     assigned: dict[int, int] = field(default_factory=dict)
@@ -64,6 +70,12 @@ class Invariants(Witness):
         self.ever_created: dict[str, str] = {}
         self.versions: dict[str, int] = {}
         """By id, of the tenants, namespaces and topics that there are."""
+        self.policies: dict[str, tuple[int, int]] = {}
+        """By id, of objects that ever had some: version of the policies, and the object's."""
+        self.units_returned = 0
+        """Leased units that others could have from then on."""
+        self.ended: dict[str, None] = {}
+        """Sessions that are over."""
         self.placements: dict[int, ShardPlacement] = {}
         """By shard, of the newest map that is committed."""
         self.events = 0
@@ -165,6 +177,15 @@ class Invariants(Witness):
         where[name] = object_id
         self.versions[object_id] = 1
 
+    def _policy_set(self, _shard: int, event: Any) -> None:
+        version, _ = self.policies.get(event.object_id, (0, 0))
+        if event.version != version + 1:
+            self._violate(f"policies {event.version} of {event.name} came after {version}")
+        self.versions[event.object_id] += 1
+        self.policies[event.object_id] = (event.version, self.versions[event.object_id])
+
+    _policy_cleared = _policy_set
+
     # Assignments and capacity -----------------------------------------------------------------
 
     def _topic_assigned(self, shard_id: int, event: Any) -> None:
@@ -200,8 +221,16 @@ class Invariants(Witness):
     def _shard_map_changed(self, _group: int, event: Any) -> None:
         self.placements = {placement.shard_id: placement for placement in event.shards}
 
-    def _broker_session_established(self, _shard: int, event: Any) -> None:
-        self.sessions[event.session_id] = Session(event.broker_id, event.capacity_units)
+    def _broker_session_established(self, shard_id: int, event: Any) -> None:
+        self.sessions[event.session_id] = Session(event.broker_id, event.capacity_units, shard_id)
+
+    def _broker_session_ended(self, _shard: int, event: Any) -> None:
+        self.ended[event.session_id] = None
+
+    def _capacity_lease_released(self, _group: int, event: Any) -> None:
+        session = self.sessions.get(event.session_id)
+        if session is not None:
+            self.units_returned += session.leases.pop(event.shard_id, 0)
 
     def _capacity_granted(self, group_id: int, event: Any) -> None:
         session = self.sessions.get(event.session_id)
@@ -216,6 +245,7 @@ class Invariants(Witness):
         if session is None:
             self._violate(f"units of {event.session_id} were leased: no session")
             return
+        self.units_returned += max(0, session.leases.get(event.shard_id, 0) - event.units)
         session.leases[event.shard_id] = event.units
         self._check_capacity(event.session_id, session)
 
@@ -226,6 +256,10 @@ class Invariants(Witness):
                 f"session {session_id}: leased {leased}, granted {session.granted_units}, "
                 f"capacity {session.capacity_units}"
             )
+
+    def complain(self, what: str) -> None:
+        """Say what somebody saw that must not be."""
+        self._violate(what)
 
     # What clients and brokers see -------------------------------------------------------------
 
@@ -242,7 +276,14 @@ class Invariants(Witness):
             self._violate(f"{key} was said to be at {told}, committed is {self.owners.get(key)}")
 
     def check_holding(self, broker_id: str, session: Any) -> None:
-        """OneOwnerPerEpoch, at the broker: it holds nothing that was not assigned to it."""
+        """OneOwnerPerEpoch, at the broker: it holds nothing that was not assigned to it.
+
+        Nor more than it can: whatever leases say, its manager sees to that.
+        """
+        known = self.sessions.get(session.session_id)
+        held_units = len(session.holding.assignments)
+        if known is not None and held_units > known.capacity_units:
+            self._violate(f"{broker_id} holds {held_units} units, it has {known.capacity_units}")
         for held in session.holding.assignments.values():
             key = (held.topic.topic_id, held.name, held.epoch)
             if self.owners.get(key) != (broker_id, session.session_id):
@@ -250,6 +291,50 @@ class Invariants(Witness):
                     f"{broker_id} holds {key} in {session.session_id}, "
                     f"committed is {self.owners.get(key)}"
                 )
+
+    def check_acknowledged(
+        self, unit: tuple[str, str], name: str, epoch: int, broker_id: str
+    ) -> None:
+        """OnlyOwnersAcknowledge."""
+        owner, _ = self.owners.get((unit[0], name, epoch), ("nobody", ""))
+        if owner != broker_id:
+            self._violate(f"{broker_id} acknowledges in epoch {epoch} of {name}: it is {owner}'s")
+
+    def check_open_topics(self, broker_id: str, session: Any, front: Any) -> None:
+        """OpenTopicsObey: what is open and held acts on what is held of it."""
+        for topic in front.topics:
+            assignment = session.holding.assigned(topic.unit.name)
+            if (
+                assignment is None
+                or assignment.key != topic.unit.key
+                or not session.holding.has_metadata(assignment)
+            ):
+                continue
+            said = effective(session.holding.policies(assignment), topic._surroundings.policy)
+            if topic.policy != said:
+                self._violate(f"{broker_id} acts on {topic.policy} for {assignment.name}: {said}")
+
+    def goes_on(self, session_id: str) -> bool:
+        """Return whether a session began and has not ended."""
+        return session_id in self.sessions and session_id not in self.ended
+
+    def check_effective(
+        self, broker_id: str, session: Any, name: str, object_id: str, version: int
+    ) -> None:
+        """EffectiveIsEverywhere: at a broker whose session goes on."""
+        holding = session.holding
+        held = holding.tenants.get(name) or holding.namespaces.get(name) or holding.topic(name)
+        if held is None or object_id not in (
+            getattr(held, "tenant_id", ""),
+            getattr(held, "namespace_id", ""),
+            getattr(held, "topic_id", ""),
+        ):
+            return
+        if held.version < version:
+            self._violate(
+                f"version {version} of {name} was said to be effective, "
+                f"{broker_id} has {held.version}"
+            )
 
     def stale_metadata(self, broker_id: str, session: Any) -> list[str]:
         """Return what of a broker's metadata is not what is committed."""

@@ -230,6 +230,10 @@ class Network:
     def is_cut(self, pair: tuple[str, str]) -> bool:
         return pair in self._cut
 
+    def is_cut_off(self, host: str) -> bool:
+        """Return whether anybody does not reach ``host``."""
+        return any(host in pair for pair in self._cut)
+
     def cut(self, pair: tuple[str, str]) -> None:
         if pair in self._cut:
             return

@@ -30,6 +30,8 @@ class SimulatedProcess(SimProcess):
         self.disk_delay_ms = DISK_DELAY_MS
         self.collectors: list[Any] = []
         """What it registered for Prometheus: the way to its objects for those who check."""
+        self.resident: Any = None
+        """Of a broker: the clients that are connected to it."""
         self._simulated_loop = loop
         self._chance = chance
         self._tasks: dict[SimulatedTask, None] = {}

@@ -20,11 +20,13 @@ from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import Role
 from tests.simulation.report import SeedReport
-from tests.support.cluster_simulation.components import ClusterPlan
+from tests.support.cluster_simulation.administrators import Administrator
+from tests.support.cluster_simulation.components import ClusterPlan, leases_of
 from tests.support.cluster_simulation.contenders import Contender, Records, judge
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.process import SimulatedProcess
+from tests.support.cluster_simulation.residents import shared_storage
 from tests.support.cluster_simulation.simulation import ClusterSimulation
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
 from tests.support.cluster_simulation.workload import Ledger, Workload, check_at_end
@@ -38,6 +40,12 @@ READY_S_MAX = 40.0
 
 WHOLE_S_MAX = 60.0
 """After the last fault every topic is found within it."""
+
+SERVED_S_MAX = 60.0
+"""After that every topic takes messages within it."""
+
+SERVED_TOPICS = 40
+"""So many of them are asked: each costs an open ledger."""
 
 SETTLED_S_MAX = 60.0
 """After the last command every replica has folded everything within it."""
@@ -110,7 +118,11 @@ class ClusterRun:
             simulation.network.trace.listener = lambda now, what, data: self._say(
                 f"{now - 1000:10.4f}  {what} {len(data)}"
             )
-        with simulated_world(self._loop, simulation.network, self.seed):
+        with (
+            simulated_world(self._loop, simulation.network, self.seed),
+            shared_storage(simulation.storage),
+            leases_of(simulation.plan),
+        ):
             try:
                 await self._live(simulation, faults)
             except Exception as error:
@@ -125,10 +137,12 @@ class ClusterRun:
         simulation.start_all()
         looking = asyncio.ensure_future(self._look_at_brokers(simulation))
         await self._wait_ready(simulation)
-        clients: list[tuple[SimulatedProcess, Workload | Contender]] = [
+        clients: list[tuple[SimulatedProcess, Workload | Contender | Administrator]] = [
             self._workload(simulation, number) for number in range(1, CLIENTS + 1)
         ]
         clients += [self._contender(simulation, number) for number in range(1, CONTENDERS + 1)]
+        office, administrator = self._administrator(simulation)
+        clients.append((office, administrator))
         running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
         await asyncio.sleep(2)
         await self._watch(asyncio.ensure_future(faults.run(self._fault_count, self._only)), running)
@@ -139,10 +153,13 @@ class ClusterRun:
         await self._become_whole(simulation)
         await self._settle(simulation)
         await self._become_current(simulation)
+        await self._become_served(simulation)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         if simulation.invariants.has_gap():
             simulation.violate("a committed entry was never seen by anybody")
+        for lost in simulation.storage.lost():
+            simulation.violate(lost)
         check_at_end(self.ledger, simulation.invariants, simulation.violate)
         for finding in judge(self.records, simulation.invariants.entries):
             simulation.violate(f"{finding.kind} ({finding.check}): {finding.message}")
@@ -176,6 +193,20 @@ class ClusterRun:
             simulation.violate,
         )
         return process, workload
+
+    def _administrator(
+        self, simulation: ClusterSimulation
+    ) -> tuple[SimulatedProcess, Administrator]:
+        process = simulation.client("administrator")
+        return process, process.run(
+            Administrator,
+            [f"{name}:7000" for name in simulation.plan.discovery_names],
+            simulation.plan.broker_names,
+            random.Random(f"administrator {self.seed}"),
+            self.ledger,
+            simulation.invariants,
+            simulation.check_effective,
+        )
 
     def _contender(
         self, simulation: ClusterSimulation, number: int
@@ -247,6 +278,48 @@ class ClusterRun:
     def _is_scarce(self, plan: ClusterPlan) -> bool:
         """Are there so many topics that leases may not be where they are needed?"""
         return len(self.ledger.created) * 2 > plan.brokers * plan.broker_units
+
+    async def _become_served(self, simulation: ClusterSimulation) -> None:
+        """ServedAgain: topics take messages where lookups say that they are."""
+        process, _ = self._workload(simulation, 0)
+        chance = random.Random(f"served {self.seed}")
+        names = sorted(self.ledger.created)
+        missing = dict.fromkeys(chance.sample(names, min(len(names), SERVED_TOPICS)), "not asked")
+
+        async def serve_all() -> None:
+            endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+            async with (
+                Client(endpoints, timeout_ms=5_000) as client,
+                asyncio.timeout(SERVED_S_MAX),
+            ):
+                while missing:
+                    # At the same time: who waits for capacity must not keep others waiting.
+                    await asyncio.gather(
+                        *(self._serve(simulation, client, name, missing) for name in list(missing))
+                    )
+                    await asyncio.sleep(0.2)
+
+        try:
+            await process.run(self._loop.create_task, serve_all())
+        except TimeoutError:
+            few = dict(list(missing.items())[:4])
+            simulation.violate(f"{len(missing)} topics take no messages: {few}")
+
+    async def _serve(
+        self, simulation: ClusterSimulation, client: Client, name: str, missing: dict[str, str]
+    ) -> None:
+        try:
+            (location,) = await client.lookup([name])
+        except MetadataError as error:
+            missing[name] = repr(error)
+            return
+        is_left_out = location.rejection_code == "NO_CAPACITY" and self._is_scarce(simulation.plan)
+        if is_left_out or (
+            location.is_found and await simulation.prove_served(name, location.broker_id)
+        ):
+            del missing[name]
+        else:
+            missing[name] = f"{location!r} takes no message"
 
     async def _settle(self, simulation: ClusterSimulation) -> None:
         try:
@@ -384,6 +457,7 @@ def plan_of(seed: int) -> ClusterPlan:
         discovery_nodes=chance.choice((1, 2, 2)),
         brokers=chance.choice((2, 3, 3)),
         broker_units=chance.choice((12, 60, 200)),
+        has_short_leases=chance.random() < 0.5,
     )
 
 

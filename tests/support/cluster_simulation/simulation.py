@@ -15,6 +15,7 @@ from brokers.adapters import manager_connection
 from brokers.adapters.metrics import BrokerCollector
 from nextgen.cli.replica_change import ReplicaChanger
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.replication.ports import Role
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.runtime.process import Shutdown
 from tests.support.cluster_simulation.components import ClusterPlan, has_disk, serve_of
@@ -26,10 +27,14 @@ from tests.support.cluster_simulation.raft_surroundings import (
     MeshFabric,
     SimulatedHost,
 )
+from tests.support.cluster_simulation.residents import Resident, Storage
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
 
 REPLICAS_MS_MAX = 20_000
 """For a change of replicas; one that is not done by then goes on by itself."""
+
+IN_TOUCH_S = 5.0
+"""Nobody who was well for so long is silent to those who are well, too."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -141,6 +146,10 @@ class ClusterSimulation:
         self.loop = loop
         self.root = root
         self.plan = plan or ClusterPlan()
+        self.seed = seed
+        self.storage = Storage()
+        self._disturbed_at_s: dict[str, float] = {}
+        self._led: set[tuple[str, int]] = set()
         self.chance = random.Random(f"cluster {seed}")
         self.network = Network(loop, random.Random(f"network {seed}"))
         self.fabric = MeshFabric(self.network, random.Random(f"mesh {seed}"))
@@ -176,13 +185,76 @@ class ClusterSimulation:
             await changer.change(change, shard_id, node_id, wait=True)
 
     def look_at_brokers(self) -> None:
-        """Check what every broker holds at this moment."""
+        """Check what every broker holds at this moment; one that has just begun gets clients."""
+        self._note_disturbed()
         for node in self.nodes.values():
             if node.process is None:
                 continue
             for collector in node.process.collectors:
                 if isinstance(collector, BrokerCollector):
-                    self.invariants.check_holding(node.name, collector._agent.session)
+                    session = collector._agent.session
+                    self.invariants.check_holding(node.name, session)
+                    self.invariants.check_open_topics(node.name, session, collector._front)
+                    if node.process.resident is None:
+                        self._settle_in(node.name, node.process, collector)
+
+    def _settle_in(self, name: str, process: SimulatedProcess, found: BrokerCollector) -> None:
+        assert found._front is not None, "brokers of the simulation have clients"
+        seed = f"resident {name} {self.nodes[name].starts} {self.seed}"
+        process.resident = resident = Resident(
+            name,
+            found._agent,
+            found._front,
+            self.storage,
+            random.Random(seed),
+            self.invariants.check_acknowledged,
+        )
+        process.run(self.loop.create_task, resident.run())
+
+    async def prove_served(self, name: str, broker_id: str) -> bool:
+        """Return whether a broker takes a message to a topic."""
+        process = self.nodes[broker_id].process
+        if process is None or process.resident is None:
+            return False
+        return await process.run(self.loop.create_task, process.resident.prove(name))
+
+    def check_effective(self, name: str, object_id: str, version: int) -> None:
+        """A write was said to be effective: look at every broker, frozen or cut off.
+
+        A broker manager that is silent for a time-to-live counts as gone (docs/flows/policies.md),
+        and its brokers with it: they are looked at when there is one again that is in touch.
+        """
+        for node in self.nodes.values():
+            for collector in node.process.collectors if node.process is not None else ():
+                if isinstance(collector, BrokerCollector):
+                    session = collector._agent.session
+                    if self._is_managed(session.session_id):
+                        self.invariants.check_effective(
+                            node.name, session, name, object_id, version
+                        )
+
+    def _is_managed(self, session_id: str) -> bool:
+        """Return whether a session goes on under a broker manager that is well."""
+        if not self.invariants.goes_on(session_id):
+            return False
+        shard_id = self.invariants.sessions[session_id].shard_id
+        calm_since_s = self.loop.now_s - IN_TOUCH_S
+        leaders = [
+            name
+            for (name, group), role in self.invariants.roles.items()
+            if group == shard_id and role is Role.LEADER
+        ]
+        return len(leaders) == 1 and self._disturbed_at_s.get(leaders[0], 0.0) < calm_since_s
+
+    def _note_disturbed(self) -> None:
+        """Note whose process or network is not well, and who has just begun to lead."""
+        leaders = {key for key, role in self.invariants.roles.items() if role is Role.LEADER}
+        for name, _ in leaders ^ self._led:
+            self._disturbed_at_s[name] = self.loop.now_s
+        self._led = leaders
+        for node in self.nodes.values():
+            if not node.is_running or self.network.is_cut_off(node.name):
+                self._disturbed_at_s[node.name] = self.loop.now_s
 
     def stale_metadata(self) -> list[str]:
         """Return what brokers with a session hold otherwise than it is committed."""

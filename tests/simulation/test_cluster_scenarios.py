@@ -1,0 +1,157 @@
+"""Histories of the whole cluster that are told step by step, in virtual time.
+
+What random faults meet only by chance, at lengths that a test on a real clock cannot wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from nextgen.client import Client, TopicLocation
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS
+from tests.support.cluster_simulation.components import ClusterPlan
+from tests.support.cluster_simulation.faults import Faults
+from tests.support.cluster_simulation.run import ClusterRun
+from tests.support.cluster_simulation.simulation import ClusterSimulation
+
+NAMESPACE = "acme/told"
+Story = Callable[["Told", Client], Awaitable[None]]
+
+
+class Told(ClusterRun):
+    """A run in which nothing happens but what ``story`` says."""
+
+    def __init__(self, plan: ClusterPlan, story: Story) -> None:
+        super().__init__(1, plan=plan)
+        self._story = story
+        self.cluster: ClusterSimulation
+
+    async def _live(self, simulation: ClusterSimulation, faults: Faults) -> None:
+        self.cluster = simulation
+        simulation.start_all()
+        looking = asyncio.ensure_future(self._look_at_brokers(simulation))
+        await self._wait_ready(simulation)
+        endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+        process = simulation.client("reader")
+
+        async def tell() -> None:
+            async with Client(endpoints, timeout_ms=5_000) as client:
+                await client.create_tenant("acme")
+                await client.create_namespace(NAMESPACE)
+                await self._story(self, client)
+
+        await process.run(self._loop.create_task, tell())
+        looking.cancel()
+        for lost in simulation.storage.lost():
+            simulation.violate(lost)
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.1)
+
+
+def tell(plan: ClusterPlan, story: Story) -> None:
+    report = Told(plan, story).run()
+    assert report.failure is None, report.failure
+
+
+def names(first: int, count: int) -> list[str]:
+    return [f"persistent://{NAMESPACE}/topic-{number}" for number in range(first, first + count)]
+
+
+def places(locations: list[TopicLocation]) -> list[tuple[str, int]]:
+    assert all(location.is_found for location in locations), locations
+    return [(location.broker_id, location.epoch) for location in locations]
+
+
+@pytest.mark.timeout(300)
+def test_without_cluster_managers_topics_stay_and_leases_are_used_up():
+    """1. Topics are assigned, and every cluster manager dies. 2. For a minute lookups of them are
+    answered as before, and new topics are assigned. 3. The leases end: new topics are refused with
+    the reason, the others stay. 4. The managers come back, and new topics are assigned."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster = told.cluster
+        await client.create_topics(names(0, 60))
+        before = places(await client.lookup(names(0, 10)))
+        managers = [cluster.nodes[name] for name in cluster.plan.manager_names]
+        for node in managers:
+            node.crash(power_cut=True)
+
+        for second in range(0, 60, 2):
+            assert places(await client.lookup(names(0, 10))) == before
+            places(await client.lookup(names(10 + second // 2, 1)))
+            await asyncio.sleep(2)
+
+        await asyncio.sleep(CAPACITY_LEASE_TTL_MS / 1_000)
+        (refused,) = await client.lookup(names(50, 1))
+        assert refused.rejection_code == "NO_CAPACITY", refused
+        assert refused.message
+        assert places(await client.lookup(names(0, 10))) == before
+
+        for node in managers:
+            node.start()
+        async with asyncio.timeout(60):
+            while not (await client.lookup(names(50, 1)))[0].is_found:
+                await asyncio.sleep(0.5)
+        assert places(await client.lookup(names(0, 10))) == before
+
+    tell(ClusterPlan(brokers=2, broker_units=200), story)
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_manager_shard_without_quorum_stops_no_topic():
+    """1. A broker serves topics of a shard that is not its manager's. 2. Two of three replicas of
+    its manager's shard die, for half a minute. 3. Its topics take messages all the time, and are
+    told to be where they are. 4. The shard is back, the session goes on, and so do its topics."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster, invariants = told.cluster, told.cluster.invariants
+        await client.create_topics(names(0, 40))
+        await client.lookup(names(0, 40))
+        session_id, session = next(iter(invariants.sessions.items()))
+        manager, (other,) = session.shard_id, {1, 2} - {session.shard_id}
+        replicas = {
+            shard_id: set(placement.replicas)
+            for shard_id, placement in invariants.placements.items()
+        }
+        lost = sorted(replicas[manager] - replicas[other])[:2]
+        assert len(lost) == 2, f"the shards share their nodes: {replicas}"
+        kept = [
+            name
+            for name, location in zip(names(0, 40), await client.lookup(names(0, 40)), strict=True)
+            if location.session_id == session_id
+            and invariants.units[(location.topic_id, "")].shard_id == other
+        ]
+        assert kept, "no topic is of this broker and of the other shard"
+        before = places(await client.lookup(kept))
+
+        for name in lost:
+            cluster.nodes[name].crash(power_cut=True)
+        for turn in range(15):
+            await asyncio.sleep(2)
+            assert places(await client.lookup(kept)) == before
+            assert await cluster.prove_served(kept[turn % len(kept)], session.broker_id)
+
+        for name in lost:
+            cluster.nodes[name].start()
+        await told.until(lambda: all(cluster.nodes[name].is_running for name in lost), 10)
+        async with asyncio.timeout(40):
+            while True:
+                try:
+                    await client.create_topics(names(90, 1))
+                    await client.set_tenant_properties("acme", {"a": "b"})
+                    break
+                except MetadataError:
+                    await asyncio.sleep(0.5)
+        await asyncio.sleep(10)
+        assert invariants.goes_on(session_id)
+        assert places(await client.lookup(kept)) == before
+        assert await cluster.prove_served(kept[0], session.broker_id)
+
+    tell(ClusterPlan(shard_nodes=6, brokers=2), story)
