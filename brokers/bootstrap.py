@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,6 +13,7 @@ from prometheus_client import REGISTRY
 
 from brokers.adapters.broker_servicer import BrokerServicer
 from brokers.adapters.cluster_locator import ClusterLocator
+from brokers.adapters.cluster_neighbours import ClusterNeighbours
 from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.load_meter import ProcessLoadMeter
@@ -18,14 +21,18 @@ from brokers.adapters.manager_connection import GrpcManagerDialer
 from brokers.adapters.metrics import BrokerCollector
 from brokers.adapters.pulsar_front import Identity, PulsarFront
 from brokers.config import BrokerConfig
+from brokers.domain.acknowledgements import Acknowledgements
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.service.agent import BrokerAgent
+from brokers.service.departure import Departure
+from brokers.service.idle_units import IdleUnits
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
 from nextgen.client.topic_directory import RoutedTopicDirectory
+from nextgen.kernel.limits import SHUTDOWN_MS_MAX
 from nextgen.kernel.pulsar_limits import VOLATILE_BYTES_MAX
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
@@ -52,6 +59,11 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def _wall_ms() -> int:
+    """Unix milliseconds, as the cluster's records have them."""
+    return time.time_ns() // 1_000_000
+
+
 async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
     """Run the broker until it is asked to stop.
 
@@ -65,16 +77,17 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         link = ClusterLink(
             [str(address) for address in config.cluster_managers], _cluster_hello(config)
         )
-        load_meter = ProcessLoadMeter(now_ms)
+        load_meter = ProcessLoadMeter(now_ms, _wall_ms)
         agent = BrokerAgent(
             dialer=GrpcManagerDialer(_broker_hello(config), now_ms),
             locator=ClusterLocator(link, config.node_id),
             load_meter=load_meter,
             clock=now_ms,
         )
-        front = await _start_front(config, agent, link, stack)
+        acknowledgements = Acknowledgements()
+        front = await _start_front(config, agent, link, stack, acknowledgements)
         load_meter.front = front
-        server = await _start_server(config, agent, front)
+        server = await _start_server(config, agent, front, acknowledgements)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         REGISTRY.register(BrokerCollector(agent, front))
         probes = Probes(lambda: _readiness(agent, link))
@@ -89,11 +102,46 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
             pulsar=_pulsar_url(config),
             capacity_units=config.capacity_units,
         )
-        await run_as_member(agent.run(), link, shutdown)
+        departure = Departure(
+            agent,
+            ClusterNeighbours(link.view, config.node_id, _wall_ms),
+            clock=now_ms,
+            sleep=asyncio.sleep,
+        )
+        await _run_until_left(agent, departure, link, shutdown, config.drain_ms_max)
+
+
+async def _run_until_left(
+    agent: BrokerAgent,
+    departure: Departure,
+    link: ClusterLink,
+    shutdown: Shutdown,
+    drain_ms_max: int,
+) -> None:
+    """Run the agent until the process is asked to stop and its units are taken, as far as goes."""
+    shutdown.deadline_ms = SHUTDOWN_MS_MAX + drain_ms_max
+    left = Shutdown()
+
+    async def leave() -> None:
+        await shutdown.wait()
+        # Whoever asks in another way, a dying parent for one, does not wait for anything.
+        if shutdown.reason == signal.SIGTERM.name:
+            await departure.leave(drain_ms_max)
+        left.request(shutdown.reason)
+
+    leaving = asyncio.create_task(leave())
+    try:
+        await run_as_member(agent.run(), link, left)
+    finally:
+        leaving.cancel()
 
 
 async def _start_front(
-    config: BrokerConfig, agent: BrokerAgent, link: ClusterLink, stack: AsyncExitStack
+    config: BrokerConfig,
+    agent: BrokerAgent,
+    link: ClusterLink,
+    stack: AsyncExitStack,
+    acknowledgements: Acknowledgements,
 ) -> PulsarFront | None:
     """Serve Pulsar clients, if the configuration says where."""
     if config.pulsar_listen is None or config.ledger_dir is None:
@@ -102,7 +150,9 @@ async def _start_front(
     stack.push_async_callback(pool.stop)
     directory = RoutedTopicDirectory(shards=ShardRouter(link, pool), cluster=link)
     stack.push_async_callback(directory.stop)
-    persistent = DiskLedgerStore(config.ledger_dir, broker_id=config.node_id)
+    persistent = DiskLedgerStore(
+        config.ledger_dir, broker_id=config.node_id, acknowledgements=acknowledgements
+    )
     stack.push_async_callback(persistent.close)
     front = PulsarFront(
         identity=Identity(config.node_id, _pulsar_url(config)),
@@ -120,11 +170,17 @@ async def _start_front(
     agent.listener = front.topics
     await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
     stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
+    idle = IdleUnits(lambda: agent.session.holding, front.topics.get, agent.report_idle, now_ms)
+    looking = asyncio.create_task(idle.run())
+    stack.callback(looking.cancel)
     return front
 
 
 async def _start_server(
-    config: BrokerConfig, agent: BrokerAgent, front: PulsarFront | None
+    config: BrokerConfig,
+    agent: BrokerAgent,
+    front: PulsarFront | None,
+    acknowledgements: Acknowledgements,
 ) -> GrpcServer:
     server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
     servicer = BrokerServicer(
@@ -133,6 +189,7 @@ async def _start_server(
         broker_id=config.node_id,
         capacity_units=config.capacity_units,
         clock=now_ms,
+        acknowledgements=acknowledgements,
     )
     add_BrokerServiceServicer_to_server(servicer, server.server)
     await server.start(config.listen.host, config.listen.port, "the broker's gRPC service")
@@ -177,6 +234,7 @@ def _broker_hello(config: BrokerConfig) -> BrokerHello:
         ),
         capacity_units=config.capacity_units,
         zone=config.zone,
+        rack=config.rack,
     )
 
 

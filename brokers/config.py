@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.placement_limits import BROKER_DRAIN_MS_MAX
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
@@ -27,7 +28,9 @@ _FLAGS = (
     MANAGERS_FLAG,
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
+    Flag("--rack", "failure domain within the zone, free text", ""),
     Flag("--data-dir", "directory that remembers this broker's identity; default: none", ""),
+    Flag("--drain-ms-max", "at a stop, time for others to take the units; 0: none", "30000"),
     Flag("--ledger-dir", "directory of the messages, the same for all brokers of the cluster", ""),
     Flag("--retention-time-ms", "messages that all have acknowledged are kept so long", "3600000"),
     Flag("--retention-bytes", "and so many bytes of them per topic at most", "1073741824"),
@@ -88,6 +91,13 @@ class BrokerConfig:
     """What the slowest durable subscription of a topic or partition may have before it; beyond it
     nothing is published there. Ten gibibytes: Pulsar's own default of earlier releases."""
 
+    drain_ms_max: int = 30_000
+    """At SIGTERM, how long others have to take the units. Half a minute: what service managers
+    give a process before they kill it."""
+
+    rack: str = ""
+    """Failure domain within the zone, free text; empty: none."""
+
     tracing: TraceSettings = NO_TRACES
 
 
@@ -110,6 +120,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         cluster_managers=given.addresses("--cluster-managers"),
         capacity_units=given.number("--capacity-units", least=1, most=BROKER_CAPACITY_UNITS_MAX),
         zone=given.text("--zone"),
+        rack=given.text("--rack"),
         data_dir=given.path("--data-dir") if given.text("--data-dir") else None,
         pulsar_listen=given.optional_address("--pulsar-listen"),
         pulsar_advertise=given.optional_advertised("--pulsar-advertise", "--pulsar-listen"),
@@ -117,6 +128,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         retention_time_ms=given.number("--retention-time-ms", least=0, most=STORED_INTEGER_MAX),
         retention_bytes=given.number("--retention-bytes", least=0, most=STORED_INTEGER_MAX),
         backlog_bytes_max=given.number("--backlog-bytes-max", least=1, most=STORED_INTEGER_MAX),
+        drain_ms_max=given.number("--drain-ms-max", least=0, most=BROKER_DRAIN_MS_MAX),
         tracing=given.tracing(environment),
     )
     given.check()

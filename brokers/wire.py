@@ -13,8 +13,10 @@ from brokers.domain.holding import (
     Holding,
     MetadataKind,
     MetadataRemoved,
+    Moving,
     NamespaceMetadata,
     Payload,
+    Prepare,
     Release,
     TenantMetadata,
     TopicMetadata,
@@ -30,10 +32,12 @@ from brokers.ports.session import (
     Timing,
     TurnedAway,
 )
+from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
 from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.policies import NO_POLICIES, Policies
 from nextgen.kernel.stream_limits import HELD_BYTES_PER_MESSAGE_MAX, HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
-from protos.nextgen.v1 import inventory_pb2, shard_service_pb2
+from protos.nextgen.v1 import inventory_pb2, policies_pb2, shard_service_pb2
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _KINDS = MappingProxyType(
@@ -52,7 +56,8 @@ def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
             deliveries = [_delivery(delivery) for delivery in message.deliveries.deliveries]
             return Delivered(deliveries, now_ms)
         case "heartbeat_ack":
-            return HeartbeatEcho(message.heartbeat_ack.sent_at_ms)
+            ack = message.heartbeat_ack
+            return HeartbeatEcho(ack.sent_at_ms, ack.load_refused)
         case "established":
             said = message.established
             return Greeting(
@@ -76,10 +81,18 @@ def _payload(delivery: wire.Delivery) -> Payload:
             return _assignment(delivery.assign)
         case "release":
             return _release(delivery.release)
+        case "prepare":
+            return Prepare(_assignment(delivery.prepare))
+        case "moving":
+            return Moving(_release(delivery.moving))
         case "tenant":
             tenant = delivery.tenant
             return TenantMetadata(
-                tenant.tenant_id, tenant.name, dict(tenant.properties), tenant.version
+                tenant.tenant_id,
+                tenant.name,
+                dict(tenant.properties),
+                tenant.version,
+                _policies(tenant),
             )
         case "namespace":
             namespace = delivery.namespace
@@ -88,6 +101,7 @@ def _payload(delivery: wire.Delivery) -> Payload:
                 namespace.name,
                 dict(namespace.properties),
                 namespace.version,
+                _policies(namespace),
             )
         case "topic":
             return _topic(delivery.topic)
@@ -98,13 +112,35 @@ def _payload(delivery: wire.Delivery) -> Payload:
 
 
 def _assignment(given: shard_service_pb2.TopicAssignment) -> Assignment:
-    return Assignment(_topic(given.topic), given.unit, given.name, given.epoch, given.shard_id)
+    return Assignment(
+        _topic(given.topic),
+        given.unit,
+        given.name,
+        given.epoch,
+        given.shard_id,
+        take_over=given.take_over,
+    )
 
 
 def _topic(given: inventory_pb2.Topic) -> TopicMetadata:
     return TopicMetadata(
-        given.topic_id, given.name, given.partitions, dict(given.properties), given.version
+        given.topic_id,
+        given.name,
+        given.partitions,
+        dict(given.properties),
+        given.version,
+        _policies(given),
     )
+
+
+def _policies(
+    given: inventory_pb2.Tenant | inventory_pb2.Namespace | inventory_pb2.Topic,
+) -> Policies:
+    return policies_from_proto(given.policies) if given.HasField("policies") else NO_POLICIES
+
+
+def _policies_message(policies: Policies) -> policies_pb2.Policies | None:
+    return None if policies == NO_POLICIES else policies_to_proto(policies)
 
 
 def _removed(given: wire.MetadataRemoved) -> Payload:
@@ -185,6 +221,7 @@ def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventor
                         name=tenant.name,
                         properties=tenant.properties,
                         version=tenant.version,
+                        policies=_policies_message(tenant.policies),
                     )
                 )
         case MetadataKind.NAMESPACE:
@@ -196,6 +233,7 @@ def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventor
                         name=namespace.name,
                         properties=namespace.properties,
                         version=namespace.version,
+                        policies=_policies_message(namespace.policies),
                     )
                 )
         case MetadataKind.TOPIC:
@@ -208,6 +246,7 @@ def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventor
                         partitions=topic.partitions,
                         properties=topic.properties,
                         version=topic.version,
+                        policies=_policies_message(topic.policies),
                     )
                 )
     return item

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from typing import Final
@@ -24,8 +25,12 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
 from discovery.service.command_desk import CommandDesk
 from discovery.service.counters import DiscoveryCounters
+from discovery.service.evacuations import EvacuationService
 from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
+from discovery.service.lookup_meter import FIRST_PROCESS, LookupMeter
+from discovery.service.moves import MoveService
+from discovery.service.policies import PoliciesService
 from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
 from discovery.service.topics import CachedTopicDirectory, KnownTopics
@@ -97,9 +102,16 @@ class LookupCore:
         self.desk = CommandDesk(MetadataCommands(self.topics), self.counters)
         services = ClientServices(known, self.desk, self.counters)
         self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
+        self._meter = _lookup_meter(config, self.counters, self.link)
+        self.link.on_connected(self._meter.connected)
         self._reporter = ProcessReporter(
             self.counters, self.cache, self.router.statistics, self._gauges, self._watch_states
         )
+
+    async def start(self) -> None:
+        """Join the cluster in the background, and begin to count the minutes."""
+        await self.link.start()
+        self._meter.start()
 
     async def listen(self, *, reuse_port: bool) -> None:
         """Take Pulsar clients. Until the cluster is known they are told to come again.
@@ -118,6 +130,8 @@ class LookupCore:
         self.counters.pulsar_connections_refused = self.pulsar.refused_connections
         report = self._reporter.report()
         report.counts.update(self.watch_desk.counts())
+        report.counts["lookup_windows_good"] = self._meter.good
+        report.counts["lookup_windows_bad"] = self._meter.bad
         report.gauges.update(self.watch_desk.gauges())
         return report
 
@@ -160,6 +174,7 @@ class LookupCore:
         """Close everything, once nobody asks any more."""
         await self._directory.stop()
         await self.lookups.stop()
+        self._meter.stop()
         await self.watch_desk.stop()
         await self.watches.stop()
         await self.streams.stop()
@@ -185,9 +200,15 @@ class DiscoveryNode:
     def __init__(self, config: DiscoveryConfig, registry: CollectorRegistry | None = None) -> None:
         self._config = config
         self.core = core = LookupCore(config)
+        inventory = InventoryService(
+            core.router, core.link, core.counters, core.make_default_namespace
+        )
         self._servicer = DiscoveryServicer(
             core.lookups,
-            InventoryService(core.router, core.link, core.counters, core.make_default_namespace),
+            inventory,
+            PoliciesService(core.router, inventory, core.counters),
+            EvacuationService(core.router, core.link),
+            MoveService(core.router, core.counters),
             StatusService(core.link, self._refreshed),
             core.watch_desk,
             core.counters,
@@ -214,7 +235,7 @@ class DiscoveryNode:
         self._registry.register(self._collector)
         await self._probes.start(config.http_listen.host, config.http_listen.port)
         await self._listen_for_clients()
-        await self.core.link.start()
+        await self.core.start()
 
     @property
     def grpc_port(self) -> int:
@@ -310,7 +331,7 @@ async def _serve_worker(config: DiscoveryConfig, descriptor: int, shutdown: Shut
     core = LookupCore(config)
     line = await WorkerEnd.open(descriptor, core.report)
     try:
-        await core.link.start()
+        await core.start()
         tune_garbage_collector()
         if await _ready_before_stop(core, shutdown):
             await core.listen(reuse_port=True)
@@ -320,6 +341,19 @@ async def _serve_worker(config: DiscoveryConfig, descriptor: int, shutdown: Shut
         await core.drain()
         await core.stop()
         line.close()
+
+
+def _lookup_meter(
+    config: DiscoveryConfig, counters: DiscoveryCounters, link: ClusterLink
+) -> LookupMeter:
+    number = FIRST_PROCESS if config.worker is None else config.worker.number
+    return LookupMeter(
+        counters.tally,
+        node_id=config.node_id.removesuffix(f".w{number}"),
+        number=number,
+        send=link.send,
+        unix_ms=lambda: time.time_ns() // 1_000_000,
+    )
 
 
 async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:

@@ -208,6 +208,7 @@ class AssignmentFeed:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_at(deadline, self.settle)
         self._waiters.append(_Waiter(position, deadline, future, timer))
+        self._prompt()
         try:
             await future
         finally:
@@ -295,10 +296,13 @@ class AssignmentFeed:
         if len(self._recent) > 2 * ASSIGNMENT_BACKLOG_MAX:
             self._floor = self._recent[-ASSIGNMENT_BACKLOG_MAX - 1].position
             del self._recent[:-ASSIGNMENT_BACKLOG_MAX]
-        # A position alone can wait for the regular update.
-        if has_deltas:
-            for subscription in self._subscriptions.values():
-                subscription.changed.set()
+        # A position alone can wait for the regular update, unless somebody waits for it.
+        if has_deltas or self._waiters:
+            self._prompt()
+
+    def _prompt(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.changed.set()
 
     def _is_effective(self, position: int, now: float) -> bool:
         if now < self._leader_since + _TTL_SECONDS:

@@ -34,7 +34,13 @@ from shards.adapters.cluster import LinkCapacity, LinkDirectory, LinkReports
 from shards.adapters.loop_clock import LoopClock
 from shards.adapters.node_collector import NodeCollector
 from shards.adapters.raft_groups import RaftGroups
-from shards.adapters.routed import LinkedHomes, RoutedBrokerManagers, RoutedMetadata, RoutedParents
+from shards.adapters.routed import (
+    LinkedHomes,
+    RoutedBrokerManagers,
+    RoutedMetadata,
+    RoutedParents,
+    RoutedTopicControllers,
+)
 from shards.adapters.shard_servicer import ShardServicer
 from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
@@ -95,7 +101,7 @@ async def serve(
         desk = RequestDesk(replicas, link.view)
         pool = ExchangePool(lambda: link.view.shard_map_version)
         stack.push_async_callback(pool.stop)
-        around = _surroundings(config, link, ShardRouter(link, pool, desk.local))
+        around = _surroundings(config, link, ShardRouter(link, pool, desk.local), metrics)
         node = ShardNode(
             config.node_id, str(config.advertise), link, groups, around, metrics, replicas
         )
@@ -148,18 +154,21 @@ async def _start_server(
     names = [shard_servicer.SERVICE_NAME, broker_session_servicer.SERVICE_NAME]
     server = new_server(names, interceptors=[MalformedRequests()])
     ShardServicer(desk, node.status, metrics, groups.verify).add_to(server.server)
-    BrokerSessionServicer(config.cluster_id, desk, view).add_to(server.server)
+    BrokerSessionServicer(config.cluster_id, desk, view, metrics).add_to(server.server)
     await server.start(config.listen.host, config.listen.port, "the shard service")
     return server
 
 
-def _surroundings(config: ShardNodeConfig, link: ClusterLink, router: ShardRouter) -> Surroundings:
+def _surroundings(
+    config: ShardNodeConfig, link: ClusterLink, router: ShardRouter, metrics: NodeMetrics
+) -> Surroundings:
     choices = random.Random()
     return Surroundings(
         node_id=config.node_id,
         directory=LinkDirectory(link),
-        managers=RoutedBrokerManagers(router),
-        capacity=LinkCapacity(link),
+        managers=RoutedBrokerManagers(router, metrics),
+        controllers=RoutedTopicControllers(router),
+        capacity=LinkCapacity(link, metrics),
         metadata=RoutedMetadata(router),
         homes=LinkedHomes(link),
         parents=RoutedParents(router, link.view),

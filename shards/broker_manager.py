@@ -8,13 +8,13 @@ leadership.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired, Unavailable
 from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
 from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.runtime import tracing
+from nextgen.runtime import lookup_steps, tracing
 from protos.nextgen.v1.broker_service_pb2 import Delivery
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -25,16 +25,21 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ObjectName,
     ReleaseRequest,
     ReleaseResponse,
+    TopicAssignment,
 )
+from shards import assign_trace
 from shards.broker_sessions import BrokerSessions, session_rejection
 from shards.domain import broker_session
 from shards.domain.broker_session import GrantCapacity
+from shards.domain.topic import Topic
 from shards.metadata_reads import MetadataReads
+from shards.metadata_state import MetadataState, id_of
 from shards.metadata_watch import MetadataWatch
 from shards.ports import Clock, MetadataReader, SessionReports
 from shards.session_metadata import Sent, SessionMetadata, parent_id
 from shards.session_soft_state import SessionSoftState
 from shards.shard_state import ShardState
+from shards.wire import item_message, topic_message
 
 OnSequenced = Callable[[int], None]
 """Is told the sequence as soon as the deliveries have their place in it."""
@@ -55,7 +60,7 @@ class BrokerManager:
         self._state = state
         self.metadata = watch
         self.sessions = BrokerSessions(shard_id, state, watch, reports, clock)
-        self._reads = MetadataReads(metadata)
+        self._reads = MetadataReads(metadata, watch.subscriber_id)
 
     def __repr__(self) -> str:
         return f"<BrokerManager {self.sessions!r}>"
@@ -75,44 +80,65 @@ class BrokerManager:
     ) -> AssignResponse:
         """Deliver assignments, and before them the metadata that the session was not yet sent.
 
+        Those of a request to ``prepare`` are held by nobody: the broker only learns what may come.
         Returns once the broker's sync position covers them. May be repeated.
 
         Raises:
             SessionExpired: The session is not, or no longer, the broker's live one.
             Overloaded: The broker has too much that it has not synced.
+            Refused: NO_CAPACITY: the broker would have more units than its capacity. None of
+                these was delivered.
             MetadataError: The metadata could not be read, or is of another namespace.
         """
         _check_batch(len(request.assignments))
         session = await self._attached(request.broker_id, request.session_id)
         missing = _missing_parents(request, session.metadata)
-        items = await self._reads.read(missing) if missing else []
-        # From here to the last append there is no await: the sequence has no gaps or strangers.
+        assign_trace.mark_asked(request, missing, session.metadata)
+        unread = [name for name in missing if not self._is_told(name)]
+        items = await self._reads.read(unread) if unread else []
         session = self.sessions.live(request.broker_id, request.session_id)
-        # Others may have sent the same metadata while it was read.
+        await session.wait_room(request.assignments)
+        # From here to the last append there is no await: the sequence has no gaps or strangers.
+        # Others may have sent the same metadata while it was read, and later metadata been told.
         unsent = [
-            item for item in items if not session.metadata.has_parent(item.name, parent_id(item))
+            item
+            for item in self._latest(missing, items)
+            if not session.metadata.has_parent(item.name, parent_id(item))
         ]
         session.check_room(len(unsent) + len(request.assignments))
         for item in unsent:
             session.append(_metadata_delivery(item))
-            self._hold(*session.metadata.note_parent(item))
+            sent, evicted = session.metadata.note_parent(item)
+            assign_trace.note_trace(sent)
+            self._hold(sent, evicted)
         if missing:
             _check_namespaces(request, session.metadata)
+        assign_trace.mark_arrived(request, missing, session.metadata)
         sequence = session.sequence
         with tracing.span("deliver", assignments=len(request.assignments)):
             trace_id = tracing.outgoing()
+            watched = all(
+                self.metadata.is_followed(each.topic.name) for each in request.assignments
+            )
             for assignment in request.assignments:
+                self._bring_up_to_date(assignment)
+                if request.prepare:
+                    sequence = session.append(Delivery(prepare=assignment, trace_id=trace_id))
+                    continue
                 sequence = session.append(Delivery(assign=assignment, trace_id=trace_id))
                 self._hold(session.metadata.note_assigned(assignment))
             if on_sequenced is not None:
                 on_sequenced(sequence)
+            lookup_steps.step(19, position=sequence)
             await session.wait_synced(sequence)
-        return AssignResponse(sequence=sequence, synced=True)
+        return AssignResponse(sequence=sequence, synced=True, watched=watched)
 
     async def release(
         self, request: ReleaseRequest, on_sequenced: OnSequenced | None = None
     ) -> ReleaseResponse:
         """Tell a broker what it no longer owns; returns once its sync position covers that.
+
+        Of what a request to ``announce`` names it learns only where that is about to go.
 
         Raises:
             SessionExpired: The session is over, and what it had been assigned with it.
@@ -123,6 +149,9 @@ class BrokerManager:
         session.check_room(len(request.releases))
         sequence = session.sequence
         for release in request.releases:
+            if request.announce:
+                sequence = session.append(Delivery(moving=release))
+                continue
             sequence = session.append(Delivery(release=release))
             topic = session.metadata.note_released(release)
             if topic is not None:
@@ -157,6 +186,32 @@ class BrokerManager:
             await self._state.confirm()
         assert state is not None, "a grant was accepted for a broker that was never seen"
         return GrantCapacityResponse(units=max(units, state.granted_units))
+
+    def _is_told(self, name: ObjectName) -> bool:
+        return self.metadata.known(name.name) is not None
+
+    def _latest(self, wanted: Sequence[ObjectName], read: Iterable[Item]) -> list[Item]:
+        """Return what is called ``wanted``, as it was told here if that is later than ``read``."""
+        items = {item.name: item for item in read}
+        for name in wanted:
+            told = self.metadata.known(name.name)
+            if told is None:
+                continue
+            item = items.get(name.name)
+            if item is None or _is_earlier(item, told):
+                items[name.name] = item_message(name.kind, name.name, told)
+        # What was told when it was not read, and is gone since, is not here.
+        return [items[name.name] for name in wanted if name.name in items]
+
+    def _bring_up_to_date(self, assignment: TopicAssignment) -> None:
+        """Give an assignment that was under way for a while its topic as it was told since."""
+        told = self.metadata.known(assignment.topic.name)
+        if (
+            isinstance(told, Topic)
+            and told.topic_id == assignment.topic.topic_id
+            and told.version > assignment.topic.version
+        ):
+            assignment.topic.CopyFrom(topic_message(told))
 
     def _hold(self, sent: Sent | None, evicted: Sent | None = None) -> None:
         """Keep true from here on what was just put into a session's sequence."""
@@ -222,6 +277,12 @@ def _check_namespaces(request: AssignRequest, metadata: SessionMetadata) -> None
                 f"topic {assignment.name} belongs to another namespace "
                 f"{name.namespace_text} than the one there is"
             )
+
+
+def _is_earlier(item: Item, told: MetadataState) -> bool:
+    """Say whether ``item`` is the same object as ``told`` in an earlier version."""
+    version = item.tenant.version if item.kind == KIND_TENANT else item.namespace.version
+    return parent_id(item) == id_of(told) and version < told.version
 
 
 def _metadata_delivery(item: Item) -> Delivery:

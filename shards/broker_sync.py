@@ -17,6 +17,7 @@ from nextgen.kernel.limits import (
     DELIVERIES_BYTES_MAX,
     UNITS_SYNCED_MAX,
 )
+from nextgen.kernel.placement_limits import ANNOUNCE_MS_MAX, PREPARE_MS_MAX
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import AssignRequest, ReleaseRequest, TopicAssignment
 from shards.domain.assignment import Assignment
@@ -35,6 +36,10 @@ class Placed:
     topic: Topic
     assignment: Assignment
     position: int
+
+
+Handed = tuple[Assignment, Assignment | None]
+"""An assignment that ends, and the one behind it if there is one."""
 
 
 class BrokerSync:
@@ -58,29 +63,30 @@ class BrokerSync:
         """Say whether a session is over, from its own manager or from the directory."""
         return session_id in self._ended or self._directory.has_ended(broker_id, session_id)
 
-    async def assign(self, placed: Sequence[Placed]) -> MetadataError | None:
+    async def assign(
+        self, placed: Sequence[Placed], *, take_over: bool = False
+    ) -> MetadataError | None:
         """Bring assignments of one session to its broker; None once it has them all.
 
-        What was synced before an error stays synced. Repeating it is harmless.
+        With ``take_over`` it opens them at once: their clients are on their way. What was synced
+        before an error stays synced. Repeating it is harmless.
         """
-        owner = placed[0].assignment
-        messages = [assignment_message(one.topic, one.assignment, self._shard_id) for one in placed]
-        try:
-            for chunk in _chunks(messages):
-                request = AssignRequest(
-                    broker_id=owner.broker_id, session_id=owner.session_id, assignments=chunk
-                )
-                await self._managers.assign(request, timeout_ms=ASSIGN_TIMEOUT_MS)
-        except SessionExpired as error:
-            self._note_ended(owner.session_id)
-            return error
-        except MetadataError as error:
-            return error
-        for one in placed:
-            self._note_synced(one.assignment)
-        return None
+        error = await self._send(placed, ASSIGN_TIMEOUT_MS, take_over=take_over)
+        if error is None:
+            for one in placed:
+                self._note_synced(one.assignment)
+        return error
 
-    async def release(self, moved: Sequence[tuple[Assignment, Assignment | None]]) -> None:
+    async def prepare(self, placed: Sequence[Placed]) -> MetadataError | None:
+        """Have a session's broker get ready for units that may come; None once it knows of all.
+
+        Nothing is owned by it.
+        """
+        return await self._send(placed, PREPARE_MS_MAX, prepare=True)
+
+    async def release(
+        self, moved: Sequence[Handed], *, timeout_ms: int = ASSIGN_TIMEOUT_MS
+    ) -> None:
         """Tell old owners what went where; ``moved`` is pairs of the ended and the new one.
 
         A session that is over needs no telling. Other trouble is raised once all were told.
@@ -88,16 +94,55 @@ class BrokerSync:
         Raises:
             MetadataError: An old owner could not be told. Repeating it is harmless.
         """
-        by_session: dict[str, list[tuple[Assignment, Assignment | None]]] = {}
+        for error in await self._tell(moved, timeout_ms, announce=False):
+            raise error
+
+    async def announce(self, moved: Sequence[Handed]) -> None:
+        """Tell owners what is about to go where. One that cannot be told will not know it."""
+        await self._tell(moved, ANNOUNCE_MS_MAX, announce=True)
+
+    async def _send(
+        self,
+        placed: Sequence[Placed],
+        timeout_ms: int,
+        *,
+        prepare: bool = False,
+        take_over: bool = False,
+    ) -> MetadataError | None:
+        owner = placed[0].assignment
+        messages = [
+            assignment_message(one.topic, one.assignment, self._shard_id, take_over=take_over)
+            for one in placed
+        ]
+        try:
+            for chunk in _chunks(messages):
+                request = AssignRequest(
+                    broker_id=owner.broker_id,
+                    session_id=owner.session_id,
+                    assignments=chunk,
+                    prepare=prepare,
+                )
+                await self._managers.assign(request, timeout_ms=timeout_ms)
+        except SessionExpired as error:
+            self._note_ended(owner.session_id)
+            return error
+        except MetadataError as error:
+            return error
+        return None
+
+    async def _tell(
+        self, moved: Sequence[Handed], timeout_ms: int, *, announce: bool
+    ) -> list[MetadataError]:
+        by_session: dict[str, list[Handed]] = {}
         for ended, successor in moved:
             by_session.setdefault(ended.session_id, []).append((ended, successor))
-        results = await asyncio.gather(*(self._release_one(group) for group in by_session.values()))
-        for error in results:
-            if error is not None:
-                raise error
+        results = await asyncio.gather(
+            *(self._tell_one(group, timeout_ms, announce=announce) for group in by_session.values())
+        )
+        return [error for error in results if error is not None]
 
-    async def _release_one(
-        self, group: Sequence[tuple[Assignment, Assignment | None]]
+    async def _tell_one(
+        self, group: Sequence[Handed], timeout_ms: int, *, announce: bool
     ) -> MetadataError | None:
         owner = group[0][0]
         if self.has_ended(owner.broker_id, owner.session_id):
@@ -112,8 +157,9 @@ class BrokerSync:
                     broker_id=owner.broker_id,
                     session_id=owner.session_id,
                     releases=releases[start : start + ASSIGNMENTS_PER_REQUEST_MAX],
+                    announce=announce,
                 )
-                await self._managers.release(request, timeout_ms=ASSIGN_TIMEOUT_MS)
+                await self._managers.release(request, timeout_ms=timeout_ms)
         except SessionExpired:
             self._note_ended(owner.session_id)
         except MetadataError as error:

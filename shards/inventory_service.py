@@ -33,6 +33,7 @@ from shards.inventory_reader import InventoryReader
 from shards.ports import ParentDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.shard_state import PendingOutcome, ShardState
+from shards.topic_bounds import NamespacePolicies
 from shards.wire_command import ParsedCommand, parse_command, slots_of
 
 __all__ = ["InventoryReader", "InventoryService"]
@@ -47,7 +48,8 @@ class InventoryService:
     """Carries out commands while this replica leads the shard; lives for one term.
 
     ``on_unassigned`` is called with the assignments that ended with a topic, once that is
-    committed, so that their brokers can be told.
+    committed, so that their brokers can be told. ``policies`` say how many topics namespaces may
+    have; without, there is no bound.
     """
 
     def __init__(
@@ -56,9 +58,10 @@ class InventoryService:
         directory: ParentDirectory,
         *,
         on_unassigned: OnUnassigned | None = None,
+        policies: NamespacePolicies | None = None,
     ) -> None:
         self._state = state
-        self._commands = InventoryCommands(state, directory, on_unassigned)
+        self._commands = InventoryCommands(state, directory, on_unassigned, policies)
         self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
         self._tasks: set[asyncio.Task[CommandResult]] = set()
 

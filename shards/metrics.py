@@ -15,6 +15,9 @@ _COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 METADATA_DELIVERY_KINDS = ("tenant", "namespace", "topic", "removed")
 """What a change that a broker is told may be about."""
 
+EVACUATION_REASONS = ("lost", "drain", "rebalance")
+"""Why units are taken away from a broker in the background."""
+
 
 class NodeMetrics:
     """The metrics of one process. Make ``ShardMetrics`` of it for each shard."""
@@ -53,16 +56,34 @@ class NodeMetrics:
             buckets=_LATENCY_SECONDS,
             registry=registry,
         )
-        self.commit_latency = Histogram(
-            "nextgen_shard_commit_seconds",
-            "From proposal to commit.",
-            ["shard"],
-            buckets=_COMMIT_SECONDS,
-            registry=registry,
-        )
+        self.commit_latency, self.effective_latency = _write_latencies(registry)
         self.exchange_in_flight = Gauge(
             "nextgen_exchange_in_flight", "Requests being answered.", registry=registry
         )
+        self.assign_requests = Counter(
+            "nextgen_shard_assign_requests",
+            "Requests of topic controllers here to broker managers, to bring units to brokers.",
+            registry=registry,
+        )
+        self.delivery_messages = Counter(
+            "nextgen_shard_delivery_messages",
+            "Messages with deliveries that broker managers here sent to brokers.",
+            registry=registry,
+        )
+        self.lease_requests = Counter(
+            "nextgen_shard_lease_requests",
+            "Requests of topic controllers here to the cluster manager, by what they are for.",
+            ["kind"],
+            registry=registry,
+        )
+        self.evacuated = Counter(
+            "nextgen_shard_evacuated_units",
+            "Units taken away from lost or draining brokers, or to even brokers out, by why.",
+            ["shard", "why"],
+            registry=registry,
+        )
+        self.lease_renewals = self.lease_requests.labels("renewal")
+        self.lease_growths = self.lease_requests.labels("growth")
 
     def counters(self) -> dict[str, int]:
         """Return the counts of all shards together, by name."""
@@ -78,8 +99,31 @@ class NodeMetrics:
             "watch_resets": self.watch_resets,
             "watch_stalled": self.watch_stalled,
             "metadata_deliveries": self.metadata_deliveries,
+            "assign_requests": self.assign_requests,
+            "delivery_messages": self.delivery_messages,
+            "lease_requests": self.lease_requests,
+            "lease_growths": self.lease_growths,
+            "evacuated_units": self.evacuated,
         }
         return {name: _total(counter) for name, counter in counted.items()}
+
+
+def _write_latencies(registry: CollectorRegistry) -> tuple[Histogram, Histogram]:
+    committing = Histogram(
+        "nextgen_shard_commit_seconds",
+        "From proposal to commit.",
+        ["shard"],
+        buckets=_COMMIT_SECONDS,
+        registry=registry,
+    )
+    effective = Histogram(
+        "nextgen_shard_effective_seconds",
+        "From the commit of an effective write to everybody's having taken it in.",
+        ["shard"],
+        buckets=_LATENCY_SECONDS,
+        registry=registry,
+    )
+    return committing, effective
 
 
 def _total(counter: Counter) -> int:
@@ -104,6 +148,7 @@ class ShardMetrics:
     def __init__(self, node: NodeMetrics, shard_id: int) -> None:
         label = str(shard_id)
         self.commits = node.commits.labels(label)
+        self.effective_latency = node.effective_latency.labels(label)
         self.lookups = node.lookups.labels(label)
         self.assignments = node.assignments.labels(label)
         self.moves = node.moves.labels(label)
@@ -118,6 +163,7 @@ class ShardMetrics:
         self._metadata_deliveries = {
             kind: node.metadata_deliveries.labels(label, kind) for kind in METADATA_DELIVERY_KINDS
         }
+        self._evacuated = {why: node.evacuated.labels(label, why) for why in EVACUATION_REASONS}
         self.lookups_answered = node.lookup_latency.labels(label, "answered")
         self.lookups_failed = node.lookup_latency.labels(label, "failed")
         self.assign_latency = node.assign_latency.labels(label, "synced")
@@ -127,3 +173,7 @@ class ShardMetrics:
     def metadata_delivered(self, kind: str) -> None:
         """Count a change that a broker is told; ``kind`` is one of ``METADATA_DELIVERY_KINDS``."""
         self._metadata_deliveries[kind].inc()
+
+    def note_evacuated(self, why: str, units: int) -> None:
+        """Count units that left a broker; ``why`` is one of ``EVACUATION_REASONS``."""
+        self._evacuated[why].inc(units)

@@ -12,7 +12,7 @@ from typing import Protocol
 from nextgen.client.shard_watch import WatchListener
 from nextgen.kernel.decider import Rejected
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseCapacityResponse
-from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from protos.nextgen.v1.inventory_pb2 import Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignRequest,
@@ -20,6 +20,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ObjectName,
     ReleaseRequest,
     ReleaseResponse,
+    UnassignRequest,
+    UnassignResponse,
 )
 from shards.domain.parent_gate import ParentKind
 
@@ -43,7 +45,11 @@ class Clock(Protocol):
 
 
 class BrokerDirectory(Protocol):
-    """Every broker session that the cluster manager has pushed. Soft: as fresh as the push."""
+    """Every broker session that the cluster manager has pushed. Soft: as fresh as the push.
+
+    A record says whether the broker is ``draining`` and until when it is in quarantine
+    (``quarantined_until_ms``, Unix time): neither is given anything.
+    """
 
     def live(self) -> Sequence[BrokerRecorded]:
         """Return the live sessions, one per broker at most."""
@@ -59,6 +65,14 @@ class BrokerDirectory(Protocol):
 
     def has_ended(self, broker_id: str, session_id: str) -> bool:
         """Say whether this session is known to be over. One that is not known may be too new."""
+        ...
+
+    def load(self, session_id: str) -> LoadReport | None:
+        """Return what a live session carried when it last said so; None if nobody knows.
+
+        A minute old at most while the broker, its manager and the cluster manager are well. That
+        it came is no change that listeners are told of.
+        """
         ...
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -81,6 +95,20 @@ class BrokerManagers(Protocol):
     async def release(self, request: ReleaseRequest, *, timeout_ms: int) -> ReleaseResponse: ...
 
 
+class TopicControllers(Protocol):
+    """The topic controllers of all shards, each reached through its shard's leader."""
+
+    async def unassign(
+        self, shard_id: int, request: UnassignRequest, *, timeout_ms: int
+    ) -> UnassignResponse:
+        """Have units of one shard taken from their brokers. May be repeated.
+
+        Raises:
+            MetadataError: The shard could not be asked.
+        """
+        ...
+
+
 class CapacitySource(Protocol):
     """The cluster manager's capacity ledger."""
 
@@ -96,8 +124,13 @@ class CapacitySource(Protocol):
 class MetadataReader(Protocol):
     """The inventories of all shards, read at the leader of each name's home shard."""
 
-    async def read(self, names: Sequence[ObjectName], *, timeout_ms: int) -> Sequence[Item]:
+    async def read(
+        self, names: Sequence[ObjectName], *, timeout_ms: int, subscriber_id: str = ""
+    ) -> Sequence[Item]:
         """Return the objects in the order of ``names``; an absent one has no value.
+
+        With ``subscriber_id`` it is somebody who is going to watch them, acknowledging: from the
+        read on effective writes wait for that, for a while.
 
         Raises:
             MetadataError: A home shard could not be asked.
@@ -108,6 +141,15 @@ class MetadataReader(Protocol):
 class ShardWatching(Protocol):
     """One stream of changes from one shard; ``nextgen.client.shard_watch.ShardWatch`` is one."""
 
+    @property
+    def heard_at(self) -> float:
+        """When the shard last said something, in ``Clock.monotonic`` seconds."""
+        ...
+
+    def is_level(self, watch_id: int) -> bool:
+        """Return whether a watch was told everything up to ``heard_at``."""
+        ...
+
     def add(
         self,
         listener: WatchListener,
@@ -115,8 +157,21 @@ class ShardWatching(Protocol):
         kinds: Sequence[Kind],
         names: Sequence[str] = (),
         from_position: int = 0,
+        acknowledged: bool = False,
     ) -> int:
-        """Watch ``names``; with ``from_position`` 0 a snapshot comes first. Returns a watch id."""
+        """Watch ``names``; with ``from_position`` 0 a snapshot comes first. Returns a watch id.
+
+        Effective writes wait until an ``acknowledged`` watch has taken them in.
+        """
+        ...
+
+    def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
+        """Have ``in_effect`` say, given up to where acknowledged watches were told everything, up
+        to where that has taken effect. Without it, being told is taking it in."""
+        ...
+
+    def acknowledge(self) -> None:
+        """More of what was told has taken effect."""
         ...
 
     def remove(self, watch_id: int) -> None: ...
@@ -137,6 +192,14 @@ class HomeShards(Protocol):
         """
         ...
 
+    def manager_shard(self, broker_id: str) -> int:
+        """Return the shard whose leader manages the broker.
+
+        Raises:
+            Unavailable: There is no shard map yet.
+        """
+        ...
+
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         """Return a stream to that shard's leader; ``run`` starts it."""
         ...
@@ -147,6 +210,10 @@ class SessionReports(Protocol):
 
     def report(self, session: BrokerRecorded) -> None:
         """Send it if there is a connection; the caller repeats all of them after a reconnect."""
+        ...
+
+    def report_load(self, broker_id: str, session_id: str, load: LoadReport) -> None:
+        """Send what a session carries; as for ``report``, it may be lost."""
         ...
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]: ...

@@ -67,6 +67,7 @@ class Replica:
             read_transaction,
             metrics.watches,
             subscribe=self._subscribe,
+            join=lambda stream: self.leading().effective.join(stream),
             wait_commit=self.wait_commit,
         )
         self._unsubscribes = [

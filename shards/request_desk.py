@@ -26,16 +26,22 @@ from nextgen.kernel.limits import (
     REQUEST_TIMEOUT_MS_MAX,
     TRACE_ID_CHARACTERS_MAX,
 )
-from nextgen.runtime import tracing
+from nextgen.runtime import lookup_steps, tracing
 from protos.nextgen.v1.shard_service_pb2 import (
+    CONSISTENCY_EFFECTIVE,
     AssignResponse,
+    Consistency,
     MoveResponse,
     ReleaseResponse,
     ShardLookupResponse,
     ShardRequest,
     ShardResponse,
+    UnassignResponse,
 )
+from shards import assign_trace
 from shards.replica import Replica
+
+_ANSWERED_STEPS: Mapping[str | None, int] = {"lookup": 22, "assign": 21}
 
 Progress = Callable[[ShardResponse], None]
 """Is given the answers that have ``more`` set."""
@@ -110,7 +116,10 @@ class RequestDesk:
             return await self._carry_out(request, timeout_ms, on_progress)
         name = f"shard.{request.WhichOneof('body')}"
         with tracing.span(name, request.trace_id, shard=request.shard_id):
-            return await self._carry_out(request, timeout_ms, on_progress)
+            _mark_begun(request)
+            response = await self._carry_out(request, timeout_ms, on_progress)
+            _mark_answered(request)
+            return response
 
     async def _carry_out(
         self, request: ShardRequest, timeout_ms: int, on_progress: Progress | None
@@ -136,6 +145,22 @@ class RequestDesk:
         return ShardResponse(error=to_detail(error, shard_map_version=version))
 
 
+def _mark_begun(request: ShardRequest) -> None:
+    """Mark what a controller, or a broker manager, is asked in the trace of a lookup."""
+    body = request.WhichOneof("body")
+    if body == "lookup":
+        lookup_steps.step(10)
+    elif body == "assign" and request.assign.assignments:
+        shard_id = request.assign.assignments[0].shard_id
+        lookup_steps.step(11, **lookup_steps.references(shard_id, request.assign.session_id))
+
+
+def _mark_answered(request: ShardRequest) -> None:
+    body = request.WhichOneof("body")
+    if body in _ANSWERED_STEPS:
+        lookup_steps.step(_ANSWERED_STEPS[body])
+
+
 def _needs_leader(request: ShardRequest) -> bool:
     body = request.WhichOneof("body")
     if body == "get":
@@ -150,7 +175,13 @@ async def _execute(
 ) -> ShardResponse:
     leader = replica.leading()
     leader.metrics.commands.inc(len(request.execute.commands))
+    if request.execute.consistency not in Consistency.values():
+        raise InvalidRequest(f"consistency {request.execute.consistency} is not known here")
     response = await leader.inventory.execute(request.execute, trace_id=request.trace_id)
+    if request.execute.consistency == CONSISTENCY_EFFECTIVE:
+        began = time.monotonic()
+        await leader.effective.wait_all(request.execute, response)
+        leader.metrics.effective_latency.observe(time.monotonic() - began)
     return ShardResponse(execute=response, position=leader.state.position)
 
 
@@ -158,7 +189,11 @@ async def _get(
     replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
 ) -> ShardResponse:
     if not request.get.min_position:
-        replica.leading()
+        leader = replica.leading()
+        if request.get.subscriber_id:
+            # Before it is read: what changes from here on waits for the reader.
+            names = [(each.kind, each.name) for each in request.get.names]
+            leader.effective.expect_reader(names, request.get.subscriber_id)
     response = await replica.reader.get(request.get)
     return ShardResponse(get=response, position=replica.reader.position)
 
@@ -194,6 +229,7 @@ async def _assign(
     leader = replica.leading()
 
     def sequenced(sequence: int) -> None:
+        assign_trace.mark_received(sequence)
         if on_progress is not None:
             first = AssignResponse(sequence=sequence)
             on_progress(ShardResponse(request_id=request.request_id, more=True, assign=first))
@@ -225,11 +261,46 @@ async def _grant(
 
 
 async def _move(
+    replica: Replica, request: ShardRequest, timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    answers = await leader.mover.move(request.move.moves, timeout_ms=timeout_ms)
+    return ShardResponse(move=MoveResponse(answers=answers), position=leader.state.position)
+
+
+async def _unassign(
     replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
 ) -> ShardResponse:
     leader = replica.leading()
-    answers = await leader.mover.move(request.move.moves)
-    return ShardResponse(move=MoveResponse(answers=answers), position=leader.state.position)
+    wanted = request.unassign
+    outcomes = await leader.unassigner.unassign(wanted.units, wanted.reason)
+    return ShardResponse(
+        unassign=UnassignResponse(outcomes=outcomes), position=leader.state.position
+    )
+
+
+async def _drain(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.drains.drain(request.drain)
+    return ShardResponse(drain=response, position=leader.state.position)
+
+
+async def _unit_count(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.rebalancer.count(request.unit_count)
+    return ShardResponse(unit_count=response, position=leader.state.position)
+
+
+async def _rebalance(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.rebalancer.answer(request.rebalance)
+    return ShardResponse(rebalance=response, position=leader.state.position)
 
 
 _BODIES: dict[
@@ -244,4 +315,8 @@ _BODIES: dict[
     "release": _release,
     "grant": _grant,
     "move": _move,
+    "unassign": _unassign,
+    "drain": _drain,
+    "unit_count": _unit_count,
+    "rebalance": _rebalance,
 }

@@ -6,9 +6,10 @@ that did not begin the session learns it from the broker, see ``take_report``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import SESSION_METADATA_MAX
 from nextgen.kernel.stream_limits import RELEASED_UNITS_REMEMBERED_MAX
 from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata, HeldObject
@@ -30,6 +31,21 @@ class DeliverySequence(Protocol):
     def metadata(self) -> SessionMetadata: ...
 
     @property
+    def sequence(self) -> int:
+        """Of the last delivery."""
+        ...
+
+    @property
+    def acked(self) -> int:
+        """Everything up to it was applied by the broker."""
+        ...
+
+    @property
+    def ended(self) -> MetadataError | None:
+        """Why the session is over; None while it lives."""
+        ...
+
+    @property
     def unsynced(self) -> int:
         """How many deliveries the broker has not synced."""
         ...
@@ -40,7 +56,10 @@ class DeliverySequence(Protocol):
 class Sent:
     """One object that is in a session's sequence. Equal to nothing but itself."""
 
-    __slots__ = ("is_gone", "kind", "name", "object_id", "session", "units", "version")
+    __slots__ = (
+        *("is_gone", "kind", "name", "object_id", "session"),
+        *("trace_id", "units", "version"),
+    )
 
     def __init__(
         self, session: DeliverySequence, kind: Kind, name: str, object_id: str, version: int
@@ -53,6 +72,8 @@ class Sent:
         """The highest that was sent."""
         self.units: dict[str, int] = {}
         """Of a topic: the units that the session holds, with their epochs."""
+        self.trace_id = ""
+        """Of the lookup for which it was sent, if that was recorded."""
         self.is_gone = False
         """It was deleted, which the broker is still to be told."""
 
@@ -68,6 +89,12 @@ class SessionMetadata:
         self._parents: dict[str, Sent] = {}
         self._topics: dict[str, Sent] = {}
         self._released: dict[tuple[str, str], int] = {}
+        self._orphans: dict[tuple[str, str], int] = {}
+        """Units of topics that were deleted: held, with these epochs, until they are released."""
+        self._units = 0
+        self.units_unreported: int | None = 0
+        """While the report is awaited: how many units the broker said it holds; None if it said
+        nothing."""
         self.awaits_report = False
         """The broker was asked what it holds and has not said all of it."""
         self.behind: dict[Sent, None] = {}
@@ -90,6 +117,11 @@ class SessionMetadata:
             return False
         return object_id in ("", sent.object_id)
 
+    def trace_of(self, name: str) -> str:
+        """Return the id of the trace in which a tenant or namespace was sent, "" if of none."""
+        sent = self._parents.get(name)
+        return "" if sent is None else sent.trace_id
+
     def note_parent(self, item: Item) -> tuple[Sent, Sent | None]:
         """Note a tenant or namespace as sent; return it and what is forgotten for it, if any."""
         version = item.tenant.version if item.kind == KIND_TENANT else item.namespace.version
@@ -102,9 +134,7 @@ class SessionMetadata:
             return None
         sent = self._topic(topic)
         sent.version = max(sent.version, topic.version)
-        sent.units[assignment.unit] = max(
-            assignment.epoch, sent.units.get(assignment.unit, assignment.epoch)
-        )
+        self._note_unit(sent, assignment.unit, assignment.epoch)
         return sent
 
     def note_released(self, release: TopicRelease) -> Sent | None:
@@ -115,10 +145,14 @@ class SessionMetadata:
         )
         if len(self._released) > RELEASED_UNITS_REMEMBERED_MAX:
             del self._released[next(iter(self._released))]
+        if self._orphans.get(key, release.epoch + 1) <= release.epoch:
+            del self._orphans[key]
+            self._units -= 1
         sent = self._topics.get(release.topic_id)
         if sent is None or sent.units.get(release.unit, release.epoch + 1) > release.epoch:
             return None
         del sent.units[release.unit]
+        self._units -= 1
         if sent.units:
             return None
         self.forget(sent)
@@ -129,6 +163,8 @@ class SessionMetadata:
         self.behind.pop(sent, None)
         if self._topics.get(sent.object_id) is sent:
             del self._topics[sent.object_id]
+            for unit, epoch in sent.units.items():
+                self._orphans[sent.object_id, unit] = epoch
         elif self._parents.get(sent.name) is sent:
             del self._parents[sent.name]
 
@@ -149,6 +185,7 @@ class SessionMetadata:
             learned += [sent] if sent is not None else []
         if held.complete:
             self.awaits_report = False
+            self.units_unreported = 0
         return learned, forgotten
 
     def _report_parent(self, held: HeldObject) -> tuple[Sent | None, Sent | None]:
@@ -168,8 +205,27 @@ class SessionMetadata:
         sent = self._topic(Topic(topic_id=held.id, name=held.name, version=held.version))
         sent.version = max(sent.version, held.version)
         for unit, epoch in units.items():
-            sent.units[unit] = max(epoch, sent.units.get(unit, epoch))
+            self._note_unit(sent, unit, epoch)
         return None if is_known else sent
+
+    @property
+    def units(self) -> int | None:
+        """How many units the broker has, at most so many while its report is awaited: what it
+        holds and has reported counts twice. None if that cannot be said before it is complete."""
+        return None if self.units_unreported is None else self._units + self.units_unreported
+
+    def units_added(self, assignments: Iterable[TopicAssignment]) -> int:
+        """Return how many of these the broker is not known to have."""
+        return sum(1 for each in assignments if not self._has_unit(each.topic.topic_id, each.unit))
+
+    def _has_unit(self, topic_id: str, unit: str) -> bool:
+        sent = self._topics.get(topic_id)
+        return (sent is not None and unit in sent.units) or (topic_id, unit) in self._orphans
+
+    def _note_unit(self, sent: Sent, unit: str, epoch: int) -> None:
+        if unit not in sent.units and self._orphans.pop((sent.object_id, unit), None) is None:
+            self._units += 1
+        sent.units[unit] = max(epoch, sent.units.get(unit, epoch))
 
     def _topic(self, topic: Topic) -> Sent:
         sent = self._topics.get(topic.topic_id)

@@ -13,15 +13,21 @@ from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
 from shards.assignment_feed import AssignmentFeed
+from shards.broker_drains import BrokerDrains
 from shards.broker_manager import BrokerManager
 from shards.broker_sync import BrokerSync
 from shards.decoded_entries import DecodedEntries
+from shards.effective_writes import EffectiveWrites, broker_manager_id
+from shards.evacuation import Evacuation
+from shards.expecting_managers import ExpectingManagers
+from shards.idle_forwarding import IdleForwarding
 from shards.inventory_service import InventoryService
 from shards.lease_keeper import LeaseKeeper
 from shards.measured_log import MeasuredLog
 from shards.metadata_watch import MetadataWatch
 from shards.metrics import ShardMetrics
 from shards.move_finisher import MoveFinisher
+from shards.placement_policies import PlacementPolicies
 from shards.ports import (
     BrokerDirectory,
     BrokerManagers,
@@ -31,11 +37,15 @@ from shards.ports import (
     MetadataReader,
     ParentDirectory,
     SessionReports,
+    TopicControllers,
 )
 from shards.projections.rows import Query
+from shards.rebalancer import Rebalancer
 from shards.shard_state import ShardState
 from shards.topic_controller import TopicController
 from shards.topic_mover import TopicMover
+from shards.unit_placer import UnitPlacer
+from shards.unit_unassigner import UnitUnassigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,7 @@ class Surroundings:
     node_id: str
     directory: BrokerDirectory
     managers: BrokerManagers
+    controllers: TopicControllers
     capacity: CapacitySource
     metadata: MetadataReader
     homes: HomeShards
@@ -77,17 +88,9 @@ class ShardLeader:
         self.state = ShardState(
             shard_id, term, self._log, query, around.clock.wall_ms, around.entropy
         )
-        watch = MetadataWatch(
-            f"{around.node_id}/broker-manager-{shard_id}/{term}",
-            around.homes,
-            around.metadata,
-            around.clock,
-            metrics.metadata_delivered,
-        )
-        self.brokers = BrokerManager(
-            shard_id, self.state, around.metadata, watch, around.reports, around.clock
-        )
+        self._make_brokers(around)
         self.feed = AssignmentFeed(shard_id, log, around.clock, decoded)
+        self.effective = EffectiveWrites(shard_id, self.feed, around.clock)
         self.leases = LeaseKeeper(
             shard_id,
             term,
@@ -95,34 +98,97 @@ class ShardLeader:
             around.directory,
             self.state.used_units,
             around.clock,
+            around.parents.shard_ids,
         )
-        sync = BrokerSync(shard_id, around.managers, around.directory)
+        sync = BrokerSync(
+            shard_id,
+            ExpectingManagers(around.managers, self.effective, around.homes),
+            around.directory,
+        )
+        self.policies = PlacementPolicies(
+            f"{around.node_id}/topic-controller-{shard_id}/{term}",
+            around.homes,
+            around.metadata,
+            around.clock,
+        )
+        placer = UnitPlacer(
+            self.state, sync, self.leases, around.directory, around.clock, around.draw
+        )
         self.topics = TopicController(
             shard_id,
             self.state,
             sync,
             self.leases,
             around.directory,
+            placer,
+            self.policies,
             around.clock,
-            around.draw,
             metrics,
         )
         self.inventory = InventoryService(
-            self.state, around.parents, on_unassigned=self.topics.let_go
+            self.state,
+            around.parents,
+            on_unassigned=self.topics.let_go,
+            policies=self.policies,
         )
+        self._make_movers(around, sync, placer)
+
+    def _make_brokers(self, around: Surroundings) -> None:
+        """Make what looks after the brokers whose manager is in this shard."""
+        watch = MetadataWatch(
+            broker_manager_id(around.node_id, self.shard_id, self.term),
+            around.homes,
+            around.metadata,
+            around.clock,
+            self.metrics.metadata_delivered,
+        )
+        self.brokers = BrokerManager(
+            self.shard_id, self.state, around.metadata, watch, around.reports, around.clock
+        )
+        self.drains = BrokerDrains(
+            self.shard_id, self.state, self.brokers.sessions, around.directory, around.clock
+        )
+        self._idle = IdleForwarding(
+            self.shard_id, self.brokers.sessions, around.homes, around.controllers
+        )
+
+    def _make_movers(self, around: Surroundings, sync: BrokerSync, placer: UnitPlacer) -> None:
+        """Make what takes units from one broker to another, or from all of them."""
         self._finisher = MoveFinisher(
-            shard_id, self.state, self.topics, sync, self.feed, around.directory
+            self.shard_id, self.state, self.topics, sync, self.feed, around.directory
         )
+        self.unassigner = UnitUnassigner(self.shard_id, self.state, self.topics, self._finisher)
         self.mover = TopicMover(
-            shard_id,
+            self.shard_id,
             self.state,
             self.topics,
             sync,
-            self.leases,
             self._finisher,
             around.clock,
-            around.draw,
-            metrics,
+            self.metrics,
+        )
+        self.evacuation = Evacuation(
+            self.shard_id,
+            self.state,
+            self.topics,
+            self.mover,
+            sync,
+            around.directory,
+            around.parents.shard_ids,
+            around.clock,
+            self.metrics,
+        )
+        self.rebalancer = Rebalancer(
+            self.shard_id,
+            self.state,
+            self.mover,
+            placer,
+            self.policies,
+            self.evacuation,
+            around.directory,
+            around.parents.shard_ids,
+            around.clock,
+            self.metrics,
         )
 
     def __repr__(self) -> str:
@@ -134,14 +200,21 @@ class ShardLeader:
         self.brokers.start()
         self.leases.start()
         self._finisher.recover(self._log)
+        self.evacuation.start()
 
     def close(self, leader_hint: str | None) -> None:
         """Fail everybody who waits; they are sent to ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
         self.state.close()
+        self.evacuation.close()
+        self.rebalancer.close()
         self.inventory.close()
         self.topics.close(error)
+        self.policies.close()
+        self.drains.close()
+        self._idle.close()
         self.brokers.close(error)
+        self.effective.close(error)
         self.feed.close(error)
         self.leases.close()
         self._log.close()

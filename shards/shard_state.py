@@ -36,8 +36,12 @@ from shards.projections.reading import (
     has_key_within,
     read_assignments_of,
     read_forgotten_position,
+    read_keys,
     read_outcomes,
     read_sessions,
+    read_units_of_session,
+    read_usage,
+    topic_ranges,
 )
 from shards.projections.rows import Query, read_states
 from shards.state_cache import StateCache, TouchedKeys
@@ -168,6 +172,34 @@ class ShardState:
         """Return how many units this shard has assigned to a broker session."""
         return self._one(StateKind.USAGE, session_id, int) or 0
 
+    def usage(self) -> dict[str, int]:
+        """Return how many units each session has that has any, what is pending included."""
+        self._check_leads()
+        usage = read_usage(self._query)
+        for session_id, units in self._cache.pending(StateKind.USAGE):
+            usage.pop(session_id, None)
+            if isinstance(units, int):
+                usage[session_id] = units
+        return usage
+
+    def units_of_session(self, session_id: str, after: str, limit: int) -> list[Assignment]:
+        """Return the first ``limit`` units behind the key ``after`` that a session has, by key.
+
+        What is pending is included. At most one view read, of the page and what is pending.
+        """
+        self._check_leads()
+        gone: set[str] = set()
+        come: dict[str, Assignment] = {}
+        for key, state in self._cache.pending(StateKind.ASSIGNMENT):
+            if key <= after:
+                continue
+            gone.add(key)
+            if isinstance(state, Assignment) and state.session_id == session_id:
+                come[key] = state
+        stored = read_units_of_session(self._query, session_id, after, limit + len(gone))
+        units = {unit.key: unit for unit in stored if unit.key not in gone} | come
+        return [units[key] for key in sorted(units)[:limit]]
+
     def total(self, kind: StateKind) -> int:
         """Return how many tenants, namespaces or topics the shard has."""
         return self._one(StateKind.TOTAL, kind.value, int) or 0
@@ -199,6 +231,18 @@ class ShardState:
             if has_key_within(self._query, child_kind, (start, end), gone):
                 return True
         return False
+
+    def count_topics(self, namespace: str) -> int:
+        """Return how many topics this shard has of ``tenant/namespace``: reads each of its keys."""
+        self._check_leads()
+        count = 0
+        for start, end in topic_ranges(namespace):
+            keys = {key for key in read_keys(self._query, StateKind.TOPIC, (start, end))}
+            for key, state in self._cache.pending(StateKind.TOPIC):
+                if start < key < end:
+                    (keys.discard if state is None else keys.add)(key)
+            count += len(keys)
+        return count
 
     def pending_outcome(self, command_id: bytes) -> PendingOutcome | None:
         """Return the outcome of a command whose record the view may not have yet."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from nextgen.kernel.decider import Rejected
 from protos.nextgen.v1 import inventory_pb2 as pb
+from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
+from shards.domain.policies import PackedPolicies
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections.evolution import State, StateKind
@@ -31,6 +33,8 @@ def tenant_message(tenant: Tenant) -> pb.Tenant:
         properties=dict(tenant.properties),
         version=tenant.version,
         state=_LIVES[tenant.life],
+        policies=_policies(tenant.policies),
+        policies_version=tenant.policies_version,
     )
 
 
@@ -42,6 +46,8 @@ def namespace_message(namespace: Namespace) -> pb.Namespace:
         properties=dict(namespace.properties),
         version=namespace.version,
         state=_LIVES[namespace.life],
+        policies=_policies(namespace.policies),
+        policies_version=namespace.policies_version,
     )
 
 
@@ -54,6 +60,8 @@ def topic_message(topic: Topic) -> pb.Topic:
         version=topic.version,
         namespace_id=topic.namespace_id,
         created_time_ms=topic.created_time_ms,
+        policies=_policies(topic.policies),
+        policies_version=topic.policies_version,
     )
 
 
@@ -69,6 +77,10 @@ def item_message(kind: pb.Kind, name: str, state: State | None) -> pb.Item:
         case _:
             assert state is None, f"{type(state).__name__} is not in an inventory"
             return pb.Item(kind=kind, name=name)
+
+
+def _policies(packed: PackedPolicies) -> Policies | None:
+    return Policies.FromString(packed) if packed else None
 
 
 def rejected_result(rejected: Rejected) -> CommandResult:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from nextgen.client.policies_wire import policies_from_proto, unknown_choice
 from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.hashing import slot_of
@@ -26,6 +27,7 @@ from nextgen.kernel.names import (
     parse_tenant,
     parse_topic,
 )
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     CloseParentGate,
     Command,
@@ -37,17 +39,19 @@ from protos.nextgen.v1.shard_service_pb2 import (
     DeleteTopic,
     ReopenParentGate,
     SetNamespaceProperties,
+    SetPolicies,
     SetTenantProperties,
     SetTopicProperties,
     TopicSpec,
 )
+from shards.domain import policies
 from shards.domain.parent_gate import ParentKind
 from shards.domain.topic import check_creatable
 from shards.wire_event import to_properties
 
-TenantBody = CreateTenant | SetTenantProperties | DeleteTenant
-NamespaceBody = CreateNamespace | SetNamespaceProperties | DeleteNamespace
-TopicBody = SetTopicProperties | DeleteTopic
+TenantBody = CreateTenant | SetTenantProperties | SetPolicies | DeleteTenant
+NamespaceBody = CreateNamespace | SetNamespaceProperties | SetPolicies | DeleteNamespace
+TopicBody = SetTopicProperties | SetPolicies | DeleteTopic
 GateBody = CloseParentGate | ReopenParentGate
 
 
@@ -143,6 +147,17 @@ def invalid_name(error: InvalidName) -> Rejected:
     return Rejected(RejectionCode.INVALID_NAME, str(error))
 
 
+def to_policies(name: str, body: SetPolicies) -> policies.SetPolicies:
+    """Return the order to set the policies of the object called ``name``."""
+    return policies.SetPolicies(
+        name,
+        body.policies.SerializeToString(deterministic=True),
+        policies_from_proto(body.policies),
+        body.expected_version,
+        body.expects_none,
+    )
+
+
 def slots_of(command: ParsedCommand) -> tuple[int, ...]:
     """Return the slots that the shard must have to carry ``command`` out."""
     match command:
@@ -191,6 +206,23 @@ def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
     return NewTopic(spec, name, slot_of(name.routing_key), refusal)
 
 
+def _set_policies(command_id: bytes, body: SetPolicies) -> ParsedCommand:
+    if problem := unknown_choice(body.policies):
+        # Stored it would be kept, but nobody here would act on it: who sets it must know that.
+        return RefusedCommand(command_id, Rejected(RejectionCode.NOT_ALLOWED, problem))
+    parse = _POLICY_HOLDERS.get(body.kind)
+    if parse is None:
+        raise InvalidRequest(f"objects of kind {body.kind} have no policies")
+    return parse(command_id, body)
+
+
+_POLICY_HOLDERS: dict[int, Callable[[bytes, Any], ParsedCommand]] = {
+    KIND_TENANT: _tenant,
+    KIND_NAMESPACE: _namespace,
+    KIND_TOPIC: _topic,
+}
+
+
 def _gate(command_id: bytes, body: GateBody) -> ParsedCommand:
     try:
         kind = ParentKind(body.parent_kind)
@@ -217,6 +249,7 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "create_topics": _create_topics,
     "set_topic_properties": _topic,
     "delete_topic": _topic,
+    "set_policies": _set_policies,
     "close_parent_gate": _gate,
     "reopen_parent_gate": _gate,
 }

@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nextgen.kernel.policies import PolicyLevel
 from protos.nextgen.v1 import events_pb2 as pb
+from shards import wire_session_event
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
-from shards.domain.broker_session import Endpoints
 from shards.domain.parent_gate import ParentKind
+from shards.domain.placement import CandidateSeen, PlacementDecision
+from shards.domain.policies import NOTHING_SAID
 from shards.domain.properties import Properties
 
 SCHEMA_VERSION_MAX = 1
@@ -28,6 +31,9 @@ DomainEvent = (
     | broker_session.BrokerSessionEvent
     | shard.ShardEvent
 )
+
+
+PoliciesSet = tenant.TenantPoliciesSet | namespace.NamespacePoliciesSet | topic.TopicPoliciesSet
 
 
 class UnknownEvent(Exception):
@@ -87,16 +93,6 @@ def to_properties(stored: Any) -> Properties:
     return tuple(sorted(stored.items())) if stored else ()
 
 
-def to_endpoints(stored: pb.BrokerEndpoints) -> Endpoints:
-    return Endpoints(stored.pulsar_url, stored.grpc, stored.http)
-
-
-def from_endpoints(endpoints: Endpoints) -> pb.BrokerEndpoints:
-    return pb.BrokerEndpoints(
-        pulsar_url=endpoints.pulsar_url, grpc=endpoints.grpc, http=endpoints.http
-    )
-
-
 def _decode(stored: pb.Event, time_ms: int) -> DomainEvent:
     name = stored.WhichOneof("payload")
     decoder = _DECODERS.get(name) if name is not None else None
@@ -144,6 +140,27 @@ def _encode_topic_created(event: topic.TopicCreated) -> pb.Event:
     )
 
 
+def _encode_policies(level: PolicyLevel, object_id: str, event: PoliciesSet) -> pb.Event:
+    if not event.policies:
+        return pb.Event(
+            policy_cleared=pb.PolicyCleared(
+                scope=level.value,
+                name=event.name,
+                version=event.policies_version,
+                object_id=object_id,
+            )
+        )
+    return pb.Event(
+        policy_set=pb.PolicySet(
+            scope=level.value,
+            name=event.name,
+            policy=event.policies,
+            version=event.policies_version,
+            object_id=object_id,
+        )
+    )
+
+
 def _encode_assigned(event: assignment.TopicAssigned) -> pb.Event:
     return pb.Event(
         topic_assigned=pb.TopicAssigned(
@@ -154,7 +171,26 @@ def _encode_assigned(event: assignment.TopicAssigned) -> pb.Event:
             broker_id=event.broker_id,
             session_id=event.session_id,
             reason=event.reason,
+            decision=None if event.decision is None else _encode_decision(event.decision),
         )
+    )
+
+
+def _encode_decision(decision: PlacementDecision) -> pb.PlacementDecision:
+    return pb.PlacementDecision(
+        rule=decision.rule,
+        candidates=decision.candidates,
+        excluded=decision.excluded,
+        compared=[
+            pb.CandidateSeen(
+                broker_id=seen.broker_id,
+                units_used=seen.units_used,
+                units_leased=seen.units_leased,
+                load_permille=seen.load_permille,
+            )
+            for seen in decision.compared
+        ],
+        asked_by=decision.asked_by,
     )
 
 
@@ -166,38 +202,6 @@ def _encode_unassigned(event: assignment.TopicUnassigned) -> pb.Event:
             name=event.name,
             epoch=event.epoch,
             reason=event.reason,
-        )
-    )
-
-
-def _encode_established(event: broker_session.BrokerSessionEstablished) -> pb.Event:
-    return pb.Event(
-        broker_session_established=pb.BrokerSessionEstablished(
-            broker_id=event.broker_id,
-            session_id=event.session_id,
-            epoch=event.epoch,
-            endpoints=from_endpoints(event.endpoints),
-            capacity_units=event.capacity_units,
-            zone=event.zone,
-        )
-    )
-
-
-def _encode_ended(event: broker_session.BrokerSessionEnded) -> pb.Event:
-    return pb.Event(
-        broker_session_ended=pb.BrokerSessionEnded(
-            broker_id=event.broker_id,
-            session_id=event.session_id,
-            epoch=event.epoch,
-            reason=event.reason,
-        )
-    )
-
-
-def _encode_granted(event: broker_session.CapacityGranted) -> pb.Event:
-    return pb.Event(
-        capacity_granted=pb.CapacityGranted(
-            broker_id=event.broker_id, session_id=event.session_id, units=event.units
         )
     )
 
@@ -240,6 +244,9 @@ _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {
             name=event.name, properties=dict(event.properties)
         )
     ),
+    tenant.TenantPoliciesSet: lambda event: _encode_policies(
+        PolicyLevel.TENANT, event.tenant_id, event
+    ),
     tenant.TenantDeletionStarted: lambda event: pb.Event(
         tenant_deletion_started=pb.TenantDeletionStarted(name=event.name)
     ),
@@ -254,6 +261,9 @@ _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {
         namespace_properties_set=pb.NamespacePropertiesSet(
             name=event.name, properties=dict(event.properties)
         )
+    ),
+    namespace.NamespacePoliciesSet: lambda event: _encode_policies(
+        PolicyLevel.NAMESPACE, event.namespace_id, event
     ),
     namespace.NamespaceDeletionStarted: lambda event: pb.Event(
         namespace_deletion_started=pb.NamespaceDeletionStarted(name=event.name)
@@ -270,14 +280,15 @@ _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {
             name=event.name, properties=dict(event.properties)
         )
     ),
+    topic.TopicPoliciesSet: lambda event: _encode_policies(
+        PolicyLevel.TOPIC, event.topic_id, event
+    ),
     topic.TopicDeleted: lambda event: pb.Event(
         topic_deleted=pb.TopicDeleted(name=event.name, topic_id=event.topic_id)
     ),
     assignment.TopicAssigned: _encode_assigned,
     assignment.TopicUnassigned: _encode_unassigned,
-    broker_session.BrokerSessionEstablished: _encode_established,
-    broker_session.BrokerSessionEnded: _encode_ended,
-    broker_session.CapacityGranted: _encode_granted,
+    **wire_session_event.ENCODERS,
     shard.SlotsAdopted: _encode_adopted,
     parent_gate.ParentGateOpened: _encode_gate_opened,
     parent_gate.ParentGateClosed: _encode_gate_closed,
@@ -298,6 +309,14 @@ def _decode_topic_created(stored: pb.TopicCreated, time_ms: int) -> topic.TopicC
     )
 
 
+def _decode_policies(stored: pb.PolicySet | pb.PolicyCleared, packed: bytes) -> PoliciesSet:
+    try:
+        made = _POLICIES_SET[stored.scope]
+    except KeyError:
+        raise UnknownEvent(f"the log holds policies of a {stored.scope!a}") from None
+    return made(stored.name, stored.object_id, packed, stored.version)
+
+
 def _decode_assigned(stored: pb.TopicAssigned, time_ms: int) -> assignment.TopicAssigned:
     return assignment.TopicAssigned(
         stored.topic_id,
@@ -307,19 +326,24 @@ def _decode_assigned(stored: pb.TopicAssigned, time_ms: int) -> assignment.Topic
         stored.broker_id,
         stored.session_id,
         stored.reason,
+        _decode_decision(stored.decision) if stored.HasField("decision") else None,
     )
 
 
-def _decode_established(
-    stored: pb.BrokerSessionEstablished, time_ms: int
-) -> broker_session.BrokerSessionEstablished:
-    return broker_session.BrokerSessionEstablished(
-        stored.broker_id,
-        stored.session_id,
-        stored.epoch,
-        to_endpoints(stored.endpoints),
-        stored.capacity_units,
-        stored.zone,
+def _decode_decision(stored: pb.PlacementDecision) -> PlacementDecision:
+    return PlacementDecision(
+        stored.rule,
+        stored.candidates,
+        stored.excluded,
+        tuple(
+            [
+                CandidateSeen(
+                    seen.broker_id, seen.units_used, seen.units_leased, seen.load_permille
+                )
+                for seen in stored.compared
+            ]
+        ),
+        stored.asked_by,
     )
 
 
@@ -334,6 +358,12 @@ def _decode_gate_closed(stored: pb.ParentGateClosed, time_ms: int) -> parent_gat
         ParentKind(stored.parent_kind), stored.parent_name, stored.parent_id, stored.attempt
     )
 
+
+_POLICIES_SET: dict[str, Callable[[str, str, bytes, int], PoliciesSet]] = {
+    PolicyLevel.TENANT.value: tenant.TenantPoliciesSet,
+    PolicyLevel.NAMESPACE.value: namespace.NamespacePoliciesSet,
+    PolicyLevel.TOPIC.value: topic.TopicPoliciesSet,
+}
 
 _DECODERS: dict[str, Callable[[Any, int], DomainEvent]] = {
     "tenant_created": lambda stored, _: tenant.TenantCreated(
@@ -361,17 +391,13 @@ _DECODERS: dict[str, Callable[[Any, int], DomainEvent]] = {
         stored.name, to_properties(stored.properties)
     ),
     "topic_deleted": lambda stored, _: topic.TopicDeleted(stored.name, stored.topic_id),
+    "policy_set": lambda stored, _: _decode_policies(stored, stored.policy),
+    "policy_cleared": lambda stored, _: _decode_policies(stored, NOTHING_SAID),
     "topic_assigned": _decode_assigned,
     "topic_unassigned": lambda stored, _: assignment.TopicUnassigned(
         stored.topic_id, stored.unit, stored.name, stored.epoch, stored.reason
     ),
-    "broker_session_established": _decode_established,
-    "broker_session_ended": lambda stored, _: broker_session.BrokerSessionEnded(
-        stored.broker_id, stored.session_id, stored.epoch, stored.reason
-    ),
-    "capacity_granted": lambda stored, _: broker_session.CapacityGranted(
-        stored.broker_id, stored.session_id, stored.units
-    ),
+    **wire_session_event.DECODERS,
     "slots_adopted": lambda stored, _: shard.SlotsAdopted(
         tuple([(each.first, each.last) for each in stored.ranges]), stored.shard_map_version
     ),

@@ -47,7 +47,9 @@ def rejected_answer(
     )
 
 
-def assignment_message(topic: Topic, assignment: Assignment, shard_id: int) -> TopicAssignment:
+def assignment_message(
+    topic: Topic, assignment: Assignment, shard_id: int, *, take_over: bool = False
+) -> TopicAssignment:
     """Return an assignment for its broker, the topic's own metadata included."""
     return TopicAssignment(
         topic=topic_message(topic),
@@ -55,6 +57,7 @@ def assignment_message(topic: Topic, assignment: Assignment, shard_id: int) -> T
         name=assignment.name,
         epoch=assignment.epoch,
         shard_id=shard_id,
+        take_over=take_over,
     )
 
 

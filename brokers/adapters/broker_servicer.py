@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc.aio
 
+from brokers.adapters.acknowledgement_reports import AcknowledgementReports
 from brokers.adapters.pulsar_directory import held_schema
 from brokers.adapters.topic_statistics import topic_stats
+from brokers.domain.acknowledgements import Acknowledgements
 from brokers.ports.session import Clock
 from brokers.service.agent import BrokerAgent
 from brokers.service.topics import Topics
@@ -35,12 +38,18 @@ class BrokerServicer(BrokerServiceServicer):
         broker_id: str,
         capacity_units: int,
         clock: Clock,
+        acknowledgements: Acknowledgements | None = None,
     ) -> None:
         self._agent = agent
         self._topics = topics
         self._broker_id = broker_id
         self._capacity_units = capacity_units
         self._clock = clock
+        self._reports = AcknowledgementReports(
+            Acknowledgements() if acknowledgements is None else acknowledgements,
+            broker_id=broker_id,
+            session_id=lambda: agent.session.session_id,
+        )
 
     async def Serves(self, request: wire.ServesRequest, context: _Context) -> wire.ServesResponse:
         return await self._answer(request, context)
@@ -115,6 +124,16 @@ class BrokerServicer(BrokerServiceServicer):
             session_id=session.session_id,
             applied_sequence=session.applied_sequence,
         )
+
+    async def WatchAcknowledgements(
+        self, request: wire.WatchAcknowledgementsRequest, context: _Context
+    ) -> AsyncIterator[wire.AcknowledgementReport]:
+        try:
+            async with aclosing(self._reports.watch()) as reports:
+                async for report in reports:
+                    yield report
+        except MetadataError as error:
+            await abort(context, error)
 
     def _counters(self) -> dict[str, int]:
         counters = self._agent.counters.as_dict()

@@ -11,21 +11,28 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import grpc
 import grpc.aio
 
-from brokers.domain.holding import Holding
-from brokers.ports.session import Clock, FromManager, Load, ManagerConnection, StreamEnded
+from brokers.domain.holding import Assignment, Holding
+from brokers.ports.session import (
+    Clock,
+    FromManager,
+    Greeting,
+    ManagerConnection,
+    StreamEnded,
+)
 from brokers.wire import from_manager, held_pages
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.load_wire import load_to_proto
+from nextgen.kernel.broker_load import BrokerLoad
 from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
-from nextgen.runtime import tracing
+from nextgen.runtime import lookup_steps, tracing
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
-from protos.nextgen.v1.events_pb2 import LoadReport
 
 _Call = grpc.aio.StreamStreamCall[wire.BrokerMessage, wire.ManagerMessage]
 
@@ -37,11 +44,14 @@ class GrpcManagerDialer:
         self._hello = hello
         self._clock = clock
 
-    def dial(self, endpoint: str, session_id: str, last_sequence: int) -> ManagerConnection:
+    def dial(
+        self, endpoint: str, session_id: str, last_sequence: int, units_held: int
+    ) -> ManagerConnection:
         hello = wire.BrokerHello()
         hello.CopyFrom(self._hello)
         hello.session_id = session_id
         hello.last_sequence = last_sequence
+        hello.units_held = units_held
         return GrpcManagerConnection(endpoint, hello, self._clock)
 
 
@@ -57,12 +67,17 @@ class GrpcManagerConnection:
         self._sync_to_send: int | None = None
         self._heartbeat_to_send: wire.BrokerHeartbeat | None = None
         self._held_to_send: Iterator[wire.HeldMetadata] | None = None
+        self._drain_to_send: wire.DrainWish | None = None
+        self._idle_to_send: wire.IdleUnits | None = None
         self._is_leaving = False
         self._to_send = asyncio.Event()
         self._to_send.set()
         self._arrived: asyncio.Queue[FromManager] = asyncio.Queue(BROKER_ARRIVALS_MAX)
         self._traced: deque[tuple[int, str, float]] = deque(maxlen=BROKER_ARRIVALS_MAX)
         """Sequence, trace and arrival of deliveries that are not applied yet, while traced."""
+        self._hello_at = 0.0
+        self._began = ""
+        """Trace of the session that began here, until its first heartbeat."""
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
 
@@ -73,30 +88,40 @@ class GrpcManagerConnection:
         return await self._arrived.get()
 
     def report_sync(self, sequence: int) -> None:
-        while self._traced and self._traced[0][0] <= sequence:
-            applied, trace_id, arrived_at = self._traced.popleft()
-            tracing.record("broker.apply", arrived_at, time.monotonic(), trace_id, sequence=applied)
+        if self._traced:
+            self._record_applied(sequence)
         self._sync_to_send = sequence
         self._to_send.set()
 
-    def report_load(self, units: int, load: Load) -> None:
-        self._heartbeat_to_send = wire.BrokerHeartbeat(
-            sent_at_ms=self._clock(),
-            load=LoadReport(
-                topics=units,
-                cpu_fraction=load.cpu_fraction,
-                memory_bytes=load.memory_bytes,
-                messages_in_per_second=load.rates.messages_in,
-                messages_out_per_second=load.rates.messages_out,
-                bytes_in_per_second=load.rates.bytes_in,
-                bytes_out_per_second=load.rates.bytes_out,
-                connections=load.connections,
-            ),
-        )
+    def _record_applied(self, sequence: int) -> None:
+        synced: dict[str, None] = {}
+        while self._traced and self._traced[0][0] <= sequence:
+            applied, trace_id, arrived_at = self._traced.popleft()
+            tracing.record("broker.apply", arrived_at, time.monotonic(), trace_id, sequence=applied)
+            synced[trace_id] = None
+        for trace_id in synced:
+            lookup_steps.step(20, trace_id, position=sequence)
+
+    def heartbeat(self, load: BrokerLoad | None) -> None:
+        overtaken = self._heartbeat_to_send
+        self._heartbeat_to_send = wire.BrokerHeartbeat(sent_at_ms=self._clock())
+        if load is not None:
+            self._heartbeat_to_send.load.CopyFrom(load_to_proto(load))
+        elif overtaken is not None and overtaken.HasField("load"):
+            # It is told once only.
+            self._heartbeat_to_send.load.CopyFrom(overtaken.load)
         self._to_send.set()
 
     def report_held(self, holding: Holding) -> None:
         self._held_to_send = held_pages(holding)
+        self._to_send.set()
+
+    def report_idle(self, units: Sequence[Assignment]) -> None:
+        self._idle_to_send = wire.IdleUnits(units=map(_idle_unit, units))
+        self._to_send.set()
+
+    def ask_drain(self, units_per_second: int) -> None:
+        self._drain_to_send = wire.DrainWish(units_per_second=units_per_second)
         self._to_send.set()
 
     async def say_goodbye(self) -> None:
@@ -133,7 +158,12 @@ class GrpcManagerConnection:
             return StreamEnded(f"{self._endpoint} ended the stream")
         if tracing.active is not None:
             self._note_traced(message)
-        return from_manager(message, self._clock())
+        arrived = from_manager(message, self._clock())
+        if isinstance(arrived, Greeting) and not arrived.established.resumed:
+            self._began = lookup_steps.session_parent(arrived.established.session_id)
+            lookup_steps.step(1, self._began, self._hello_at)
+            lookup_steps.step(2, self._began)
+        return arrived
 
     def _note_traced(self, message: wire.ManagerMessage) -> None:
         arrived_at = time.monotonic()
@@ -157,15 +187,33 @@ class GrpcManagerConnection:
     def _next_message(self) -> wire.BrokerMessage | None:
         if self._hello is not None:
             hello, self._hello = self._hello, None
+            self._hello_at = time.monotonic()
             return wire.BrokerMessage(hello=hello)
         if self._sync_to_send is not None:
             sequence, self._sync_to_send = self._sync_to_send, None
             return wire.BrokerMessage(sync=wire.SyncPosition(sequence=sequence))
         if self._heartbeat_to_send is not None:
             heartbeat, self._heartbeat_to_send = self._heartbeat_to_send, None
+            if self._began:
+                # Of all heartbeats the first, which has the load in it.
+                began, self._began = self._began, ""
+                lookup_steps.step(3, began)
+                lookup_steps.step(4, began)
             return wire.BrokerMessage(heartbeat=heartbeat)
+        if self._drain_to_send is not None:
+            drain, self._drain_to_send = self._drain_to_send, None
+            return wire.BrokerMessage(drain=drain)
+        if self._idle_to_send is not None:
+            idle, self._idle_to_send = self._idle_to_send, None
+            return wire.BrokerMessage(idle=idle)
         page = next(self._held_to_send, None) if self._held_to_send is not None else None
         return None if page is None else wire.BrokerMessage(held=page)
+
+
+def _idle_unit(unit: Assignment) -> wire.IdleUnit:
+    return wire.IdleUnit(
+        topic_id=unit.topic.topic_id, unit=unit.unit, name=unit.name, epoch=unit.epoch
+    )
 
 
 _closing_channels: set[asyncio.Task[None]] = set()

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from nextgen.kernel.limits import BROKER_TOMBSTONE_MS, BROKER_TOMBSTONES_MAX
+from nextgen.kernel.placement_limits import PREPARED_MS_MAX, PREPARED_UNITS_MAX
+from nextgen.kernel.policies import NO_POLICIES, Policies, merge
 
 UnitKey = tuple[str, str]
 """Topic id and the unit's text form."""
@@ -27,6 +29,7 @@ class TenantMetadata:
     name: str
     properties: Mapping[str, str]
     version: int
+    policies: Policies = NO_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class NamespaceMetadata:
     name: str
     properties: Mapping[str, str]
     version: int
+    policies: Policies = NO_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class TopicMetadata:
     partitions: int
     properties: Mapping[str, str]
     version: int
+    policies: Policies = NO_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class Assignment:
     name: str
     epoch: int
     shard_id: int
+    take_over: bool = field(default=False, compare=False)
+    """Its clients are on their way here: it is opened at once, not by the first of them."""
 
     @property
     def key(self) -> UnitKey:
@@ -93,6 +100,20 @@ class Release:
     def epoch_known(self) -> int:
         """The highest epoch of the unit that this release speaks of."""
         return max(self.epoch, self.new_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """A unit may be assigned here, as it says. Nothing is to be served by it."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A unit is about to be released, as it says. It is served here until then."""
+
+    release: Release
 
 
 class MetadataKind(StrEnum):
@@ -124,6 +145,8 @@ Payload = (
     | MetadataRemoved
     | Assignment
     | Release
+    | Prepare
+    | Moving
     | UnknownStep
 )
 
@@ -132,6 +155,38 @@ Payload = (
 class _Tombstone:
     release: Release
     expires_at_ms: int
+
+
+class MovingNotes:
+    """Where units are about to go, for ``PREPARED_MS_MAX`` after it was said last."""
+
+    def __init__(self) -> None:
+        self._notes: OrderedDict[UnitKey, tuple[Release, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def note(self, release: Release, now_ms: int) -> None:
+        """Keep one; the oldest goes if there are more than ``PREPARED_UNITS_MAX``."""
+        self._notes.pop(release.key, None)
+        self._notes[release.key] = release, now_ms + PREPARED_MS_MAX
+        if len(self._notes) > PREPARED_UNITS_MAX:
+            self._notes.popitem(last=False)
+
+    def get(self, key: UnitKey) -> Release | None:
+        found = self._notes.get(key)
+        return None if found is None else found[0]
+
+    def drop(self, key: UnitKey) -> None:
+        self._notes.pop(key, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget those whose time is over."""
+        while self._notes:
+            key, (_, expires_at_ms) = next(iter(self._notes.items()))
+            if expires_at_ms > now_ms:
+                return
+            del self._notes[key]
 
 
 class Holding:
@@ -152,6 +207,7 @@ class Holding:
         self._assigned_by_name: dict[str, Assignment] = {}
         self._released_by_name: dict[str, UnitKey] = {}
         self._tombstones_max = tombstones_max
+        self._going = MovingNotes()
 
     def __repr__(self) -> str:
         return (
@@ -168,26 +224,33 @@ class Holding:
     def apply(self, payload: Payload, now_ms: int) -> bool:
         """Take in one step of the session's sequence; applying it again changes nothing.
 
-        Returns whether it was an assignment or a release that nothing later had overtaken.
+        Returns whether it changed anything that is served: an assignment or a release that
+        nothing later had overtaken, or metadata that has other policies than were known. What
+        may be assigned soon changes nothing, and is told as well.
         """
         self.expire(now_ms)
         match payload:
             case TenantMetadata():
-                self._learn_tenant(payload)
+                return self._learn_tenant(payload)
             case NamespaceMetadata():
-                self._learn_namespace(payload)
+                return self._learn_namespace(payload)
             case TopicMetadata():
-                self._learn_topic(payload)
+                return self._learn_topic(payload)
             case MetadataRemoved():
                 self._remove(payload)
             case Assignment():
                 return self._assign(payload)
             case Release():
                 return self._release(payload, now_ms)
+            case Moving():
+                self._note_moving(payload.release, now_ms)
+            case Prepare():
+                return True
         return False
 
     def expire(self, now_ms: int) -> None:
-        """Forget the tombstones whose time is over."""
+        """Forget the tombstones, and what was about to go, whose time is over."""
+        self._going.expire(now_ms)
         while self._tombstones:
             key, tombstone = next(iter(self._tombstones.items()))
             if tombstone.expires_at_ms > now_ms:
@@ -206,6 +269,11 @@ class Holding:
         tombstone = self._tombstones[key]
         return tombstone.release if tombstone.expires_at_ms > now_ms else None
 
+    def going_to(self, key: UnitKey, epoch: int) -> str:
+        """Return the Pulsar URL of the broker that is about to get a unit; "" if none is."""
+        note = self._going.get(key)
+        return note.new_broker_url if note is not None and note.new_epoch > epoch else ""
+
     def topic(self, name: str) -> TopicMetadata | None:
         """Return the topic of this name, without a partition, of which a unit is held."""
         topic_id = self._topic_ids.get(name)
@@ -217,20 +285,33 @@ class Holding:
 
     def has_metadata(self, assignment: Assignment) -> bool:
         """Return whether tenant, namespace and topic of a held unit are here as well."""
-        _, _, path = assignment.name.partition("://")
-        tenant, namespace, _ = path.split("/", 2)
+        tenant, namespace = _parents_of(assignment)
         return (
             tenant in self.tenants
-            and f"{tenant}/{namespace}" in self.namespaces
+            and namespace in self.namespaces
             and assignment.topic.topic_id in self.topics
         )
 
-    def _learn_tenant(self, tenant: TenantMetadata) -> None:
+    def policies(self, assignment: Assignment) -> Policies:
+        """Return what is said of a held unit by all that is here of its metadata."""
+        tenant_name, namespace_name = _parents_of(assignment)
+        tenant = self.tenants.get(tenant_name)
+        namespace = self.namespaces.get(namespace_name)
+        topic = self.topics.get(assignment.topic.topic_id)
+        return merge(
+            NO_POLICIES if tenant is None else tenant.policies,
+            NO_POLICIES if namespace is None else namespace.policies,
+            NO_POLICIES if topic is None else topic.policies,
+        )
+
+    def _learn_tenant(self, tenant: TenantMetadata) -> bool:
         held = self.tenants.get(tenant.name)
         if held is None or held.tenant_id != tenant.tenant_id or held.version < tenant.version:
             self.tenants[tenant.name] = tenant
+            return tenant.policies != (NO_POLICIES if held is None else held.policies)
+        return False
 
-    def _learn_namespace(self, namespace: NamespaceMetadata) -> None:
+    def _learn_namespace(self, namespace: NamespaceMetadata) -> bool:
         held = self.namespaces.get(namespace.name)
         if (
             held is None
@@ -238,13 +319,17 @@ class Holding:
             or held.version < namespace.version
         ):
             self.namespaces[namespace.name] = namespace
+            return namespace.policies != (NO_POLICIES if held is None else held.policies)
+        return False
 
-    def _learn_topic(self, topic: TopicMetadata) -> None:
+    def _learn_topic(self, topic: TopicMetadata) -> bool:
         if topic.topic_id not in self._units:
-            return
+            return False
         held = self.topics.get(topic.topic_id)
         if held is None or held.version < topic.version:
             self.topics[topic.topic_id] = topic
+            return topic.policies != (NO_POLICIES if held is None else held.policies)
+        return False
 
     def _remove(self, removed: MetadataRemoved) -> None:
         match removed.kind:
@@ -278,6 +363,11 @@ class Holding:
         self._learn_topic(topic)
         return True
 
+    def _note_moving(self, release: Release, now_ms: int) -> None:
+        held = self.assignments.get(release.key)
+        if held is not None and held.epoch == release.epoch:
+            self._going.note(release, now_ms)
+
     def _release(self, release: Release, now_ms: int) -> bool:
         key = release.key
         held = self.assignments.get(key)
@@ -285,6 +375,7 @@ class Holding:
             if held.epoch > release.epoch:
                 return False
             del self.assignments[key]
+            self._going.drop(key)
             self._drop_unit(held)
             # A topic deleted and created again has the name but another id: it stays.
             if self._assigned_by_name.get(held.name) == held:
@@ -315,3 +406,10 @@ class Holding:
         name = self._tombstones.pop(key).release.name
         if self._released_by_name.get(name) == key:
             del self._released_by_name[name]
+
+
+def _parents_of(assignment: Assignment) -> tuple[str, str]:
+    """Return the names of the tenant and of the namespace of a unit."""
+    _, _, path = assignment.name.partition("://")
+    tenant, namespace, _ = path.split("/", 2)
+    return tenant, f"{tenant}/{namespace}"

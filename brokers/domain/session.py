@@ -15,11 +15,20 @@ session that the manager does not resume, for then the units may have been given
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from brokers.domain.holding import Assignment, Holding, Payload, Release
+from brokers.domain.holding import (
+    Assignment,
+    Holding,
+    NamespaceMetadata,
+    Payload,
+    Prepare,
+    Release,
+    TenantMetadata,
+    TopicMetadata,
+)
 
 
 class Status(StrEnum):
@@ -90,11 +99,19 @@ class Voided:
     units: int
 
 
+ChangedMetadata = TenantMetadata | NamespaceMetadata | TopicMetadata
+"""An object whose policies are others than were known."""
+
+
+Step = Assignment | Release | Prepare | ChangedMetadata
+"""What those who serve are told of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Changed:
     """What is served has changed by these steps, in order; the holding has them already."""
 
-    steps: tuple[Assignment | Release, ...]
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,23 +180,33 @@ class BrokerSession:
         if self.status is not Status.CONNECTED:
             return ()
         gap: tuple[Effect, ...] = ()
-        steps: list[Assignment | Release] = []
+        steps: list[Step] = []
         for delivery in given.deliveries:
             if delivery.sequence <= self.applied_sequence:
                 continue
             if delivery.sequence > self.applied_sequence + 1:
                 gap = self._gap(delivery.sequence)
                 break
-            payload = delivery.payload
-            has_changed = self.holding.apply(payload, given.now_ms)
-            if has_changed and isinstance(payload, Assignment | Release):
-                steps.append(payload)
+            steps.extend(self._apply(delivery.payload, given.now_ms))
             self.applied_sequence = delivery.sequence
         # Before the report: once the manager hears of it, it is in force here.
         changed: tuple[Effect, ...] = (Changed(tuple(steps)),) if steps else ()
         if not self.session_id:
             return (*changed, *gap)
         return (*changed, ReportSync(self.applied_sequence), *gap)
+
+    def _apply(self, payload: Payload, now_ms: int) -> Iterator[Step]:
+        """Have the holding take in a step, and yield what it changes of what is served."""
+        brought = payload.topic if isinstance(payload, Assignment) else None
+        known = None if brought is None else self.holding.topics.get(brought.topic_id)
+        has_changed = self.holding.apply(payload, now_ms)
+        if has_changed and isinstance(payload, Step):
+            yield payload
+        if brought is not None and known is not None:
+            held = self.holding.topics.get(brought.topic_id)
+            if held is not None and held.policies != known.policies:
+                # The topic came along in another version: of its other units as well.
+                yield held
 
     def _gap(self, sequence: int) -> tuple[Effect, ...]:
         reason = f"sequence {sequence} arrived, {self.applied_sequence + 1} was next"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from brokers.domain.holding import Holding
+from brokers.domain.holding import Assignment, Holding
 from brokers.domain.session import Delivered, Established
+from nextgen.kernel.broker_load import BrokerLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,27 +17,6 @@ class ManagerLocation:
 
     endpoint: str
     term: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrafficRates:
-    """What goes through, per second, since the last report."""
-
-    messages_in: float = 0.0
-    messages_out: float = 0.0
-    bytes_in: float = 0.0
-    bytes_out: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What the process costs at the moment. ``cpu_fraction`` is of one core."""
-
-    cpu_fraction: float
-    memory_bytes: int
-    connections: int = 0
-    """Pulsar clients."""
-    rates: TrafficRates = TrafficRates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +42,8 @@ class HeartbeatEcho:
     """The manager heard a heartbeat that was sent at ``sent_at_ms``, by this process's clock."""
 
     sent_at_ms: int
+    load_refused: str = ""
+    """Why the load in it cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +76,20 @@ class ManagerConnection(Protocol):
         """Send that everything up to ``sequence`` is applied, as soon as possible."""
         ...
 
-    def report_load(self, units: int, load: Load) -> None:
-        """Send a heartbeat with the load."""
+    def heartbeat(self, load: BrokerLoad | None) -> None:
+        """Send a sign of life, with the load if that is to be told."""
         ...
 
     def report_held(self, holding: Holding) -> None:
         """Send what is held, in pages, when nothing more urgent is due."""
+        ...
+
+    def report_idle(self, units: Sequence[Assignment]) -> None:
+        """Send that nobody uses these units, at most ``IDLE_UNITS_PER_MESSAGE_MAX``."""
+        ...
+
+    def ask_drain(self, units_per_second: int) -> None:
+        """Ask the manager to have this broker emptied."""
         ...
 
     async def say_goodbye(self) -> None:
@@ -114,8 +104,13 @@ class ManagerConnection(Protocol):
 class ManagerDialer(Protocol):
     """Opens connections to broker managers."""
 
-    def dial(self, endpoint: str, session_id: str, last_sequence: int) -> ManagerConnection:
-        """Open a stream and send the hello; failure shows in the first ``receive``."""
+    def dial(
+        self, endpoint: str, session_id: str, last_sequence: int, units_held: int
+    ) -> ManagerConnection:
+        """Open a stream and send the hello; failure shows in the first ``receive``.
+
+        ``units_held`` is as of ``last_sequence``.
+        """
         ...
 
 
@@ -131,7 +126,7 @@ class ManagerLocator(Protocol):
         ...
 
 
-LoadMeter = Callable[[], Load]
+LoadMeter = Callable[[], BrokerLoad]
 Clock = Callable[[], int]
 """Milliseconds that never go backwards."""
 

@@ -6,16 +6,18 @@ locate ──▶ dial + hello ──▶ greeting ──▶ deliveries, heartbeat
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import structlog
 
-from brokers.domain.holding import Assignment, Release, UnknownStep
+from brokers.domain.holding import Assignment, Prepare, Release, UnknownStep
 from brokers.domain.session import (
     Began,
     BrokerSession,
     Changed,
+    ChangedMetadata,
     Delivered,
     Disconnected,
     Effect,
@@ -24,6 +26,7 @@ from brokers.domain.session import (
     Reconnect,
     ReportSync,
     Status,
+    Step,
     Voided,
 )
 from brokers.ports.session import (
@@ -40,6 +43,7 @@ from brokers.ports.session import (
     Timing,
     TurnedAway,
 )
+from brokers.service.load_reports import LoadReports
 from nextgen.kernel.errors import SessionExpired
 from nextgen.kernel.limits import BROKER_GREETING_MS_MAX, BROKER_RECONNECT_BACKOFF_MS_MAX
 from nextgen.runtime.first_to_end import run_until_first
@@ -80,6 +84,14 @@ class HoldingListener(Protocol):
 
     def released(self, release: Release) -> None: ...
 
+    def prepare(self, assignment: Assignment) -> None:
+        """A unit may be assigned soon. Nothing is served by it."""
+        ...
+
+    def metadata_changed(self, changed: ChangedMetadata) -> None:
+        """What a tenant, a namespace or a topic says of what is served is not what it was."""
+        ...
+
     def session_began(self) -> None:
         """A session began that holds nothing: whatever an earlier one held is void."""
         ...
@@ -105,13 +117,14 @@ class BrokerAgent:
         self.listener: HoldingListener | None = None
         self._dialer = dialer
         self._locator = locator
-        self._load_meter = load_meter
+        self._loads = LoadReports(load_meter, clock)
         self._clock = clock
         self._sleep = sleep
         self._connection: ManagerConnection | None = None
         self._heard_at_ms = 0
         self._leader_hint = ""
         self._hints_in_a_row = 0
+        self._drain_rate = 0
 
     def __repr__(self) -> str:
         return f"<BrokerAgent {self.session!r}>"
@@ -120,6 +133,22 @@ class BrokerAgent:
     def is_registered(self) -> bool:
         """Whether the session is up and connected."""
         return self.session.status is Status.CONNECTED
+
+    @property
+    def units_held(self) -> int:
+        """How many units this broker may serve at the moment."""
+        return len(self.session.holding.assignments)
+
+    def report_idle(self, units: Sequence[Assignment]) -> None:
+        """Tell the manager which units nobody uses; lost while there is no connection."""
+        if self._connection is not None and self.is_registered:
+            self._connection.report_idle(units)
+
+    def ask_drain(self, units_per_second: int) -> None:
+        """Ask the manager to have this broker emptied; asked again of each that follows it."""
+        self._drain_rate = units_per_second
+        if self._connection is not None and self.is_registered:
+            self._connection.ask_drain(units_per_second)
 
     async def run(self) -> None:
         """Keep the session until cancelled, then end it cleanly."""
@@ -154,7 +183,9 @@ class BrokerAgent:
     async def _keep_connection(self, location: ManagerLocation) -> bool:
         """Use one connection until it ends; return whether the manager greeted us on it."""
         session_id, last_sequence = self.session.resume_point
-        connection = self._dialer.dial(location.endpoint, session_id, last_sequence)
+        connection = self._dialer.dial(
+            location.endpoint, session_id, last_sequence, self.units_held
+        )
         self.counters.connections_opened += 1
         self._connection = connection
         self._leader_hint = ""
@@ -163,6 +194,8 @@ class BrokerAgent:
             if timing is None:
                 return False
             _logger.info("session is up", manager=location.endpoint, session=repr(self.session))
+            if self._drain_rate:
+                connection.ask_drain(self._drain_rate)
             await self._converse(connection, location, timing)
             return True
         except asyncio.CancelledError:
@@ -226,6 +259,8 @@ class BrokerAgent:
                         return
                 case HeartbeatEcho():
                     self.counters.heartbeats_echoed += 1
+                    if arrived.load_refused:
+                        _logger.warning("load refused", why=arrived.load_refused)
                 case TurnedAway():
                     self._turned_away(arrived)
                     return
@@ -246,10 +281,11 @@ class BrokerAgent:
                 _logger.warning("a delivery of an unknown kind is skipped", at=delivery.sequence)
 
     async def _heartbeat(self, connection: ManagerConnection, timing: Timing) -> None:
+        self._loads.start_over()
         while True:
             holding = self.session.holding
             holding.expire(self._clock())
-            connection.report_load(len(holding.assignments), self._load_meter())
+            connection.heartbeat(self._loads.due(len(holding.assignments)))
             await self._sleep(timing.heartbeat_ms / 1000)
             silence_ms = self._clock() - self._heard_at_ms
             if silence_ms >= timing.session_ttl_ms:
@@ -291,11 +327,15 @@ class BrokerAgent:
                     if self.listener is not None:
                         self.listener.session_began()
 
-    def _tell(self, steps: tuple[Assignment | Release, ...]) -> None:
+    def _tell(self, steps: tuple[Step, ...]) -> None:
         if self.listener is None:
             return
         for step in steps:
             if isinstance(step, Assignment):
                 self.listener.assigned(step)
-            else:
+            elif isinstance(step, Release):
                 self.listener.released(step)
+            elif isinstance(step, Prepare):
+                self.listener.prepare(step.assignment)
+            else:
+                self.listener.metadata_changed(step)

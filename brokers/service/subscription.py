@@ -31,14 +31,13 @@ from brokers.service.subscription_consumer import (
     ConsumerRequest,
     KeySharedRequest,
 )
-from brokers.service.subscription_cursor import CursorWriter
+from brokers.service.subscription_cursor import CursorWriter, cursor_key, settled
 from brokers.service.subscription_reader import EntrySource
 from brokers.service.subscription_start import SubscriptionStart, is_earliest, is_latest, start_of
 from brokers.service.subscription_stats import SubscriptionStats
 from brokers.service.subscription_turns import Turns
 from nextgen.kernel.pulsar_limits import (
     ACK_IDS_MAX,
-    CURSOR_CLOSE_MS_MAX,
     SEEK_RECONNECT_MS_MAX,
     SUBSCRIPTION_CONSUMERS_MAX,
 )
@@ -57,11 +56,6 @@ __all__ = [
 ]
 
 _logger = structlog.get_logger(__name__)
-
-
-def cursor_key(name: str) -> str:
-    """Return the key of a subscription's cursor among a ledger's small facts."""
-    return f"cursor/{name}"
 
 
 class Subscription:
@@ -302,18 +296,30 @@ class Subscription:
             raise Refusal(ServerError.NOT_ALLOWED, f"cumulative ack on {self.kind.name}")
         check_acks(acks)
         if self._is_seeking or self._is_closed:
-            return _settled(_closed() if is_awaited else None)
+            return settled(_closed() if is_awaited else None)
         refused = self._apply(consumer, acks, is_cumulative)
         if not is_awaited:
-            return _settled(None)
+            return settled(None)
         if refused:
             message = f"{len(refused)} acks would make too many holes"
-            return _settled(Refusal(ServerError.TOO_MANY_REQUESTS, message))
+            return settled(Refusal(ServerError.TOO_MANY_REQUESTS, message))
         return self.stored()
+
+    def pass_over(self, up_to: Position) -> None:
+        """Acknowledge everything up to an entry for good: it expired, or there is too much.
+
+        While a seek is under way nothing happens.
+        """
+        if self._is_seeking or self._is_closed or not self._cursor.ack_up_to(up_to):
+            return
+        self._dispatcher.passed_over(up_to)
+        if self._writer is not None:
+            self._writer.changed()
+        self._turns.ask()
 
     def stored(self) -> asyncio.Future[None]:
         """Return a future that ends when all acknowledgements so far are durable, or fails."""
-        return _settled(None) if self._writer is None else self._writer.stored()
+        return settled(None) if self._writer is None else self._writer.stored()
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
@@ -369,6 +375,11 @@ class Subscription:
         finally:
             self._end(others, "")
 
+    async def settle(self, timeout_ms: int) -> None:
+        """Return when what was acknowledged so far is stored, or cannot be, or takes too long."""
+        if self._writer is not None:
+            await self._writer.settle(timeout_ms)
+
     async def close(self, broker_url: str) -> None:
         """Send the consumers away, to ``broker_url`` if there is one, and store the cursor.
 
@@ -380,9 +391,7 @@ class Subscription:
         self._end(list(self.consumers), broker_url)
         if self._writer is None:
             return
-        stored = self._writer.stored()
-        await asyncio.wait((stored,), timeout=CURSOR_CLOSE_MS_MAX / 1_000)
-        if not stored.done() or stored.exception() is not None:
+        if not await self._writer.settle():
             _logger.info("cursor not stored", subscription=self.name)
         self._writer.close(_closed())
 
@@ -471,7 +480,9 @@ class Subscription:
     def _dispatch(self) -> bool:
         if not self.is_durable:
             # Retention does not wait for it: what is gone will never be acknowledged.
-            self._cursor.ack_up_to(before(self._ledger.first))
+            gone = before(self._ledger.first)
+            if self._cursor.ack_up_to(gone):
+                self._dispatcher.passed_over(gone)
         if self._is_seeking or self._is_closed or not self.consumers:
             return False
         return self._dispatcher.run()
@@ -487,14 +498,3 @@ class Subscription:
 
 def _closed() -> Refusal:
     return Refusal(ServerError.METADATA, "subscription is being closed or reset")
-
-
-def _settled(error: Exception | None) -> asyncio.Future[None]:
-    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    if error is None:
-        settled.set_result(None)
-    else:
-        settled.set_exception(error)
-        # Whoever acknowledged may not care.
-        settled.exception()
-    return settled

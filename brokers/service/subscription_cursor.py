@@ -8,9 +8,26 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from brokers.ports.ledger import Fenced, StorageFailed, TopicLedger
-from nextgen.kernel.pulsar_limits import CURSOR_WRITE_DELAY_MS
+from nextgen.kernel.pulsar_limits import CURSOR_CLOSE_MS_MAX, CURSOR_WRITE_DELAY_MS
 
 _logger = structlog.get_logger(__name__)
+
+
+def cursor_key(name: str) -> str:
+    """Return the key of a subscription's cursor among a ledger's small facts."""
+    return f"cursor/{name}"
+
+
+def settled(error: Exception | None) -> asyncio.Future[None]:
+    """Return a future that has ended: with ``error``, or well."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        # Whoever acknowledged may not care.
+        future.exception()
+    return future
 
 
 class CursorWriter:
@@ -62,6 +79,12 @@ class CursorWriter:
                 # Not at once: what else arrived with the same read of a socket goes along.
                 self._soon = loop.call_soon(self._write)
         return waiter
+
+    async def settle(self, timeout_ms: int = CURSOR_CLOSE_MS_MAX) -> bool:
+        """Wait until all changes so far are durable; False if they are not by then."""
+        stored = self.stored()
+        await asyncio.wait((stored,), timeout=timeout_ms / 1_000)
+        return stored.done() and stored.exception() is None
 
     def close(self, error: Exception) -> None:
         """Write nothing more. What waits, and what will, fails with ``error``."""

@@ -64,6 +64,7 @@ class Surroundings:
     """What all topics of a broker share."""
 
     policy: StoragePolicy
+    """What counts where no tenant, namespace or topic says anything."""
     traffic: Traffic
     append_latency: Latency
     make_name: NameMaker
@@ -80,11 +81,14 @@ class Topic:
         ledger: TopicLedger,
         surroundings: Surroundings,
         on_closing: Callable[[Topic, str], None],
+        policy: StoragePolicy | None = None,
     ) -> None:
         self.unit = unit
         self.ledger = ledger
         self.traffic = Traffic(surroundings.traffic)
-        self.schemas = TopicSchemas(unit.name, ledger)
+        self.policy = policy or surroundings.policy
+        """What counts for this topic; only ``use_policy`` changes it."""
+        self.schemas = TopicSchemas(unit.name, ledger, self.policy.schema_compatibility)
         self.subscriptions: dict[str, Subscription] = {}
         self.failure: Exception | None = None
         """Why storage serves it no more."""
@@ -99,6 +103,7 @@ class Topic:
             now_ms=surroundings.now_ms,
             on_failure=self._storage_failed,
         )
+        self._publishing.recognise_duplicates(is_wanted=self.policy.deduplicates)
         self.producers = Producers(unit.name, ledger, self._publishing, surroundings.make_name)
         self._creating: dict[str, asyncio.Task[Subscription]] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -167,9 +172,21 @@ class Topic:
             self._idle_since_ms = now_ms
         return now_ms - self._idle_since_ms
 
+    def use_policy(self, policy: StoragePolicy) -> None:
+        """Act on another policy: on messages and schemas from here on, else at the next upkeep."""
+        self.policy = policy
+        self.schemas.strategy = policy.schema_compatibility
+        self._publishing.recognise_duplicates(is_wanted=policy.deduplicates)
+
     def refuse_publishing(self, refusal: Refusal | None) -> None:
         """Let nothing be published, for the reason given; None: let it again."""
         self._publishing.refusal = refusal
+
+    def pass_over(self, up_to: Position) -> None:
+        """Have every durable subscription go on behind an entry."""
+        for subscription in list(self.subscriptions.values()):
+            if subscription.is_durable:
+                subscription.pass_over(up_to)
 
     # Producers -------------------------------------------------------------------------------
 
@@ -340,20 +357,26 @@ class Topic:
 
     # The end ---------------------------------------------------------------------------------
 
-    async def close(self, broker_url: str = "") -> None:
+    async def close(self, broker_url: str = "", *, is_over: bool = False) -> None:
         """Send the clients away, to ``broker_url`` if it is known, and close the ledger.
 
-        What was appended before is answered first, if storage is not stuck.
+        What was appended before is answered first, if storage is not stuck. ``is_over``: the unit
+        is let go of for good in this epoch, see ``TopicLedger.close``.
         """
         if self._closing is None:
             self.is_closing = True
-            self._closing = asyncio.create_task(self._close(broker_url))
+            self._closing = asyncio.create_task(self._close(broker_url, is_over=is_over))
         await asyncio.shield(self._closing)
 
-    async def _close(self, broker_url: str) -> None:
+    async def _close(self, broker_url: str, *, is_over: bool) -> None:
         self._publishing.stop()
         if self.failure is None and not self.ledger.is_fenced:
-            await self._publishing.drained(TOPIC_DRAIN_MS_MAX)
+            # Clients that are sent on may be at the next owner before this one is done: it would
+            # be fenced, and what their consumers have acknowledged would come again.
+            await asyncio.gather(
+                self._publishing.drained(TOPIC_DRAIN_MS_MAX),
+                *(each.settle(TOPIC_DRAIN_MS_MAX) for each in self.subscriptions.values()),
+            )
         self.producers.end_all(broker_url)
         for creating in list(self._creating.values()):
             creating.cancel()
@@ -361,7 +384,7 @@ class Topic:
             *(subscription.close(broker_url) for subscription in self.subscriptions.values())
         )
         self._stop_listening()
-        await self.ledger.close()
+        await self.ledger.close(is_over=is_over)
         _logger.info("topic closed", topic=repr(self), broker_url=broker_url)
 
     def _fenced(self) -> None:

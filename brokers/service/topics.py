@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -21,12 +22,15 @@ import structlog
 from brokers.domain.cursor_record import UnknownCursorVersion
 from brokers.domain.holding import Assignment, Holding, Release, UnitKey
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.session import ChangedMetadata
 from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, TopicLedger
 from brokers.service.name_locks import NameLocks
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.topic import Surroundings, Topic, TopicUnit
+from brokers.service.topic_policies import TopicPolicies
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.names import Domain, InvalidName, TopicName, parse_topic
+from nextgen.kernel.placement_limits import PREPARED_UNITS_MAX
 from nextgen.kernel.pulsar_limits import (
     TOPIC_FAILURES_REMEMBERED_MAX,
     TOPICS_OPENING_MAX,
@@ -64,6 +68,7 @@ class Topics:
         self._persistent = persistent
         self._volatile = volatile
         self._open: dict[str, Topic] = {}
+        self._policies = TopicPolicies(holding, self._open, surroundings.policy)
         self._finding: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
         self._locks = NameLocks()
         self._openings = asyncio.Semaphore(TOPICS_OPENING_MAX)
@@ -71,6 +76,8 @@ class Topics:
         self._fenced: dict[UnitKey, int] = {}
         self._damaged: dict[UnitKey, str] = {}
         self._relocating: set[str] = set()
+        self._preparing = 0
+        self._reading_ahead = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self.errors: dict[str, str] = {}
@@ -113,19 +120,32 @@ class Topics:
 
     def assigned(self, assignment: Assignment) -> None:
         """A unit was assigned. An earlier ownership of it ends here; it is opened when used."""
+        self._policies.assigned(assignment)
         topic = self._open.get(assignment.name)
         if topic is not None and (
             topic.unit.key != assignment.key or topic.unit.epoch < assignment.epoch
         ):
             # Its clients come back to this very broker.
-            self._own(self.close_topic(topic, self._broker_url))
+            self._own(self.close_topic(topic, self._broker_url, is_over=True))
+        if assignment.take_over:
+            self._own(self._take_over(assignment))
 
     def released(self, release: Release) -> None:
-        """A unit was released: its clients are sent to where it went."""
+        """A unit was released: its clients are sent to where it went, and its epoch is ended."""
         topic = self._open.get(release.name)
         if topic is None or topic.unit.key != release.key or topic.unit.epoch > release.epoch:
             return
-        self._own(self.close_topic(topic, release.new_broker_url))
+        self._own(self.close_topic(topic, release.new_broker_url, is_over=True))
+
+    def prepare(self, assignment: Assignment) -> None:
+        """A unit may be assigned soon: what its takeover will read is read ahead."""
+        if self._preparing < PREPARED_UNITS_MAX:
+            self._preparing += 1
+            self._own(self._prepare(assignment))
+
+    def metadata_changed(self, changed: ChangedMetadata) -> None:
+        """What is said of open topics is not what it was: they act on it from here on."""
+        self._policies.changed(changed)
 
     def session_began(self) -> None:
         """There is a new session: what is open and was not assigned in it is asked for."""
@@ -145,10 +165,12 @@ class Topics:
 
     # Closing ---------------------------------------------------------------------------------
 
-    async def close_topic(self, topic: Topic, broker_url: str = "") -> None:
-        """Send a topic's clients away and close its ledger."""
+    async def close_topic(
+        self, topic: Topic, broker_url: str = "", *, is_over: bool = False
+    ) -> None:
+        """Send a topic's clients away and close its ledger, whose epoch may be over."""
         async with self._locks.held(topic.unit.name):
-            await self._close_locked(topic, broker_url)
+            await self._close_locked(topic, broker_url, is_over=is_over)
 
     async def close_idle(self, topic: Topic) -> None:
         """Close a topic unless a client has come meanwhile."""
@@ -212,12 +234,14 @@ class Topics:
                     return topic
                 await self._close_locked(topic, self._broker_url)
             topic = await self._open_locked(name, assignment)
-            if self._holding().assigned(name.text) != assignment:
+            if not self._is_held(topic):
                 await topic.close()
                 raise Refusal(
                     ServerError.SERVICE_NOT_READY,
                     f"topic {name.text} has gone elsewhere meanwhile: look it up again",
                 )
+            # What is said of it may have changed while it was opened.
+            self._policies.assigned(assignment, topic)
             self._open[name.text] = topic
             return topic
 
@@ -257,7 +281,8 @@ class Topics:
             is_persistent=name.domain is not Domain.NON_PERSISTENT,
         )
         try:
-            topic = Topic(unit, ledger, self.surroundings, self._on_closing)
+            policy = self._policies.of(assignment)
+            topic = Topic(unit, ledger, self.surroundings, self._on_closing, policy)
             topic.recover()
         except (ValueError, TypeError, LookupError, UnknownCursorVersion) as error:
             await ledger.close()
@@ -272,12 +297,26 @@ class Topics:
         self.errors[name] = str(error)
         _forget_oldest(self.errors)
 
-    async def _close_locked(self, topic: Topic, broker_url: str) -> None:
+    async def _close_locked(self, topic: Topic, broker_url: str, *, is_over: bool = False) -> None:
         try:
-            await topic.close(broker_url)
+            await topic.close(broker_url, is_over=is_over)
         finally:
             if self._open.get(topic.unit.name) is topic:
                 del self._open[topic.unit.name]
+
+    async def _take_over(self, assignment: Assignment) -> None:
+        """Open a unit whose clients are on their way; they wait for the same."""
+        with suppress(Refusal, InvalidName):
+            await self.open(parse_topic(assignment.name), create=False)
+
+    async def _prepare(self, assignment: Assignment) -> None:
+        try:
+            if parse_topic(assignment.name).domain is not Domain.NON_PERSISTENT:
+                # One at a time, and beside the openings: clients wait for those.
+                async with self._reading_ahead:
+                    await self._persistent.prepare(assignment.topic.topic_id, assignment.unit)
+        finally:
+            self._preparing -= 1
 
     async def _relocate(self, topic: Topic) -> None:
         try:
@@ -312,7 +351,9 @@ class Topics:
             self._damaged[topic.unit.key] = str(topic.failure)
             _forget_oldest(self._damaged)
         if not self._is_closed:
-            self._own(self.close_topic(topic))
+            # A later owner has its clients, if it is known who that is to be.
+            going_to = self._holding().going_to(topic.unit.key, topic.unit.epoch)
+            self._own(self.close_topic(topic, going_to if topic.ledger.is_fenced else ""))
 
     def _remember_fenced(self, key: UnitKey, epoch: int) -> None:
         self._fenced[key] = max(epoch, self._fenced.pop(key, -1))

@@ -18,8 +18,11 @@ from discovery.adapters.lookup_stream import LookupStreamCall
 from discovery.adapters.public_watch_call import serve_watch
 from discovery.domain.watch_scope import WatchedKind
 from discovery.service.counters import DiscoveryCounters
+from discovery.service.evacuations import EvacuationService
 from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
+from discovery.service.moves import MoveService
+from discovery.service.policies import PoliciesService
 from discovery.service.public_watch import PublicWatch
 from discovery.service.shard_map_watch import ShardMapWatch
 from discovery.service.status import StatusService
@@ -29,6 +32,7 @@ from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataErro
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
 from nextgen.runtime import tracing
 from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 
 SERVICE_NAME = "nextgen.v1.DiscoveryService"
 
@@ -57,6 +61,9 @@ class DiscoveryServicer:
         self,
         lookups: LookupService,
         inventory: InventoryService,
+        policies: PoliciesService,
+        evacuations: EvacuationService,
+        moves: MoveService,
         status: StatusService,
         watches: WatchDesk,
         counters: DiscoveryCounters,
@@ -65,6 +72,9 @@ class DiscoveryServicer:
         self._watches = watches
         self._lookups = lookups
         self._inventory = inventory
+        self._policies = policies
+        self._evacuations = evacuations
+        self._moves = moves
         self._status = status
         self._counters = counters
         self._shard_map_version = shard_map_version
@@ -97,7 +107,13 @@ class DiscoveryServicer:
             "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
             "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
             "ListTopics": (pb.ListObjectsRequest, inventory.list_topics),
-            "MoveTopics": (pb.MoveTopicsRequest, inventory.move_topics),
+            "MoveTopics": (pb.MoveTopicsRequest, self._moves.move_topics),
+            "UnloadTopics": (pb.UnloadTopicsRequest, self._moves.unload_topics),
+            "SetPolicies": (pb.SetPoliciesRequest, self._policies.set_policies),
+            "GetPolicies": (pb.GetPoliciesRequest, self._policies.get_policies),
+            "DrainBroker": (shard_pb.DrainRequest, self._evacuations.drain_broker),
+            "Rebalance": (shard_pb.RebalanceRequest, self._evacuations.rebalance),
+            "CountUnits": (shard_pb.UnitCountRequest, self._evacuations.count_units),
             "GetCluster": (pb.GetClusterRequest, status.cluster),
             "GetCounters": (pb.GetCountersRequest, status.counters),
         }

@@ -11,6 +11,7 @@ name may contain any character. Errors are JSON with a ``reason``.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -27,6 +28,9 @@ from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, Unavai
 from nextgen.kernel.names import Domain, InvalidName, TopicName, parse_namespace, parse_topic
 from nextgen.pulsar.metadata_commands import StoredSchema, TopicDirectory
 from protos.pulsar.PulsarApi_pb2 import Schema
+
+_OUR_TROUBLE = 500
+"""From this HTTP status on it is not the request's fault."""
 
 _SCHEMA_VERSION_BYTES = 8
 _DOMAINS_LISTED = {
@@ -130,6 +134,15 @@ class HttpLookups:
 
         async def handle(request: web.Request) -> web.Response:
             self._counters.http_requests += 1
+            tally, clock = self._counters.tally, asyncio.get_running_loop().time
+            began_at = clock()
+            response = await respond(request)
+            if work == self._lookup:
+                failed = int(response.status >= _OUR_TROUBLE)
+                tally.add((clock() - began_at) * 1_000, failed=failed)
+            return response
+
+        async def respond(request: web.Request) -> web.Response:
             path, _, query = request.raw_path.partition("?")
             try:
                 sent = path.split("/")

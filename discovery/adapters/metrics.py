@@ -14,7 +14,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from discovery.service.counters import COLD_LATENCY_BUCKETS_MS
-from discovery.service.report import COLD_PREFIX, COLD_SUM, RESULT_PREFIX, Report, retries_of
+from discovery.service.report import (
+    ANSWERED_PREFIX,
+    ANSWERED_SUM,
+    COLD_PREFIX,
+    COLD_SUM,
+    RESULT_PREFIX,
+    Report,
+    retries_of,
+)
 from discovery.service.watch_desk import (
     OPEN_PREFIX,
     RELAYED_PREFIX,
@@ -23,6 +31,7 @@ from discovery.service.watch_desk import (
 )
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_BOUNDS_MS
 
 _COUNTERS = (
     ("lookup_messages", "lookup_messages", "Lookup messages read"),
@@ -48,6 +57,7 @@ _COUNTERS = (
         "Pulsar clients closed because there were too many",
     ),
     ("http_requests", "http_requests", "Lookups and readings over HTTP"),
+    ("failed_lookups", "failed_by_us", "Lookups failed by trouble of ours, or too slow"),
     ("worker_restarts", "worker_restarts", "Workers that ended and were started again"),
 )
 """Name of the metric, name in the report, meaning."""
@@ -85,6 +95,8 @@ class DiscoveryCollector(Collector):
         report = self._report()
         yield _lookups(report)
         yield _cold_latency(report)
+        yield _answered(report)
+        yield _windows(report)
         yield _retries(report)
         yield from _watch_lag(report)
         yield from _watches(report)
@@ -119,6 +131,28 @@ def _cold_latency(report: Report) -> Metric:
         [report.counts[f"{COLD_PREFIX}{number}"] for number in range(len(bounds))],
         report.counts[COLD_SUM] / 1_000,
     )
+
+
+def _answered(report: Report) -> Metric:
+    bounds = [*(str(bound / 1_000) for bound in LOOKUP_WINDOW_BOUNDS_MS), "+Inf"]
+    return _histogram(
+        "answered_lookup_seconds",
+        "Time that whoever looked a name up has waited, cached ones included",
+        bounds,
+        [report.counts[f"{ANSWERED_PREFIX}{number}"] for number in range(len(bounds))],
+        report.counts[ANSWERED_SUM] / 1_000,
+    )
+
+
+def _windows(report: Report) -> Metric:
+    family = CounterMetricFamily(
+        "nextgen_discovery_lookup_windows",
+        "Minutes of lookups of each process, by whether they kept the objective",
+        labels=["outcome"],
+    )
+    for outcome in ("good", "bad"):
+        family.add_metric([outcome], report.counts[f"lookup_windows_{outcome}"])
+    return family
 
 
 def _retries(report: Report) -> Metric:

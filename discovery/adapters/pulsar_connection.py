@@ -127,6 +127,7 @@ class DiscoveryConnection(PulsarConnection):
         answered = len(answers) // _PIECES_PER_ANSWER
         counters = self._services.counters
         counters.pulsar_lookups += lookups
+        counters.tally.at_once += lookups
         counters.names_looked_up += lookups
         counters.answers_from_cache += lookups
         counters.pulsar_partition_reads += answered - lookups

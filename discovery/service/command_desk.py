@@ -16,7 +16,7 @@ from nextgen.kernel.pulsar_limits import (
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.runtime import tracing
-from protos.pulsar.PulsarApi_pb2 import BaseCommand
+from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
 Answer = TypeVar("Answer")
 
@@ -61,7 +61,10 @@ class CommandDesk:
             self._check_room(asker.waiting_commands, is_listing=is_listing)
         except Overloaded as error:
             self._counters.pulsar_overloads += 1
-            asker.send_command(self._commands.failure(command, error))
+            answer = self._commands.failure(command, error)
+            if command.type == BaseCommand.LOOKUP:
+                self._counters.tally.add(0, failed=1)
+            asker.send_command(answer)
             return
         asker.waiting_commands += 1
         self._waiting += 1
@@ -110,11 +113,27 @@ class CommandDesk:
 
     async def _answer(self, asker: Asker, command: BaseCommand) -> None:
         if tracing.active is None:
-            asker.send_command(await self._commands.answer(command))
+            asker.send_command(await self._answer_to(command))
             return
         # Pulsar's protocol carries no trace: it begins here.
         with tracing.span(f"pulsar.{BaseCommand.Type.Name(command.type)}", ""):
-            asker.send_command(await self._commands.answer(command))
+            asker.send_command(await self._answer_to(command))
+
+    async def _answer_to(self, command: BaseCommand) -> BaseCommand:
+        if command.type != BaseCommand.LOOKUP:
+            return await self._commands.answer(command)
+        tally, clock = self._counters.tally, asyncio.get_running_loop().time
+        began_at = clock()
+        try:
+            answer = await self._commands.answer(command)
+        except asyncio.CancelledError:
+            tally.given_up((clock() - began_at) * 1_000)
+            raise
+        error = answer.lookupTopicResponse.error
+        # Of refusals none has this code: see ``server_error_of``.
+        failed = error == ServerError.MetadataError
+        tally.add((clock() - began_at) * 1_000, failed=int(failed))
+        return answer
 
     def _done(self, asker: Asker, is_listing: bool, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

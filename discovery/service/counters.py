@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 
+from discovery.domain.lookup_windows import LookupTally
+
 COLD_LATENCY_BUCKETS_MS = (1, 10, 100, 200, 1_000)
 
 
@@ -36,6 +38,8 @@ class DiscoveryCounters:
         self.cold_latency_ms = [0] * (len(COLD_LATENCY_BUCKETS_MS) + 1)
         """Names by the time a shard took to answer; the last bucket has no bound."""
         self.cold_latency_sum_ms = 0.0
+        self.tally = LookupTally()
+        """Lookups as those who asked have seen them: the objective is judged by it."""
 
     def add_cold(self, latency_ms: float, names: int) -> None:
         """Count ``names`` answered by a shard after ``latency_ms``."""

@@ -22,14 +22,12 @@ from nextgen.kernel.errors import (
     DeadlineExceeded,
     Definite,
     InvalidRequest,
-    MetadataError,
     Refused,
     Unavailable,
 )
 from nextgen.kernel.limits import (
     COMMAND_ID_BYTES,
     LIST_PAGE_BYTES_MAX,
-    MOVES_PER_REQUEST_MAX,
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.names import (
@@ -49,7 +47,6 @@ from protos.nextgen.v1.inventory_pb2 import (
     KIND_TOPIC,
     Item,
     Kind,
-    LookupAnswer,
 )
 
 Answer = TypeVar("Answer")
@@ -84,7 +81,7 @@ class InventoryService:
         name = parse_name(parse_tenant, request.name)
         body = shard_pb.CreateTenant(name=name, properties=request.properties)
         command = shard_pb.Command(command_id=request.command_id, create_tenant=body)
-        return await self._execute(name, command, timeout_ms)
+        return await self.execute(name, command, request.consistency, timeout_ms)
 
     async def set_tenant_properties(
         self, request: pb.SetPropertiesRequest, timeout_ms: int
@@ -94,13 +91,13 @@ class InventoryService:
             name=name, properties=request.properties, expected_version=request.expected_version
         )
         command = shard_pb.Command(command_id=request.command_id, set_tenant_properties=body)
-        return await self._execute(name, command, timeout_ms)
+        return await self.execute(name, command, request.consistency, timeout_ms)
 
     async def delete_tenant(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
         name = parse_name(parse_tenant, request.name)
         body = shard_pb.DeleteTenant(name=name)
         command = shard_pb.Command(command_id=request.command_id, delete_tenant=body)
-        return await self._execute(name, command, timeout_ms)
+        return await self.execute(name, command, request.consistency, timeout_ms)
 
     async def get_tenant(
         self, request: pb.GetObjectRequest, timeout_ms: int
@@ -123,7 +120,7 @@ class InventoryService:
         name = parse_name(parse_namespace, request.name).text
         body = shard_pb.CreateNamespace(name=name, properties=request.properties)
         command = shard_pb.Command(command_id=request.command_id, create_namespace=body)
-        return await self._execute(name, command, timeout_ms)
+        return await self.execute(name, command, request.consistency, timeout_ms)
 
     async def set_namespace_properties(
         self, request: pb.SetPropertiesRequest, timeout_ms: int
@@ -133,7 +130,7 @@ class InventoryService:
             name=name, properties=request.properties, expected_version=request.expected_version
         )
         command = shard_pb.Command(command_id=request.command_id, set_namespace_properties=body)
-        return await self._execute(name, command, timeout_ms)
+        return await self.execute(name, command, request.consistency, timeout_ms)
 
     async def delete_namespace(
         self, request: pb.DeleteRequest, timeout_ms: int
@@ -141,7 +138,7 @@ class InventoryService:
         name = parse_name(parse_namespace, request.name).text
         body = shard_pb.DeleteNamespace(name=name)
         command = shard_pb.Command(command_id=request.command_id, delete_namespace=body)
-        return await self._execute(name, command, timeout_ms)
+        return await self.execute(name, command, request.consistency, timeout_ms)
 
     async def get_namespace(
         self, request: pb.GetObjectRequest, timeout_ms: int
@@ -176,7 +173,13 @@ class InventoryService:
         if any(_IN_DEFAULT_NAMESPACE in topic.name for topic in request.topics):
             await self._make_default_namespace()
         results = await _all_written(
-            self._create_in(shard_id, command_id, [request.topics[p] for p in at_shard], timeout_ms)
+            self._create_in(
+                shard_id,
+                command_id,
+                [request.topics[place] for place in at_shard],
+                request.consistency,
+                timeout_ms,
+            )
             for shard_id, at_shard in places.items()
         )
         response = pb.CreateTopicsResponse(shard_map_version=self._version)
@@ -199,13 +202,13 @@ class InventoryService:
             expected_version=request.expected_version,
         )
         command = shard_pb.Command(command_id=request.command_id, set_topic_properties=body)
-        return await self._execute(name.routing_key, command, timeout_ms)
+        return await self.execute(name.routing_key, command, request.consistency, timeout_ms)
 
     async def delete_topic(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
         name = parse_name(parse_topic, request.name)
         body = shard_pb.DeleteTopic(name=name.text)
         command = shard_pb.Command(command_id=request.command_id, delete_topic=body)
-        return await self._execute(name.routing_key, command, timeout_ms)
+        return await self.execute(name.routing_key, command, request.consistency, timeout_ms)
 
     async def get_topic(
         self, request: pb.GetObjectRequest, timeout_ms: int
@@ -226,56 +229,29 @@ class InventoryService:
             )
         return await self._list(KIND_TOPIC, request, namespace, timeout_ms)
 
-    async def move_topics(
-        self, request: pb.MoveTopicsRequest, timeout_ms: int
-    ) -> pb.MoveTopicsResponse:
-        """Move topics, each for itself: one that stays says why in its answer."""
-        count = len(request.moves)
-        if not 1 <= count <= MOVES_PER_REQUEST_MAX:
-            raise InvalidRequest(
-                f"a request has {count} moves, 1 to {MOVES_PER_REQUEST_MAX} are allowed"
-            )
-        answers: dict[int, LookupAnswer] = {}
-        places: dict[int, list[int]] = {}
-        moves: dict[int, shard_pb.TopicMove] = {}
-        for place, move in enumerate(request.moves):
-            try:
-                name = parse_topic(move.topic)
-            except InvalidName as error:
-                answers[place] = LookupAnswer(
-                    topic=move.topic,
-                    rejection_code=RejectionCode.INVALID_NAME,
-                    message=str(error),
-                )
-                continue
-            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
-            moves[place] = shard_pb.TopicMove(
-                topic=name.text,
-                target_broker_id=move.target_broker_id,
-                expected_epoch=move.expected_epoch,
-            )
-        results = await asyncio.gather(
-            *(
-                self._move_in(shard_id, [moves[place] for place in at_shard], timeout_ms)
-                for shard_id, at_shard in places.items()
-            )
-        )
-        for at_shard, moved in zip(places.values(), results, strict=True):
-            answers.update(zip(at_shard, moved, strict=True))
-        self._counters.topics_moved += sum(not a.rejection_code for a in answers.values())
-        return pb.MoveTopicsResponse(answers=[answers[place] for place in range(count)])
-
     # ------------------------------------------------------------------------------------------
 
     @property
     def _version(self) -> int:
         return self._directory.view.shard_map_version
 
-    async def _execute(
-        self, routing_key: str, command: shard_pb.Command, timeout_ms: int
+    async def execute(
+        self,
+        routing_key: str,
+        command: shard_pb.Command,
+        consistency: shard_pb.Consistency,
+        timeout_ms: int,
     ) -> pb.WriteResponse:
+        """Carry out ``command`` at the shard of ``routing_key``; it gets an id if it has none.
+
+        Raises:
+            Refused: The rules say no.
+            MetadataError: No answer came; of an effective write it may be committed all the same.
+        """
         command.command_id = _command_id(command.command_id)
-        request = shard_pb.ShardRequest(execute=shard_pb.ExecuteRequest(commands=[command]))
+        request = shard_pb.ShardRequest(
+            execute=shard_pb.ExecuteRequest(commands=[command], consistency=consistency)
+        )
         response = await self._shards.call_key(routing_key, request, timeout_ms=timeout_ms)
         self._counters.writes += 1
         result = _single_result(response)
@@ -315,13 +291,16 @@ class InventoryService:
         shard_id: int,
         command_id: bytes,
         topics: Sequence[shard_pb.TopicSpec],
+        consistency: shard_pb.Consistency,
         timeout_ms: int,
     ) -> shard_pb.CommandResult:
         command = shard_pb.Command(
             command_id=derived_command_id(command_id, shard_id),
             create_topics=shard_pb.CreateTopics(topics=topics),
         )
-        request = shard_pb.ShardRequest(execute=shard_pb.ExecuteRequest(commands=[command]))
+        request = shard_pb.ShardRequest(
+            execute=shard_pb.ExecuteRequest(commands=[command], consistency=consistency)
+        )
         response = await self._shards.call(shard_id, request, timeout_ms=timeout_ms)
         return _single_result(response)
 
@@ -381,28 +360,6 @@ class InventoryService:
             shard_id, shard_pb.ShardRequest(list=request), timeout_ms=timeout_ms
         )
         return response.list
-
-    async def _move_in(
-        self, shard_id: int, moves: Sequence[shard_pb.TopicMove], timeout_ms: int
-    ) -> Sequence[LookupAnswer]:
-        # Moving to a named broker twice changes nothing the second time; "any other" would.
-        idempotent = all(move.target_broker_id for move in moves)
-        request = shard_pb.ShardRequest(move=shard_pb.MoveRequest(moves=moves))
-        try:
-            response = await self._shards.call(
-                shard_id, request, timeout_ms=timeout_ms, idempotent=idempotent
-            )
-        except MetadataError as error:
-            return [
-                LookupAnswer(
-                    topic=move.topic,
-                    rejection_code=error.reason,
-                    message=str(error),
-                    retryable=True,
-                )
-                for move in moves
-            ]
-        return response.move.answers
 
 
 def _complete(

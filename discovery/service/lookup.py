@@ -16,7 +16,7 @@ from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.names import InvalidName, TopicName, parse_topic
-from nextgen.runtime import tracing
+from nextgen.runtime import lookup_steps, tracing
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
@@ -24,9 +24,12 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 class OpenLookup:
     """A lookup that waits for shards: what the cache had, and the places that are open."""
 
-    __slots__ = ("answers", "missing", "request")
+    __slots__ = ("answers", "began_at", "missing", "request")
 
-    def __init__(self, request: LookupRequest, answers: list[bytes], missing: list[int]) -> None:
+    def __init__(
+        self, request: LookupRequest, answers: list[bytes], missing: list[int], began_at: float
+    ) -> None:
+        self.began_at = began_at
         self.request = request
         self.answers = answers
         self.missing = missing
@@ -65,13 +68,15 @@ class LookupService:
             self._counters.requests_invalid += 1
             raise
         names = request.topics
-        answers, missing = self._cache.lookup(names, self._clock())
+        now = self._clock()
+        answers, missing = self._cache.lookup(names, now)
         counters = self._counters
         counters.lookup_messages += 1
         counters.names_looked_up += len(answers)
         counters.answers_from_cache += len(answers) - len(missing)
         if missing:
-            return OpenLookup(request, answers, missing)
+            return OpenLookup(request, answers, missing, now)
+        counters.tally.at_once += len(answers)
         return self._response(answers, request.request_id)
 
     async def answer_later(
@@ -84,12 +89,29 @@ class LookupService:
         """
         trace_id = lookup.request.trace_id
         if tracing.active is None:
-            return await self._answer_later(lookup, timeout_ms, trace_id)
+            return await self._answer_metered(lookup, timeout_ms, trace_id)
         # The text in the message says who asked, also on a stream that others share; without
         # one it is the call's own span, and else a trace begins here.
         parent = trace_id or tracing.traceparent()
         with tracing.span("discovery.lookup", parent, missing=len(lookup.missing)):
-            return await self._answer_later(lookup, timeout_ms, tracing.traceparent())
+            lookup_steps.step(9)
+            answer = await self._answer_metered(lookup, timeout_ms, tracing.traceparent())
+            lookup_steps.step(23)
+            return answer
+
+    async def _answer_metered(self, lookup: OpenLookup, timeout_ms: int, trace_id: str) -> bytes:
+        tally, names = self._counters.tally, len(lookup.answers)
+        try:
+            answer = await self._answer_later(lookup, timeout_ms, trace_id)
+        except asyncio.CancelledError:
+            tally.given_up(self._waited_ms(lookup), lookups=names)
+            raise
+        failed = sum(decoded_answer(lookup.answers[place]).retryable for place in lookup.missing)
+        tally.add(self._waited_ms(lookup), lookups=names, failed=failed)
+        return answer
+
+    def _waited_ms(self, lookup: OpenLookup) -> float:
+        return (self._clock() - lookup.began_at) * 1_000
 
     async def _answer_later(self, lookup: OpenLookup, timeout_ms: int, trace_id: str) -> bytes:
         waiting: dict[int, asyncio.Future[bytes]] = {}
@@ -133,10 +155,12 @@ class LookupService:
             self._counters.answers_from_cache += 1
             return decoded_answer(answers[0])
         with tracing.span("discovery.lookup", missing=1):
+            lookup_steps.step(9)
             shard_id = self._shards.shard_of_key(name.routing_key)
             flight = self._lookups.ask(shard_id, topic, tracing.outgoing())
             # Unlike await, wait leaves the shared future alone when this is cancelled.
             await asyncio.wait((flight,))
+            lookup_steps.step(23)
         return decoded_answer(flight.result())
 
     def refusal(self, data: bytes, error: MetadataError) -> bytes:

@@ -16,6 +16,10 @@ COLD_PREFIX = "cold_lookups_"
 """Begins the names of the counts of cold lookups by time taken; their buckets' numbers follow."""
 
 COLD_SUM = "cold_lookups_ms"
+ANSWERED_PREFIX = "answered_lookups_"
+"""As ``COLD_PREFIX``, of all lookups by how long those who asked have waited."""
+
+ANSWERED_SUM = "answered_lookups_ms"
 RETRIES_PREFIX = "routed_with_"
 RESULT_PREFIX = "lookups_"
 
@@ -85,6 +89,11 @@ class ProcessReporter:
         for number, count in enumerate(self._counters.cold_latency_ms):
             counts[f"{COLD_PREFIX}{number}"] = count
         counts[COLD_SUM] = int(self._counters.cold_latency_sum_ms)
+        tally = self._counters.tally
+        for number, count in enumerate(tally.counts()):
+            counts[f"{ANSWERED_PREFIX}{number}"] = count
+        counts[ANSWERED_SUM] = int(tally.latency_sum_ms)
+        counts["failed_by_us"] = tally.errors
         counts["routed_requests"] = self._routed.requests
         counts["routed_failures"] = self._routed.failures
         counts["retries"] = self._routed.retries_total
@@ -121,6 +130,8 @@ def as_map(report: Report) -> dict[str, int]:
     """Return all numbers by name, as ``GetCounters`` gives them."""
     retries = RouterStatistics(retries=retries_of(report))
     numbers = {
-        name: count for name, count in report.counts.items() if not name.startswith(COLD_PREFIX)
+        name: count
+        for name, count in report.counts.items()
+        if not name.startswith((COLD_PREFIX, ANSWERED_PREFIX))
     }
     return {**numbers, **report.gauges, "retries_p99": retries.retries_quantile(0.99)}

@@ -1,13 +1,15 @@
 """Lookups that the cache cannot answer: one question per name at a time, many per request.
 
-Names that arrive while ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to their shard are under way share
-the next one. A name that is being asked for already waits for that answer.
+Names that arrive while ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to their shard are under way, or
+``LOOKUP_NAMES_IN_FLIGHT_MAX`` names, share the next one. A name that is being asked for already
+waits for that answer. One that could not be asked for within ``LOOKUP_WAIT_MS_MAX`` is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -20,7 +22,9 @@ from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
 from nextgen.kernel.limits import (
     LOOKUP_BATCHES_IN_FLIGHT_MAX,
+    LOOKUP_NAMES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_WAITING_MAX,
+    LOOKUP_WAIT_MS_MAX,
     NAMES_PER_LOOKUP_MAX,
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
@@ -41,11 +45,15 @@ _logger = structlog.get_logger(__name__)
 class _Shard:
     """Names of one shard that wait to be asked for."""
 
-    __slots__ = ("batches", "flush_is_due", "trace_id", "waiting")
+    __slots__ = ("batches", "expiry", "flush_is_due", "in_flight", "trace_id", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: dict[str, asyncio.Future[bytes]] = {}
+        self.waiting: dict[str, float] = {}
+        """By name, the oldest first: since when."""
+        self.expiry: asyncio.TimerHandle | None = None
         self.batches = 0
+        self.in_flight = 0
+        """Names that the shard is being asked for."""
         self.flush_is_due = False
         self.trace_id = ""
 
@@ -85,13 +93,18 @@ class ShardLookups:
             return flight
         self._flights[topic] = flight
         shard = self._shards.setdefault(shard_id, _Shard())
-        shard.waiting[topic] = flight
+        shard.waiting[topic] = self._clock()
+        if shard.expiry is None:
+            self._expire_later(shard, LOOKUP_WAIT_MS_MAX / 1_000)
         shard.trace_id = shard.trace_id or trace_id
         self._flush_soon(shard_id, shard)
         return flight
 
     async def stop(self) -> None:
         """Give up what is under way; whoever waits is told so."""
+        for shard in self._shards.values():
+            if shard.expiry is not None:
+                shard.expiry.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -108,12 +121,33 @@ class ShardLookups:
     def _flush(self, shard_id: int, shard: _Shard) -> None:
         shard.flush_is_due = False
         while shard.waiting and shard.batches < LOOKUP_BATCHES_IN_FLIGHT_MAX:
-            names = list(shard.waiting)[:NAMES_PER_LOOKUP_MAX]
+            room = LOOKUP_NAMES_IN_FLIGHT_MAX - shard.in_flight
+            if room <= 0:
+                return
+            names = list(islice(shard.waiting, min(NAMES_PER_LOOKUP_MAX, room)))
             for name in names:
                 del shard.waiting[name]
             shard.batches += 1
+            shard.in_flight += len(names)
             self._start(self._carry_out(shard_id, shard, names, shard.trace_id))
             shard.trace_id = ""
+
+    def _expire_later(self, shard: _Shard, delay_s: float) -> None:
+        shard.expiry = asyncio.get_running_loop().call_later(delay_s, self._expire, shard)
+
+    def _expire(self, shard: _Shard) -> None:
+        """Refuse what has waited for too long to be asked for."""
+        shard.expiry = None
+        overdue = self._clock() - LOOKUP_WAIT_MS_MAX / 1_000
+        while shard.waiting:
+            name, since = next(iter(shard.waiting.items()))
+            if since > overdue:
+                self._expire_later(shard, since - overdue)
+                return
+            del shard.waiting[name]
+            self._counters.lookups_by_result[Overloaded.reason] += 1
+            error = Overloaded(f"its shard could not be asked within {LOOKUP_WAIT_MS_MAX} ms")
+            self._settle(name, trouble_answer(name, error))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -138,6 +172,7 @@ class ShardLookups:
                 self._settle(name, trouble_answer(name, Unavailable(repr(error))))
         finally:
             shard.batches -= 1
+            shard.in_flight -= len(names)
             self._flush_soon(shard_id, shard)
 
     async def _ask_shard(self, shard_id: int, names: list[str], trace_id: str) -> None:

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def events(
-    shard: Annotated[int, typer.Argument(min=1, help="Shard id.")],
+    shard: Annotated[int, typer.Argument(min=0, help="Shard id; 0: the cluster manager.")],
     position: Annotated[
         str,
         typer.Option("--from", help="First position, as a number or SHARD:POSITION.", metavar="N"),

@@ -40,6 +40,10 @@ _PASSED_ON = frozenset(
 STOP_ORDER = (("broker", "discovery"), ("shard-node",), ("cluster-manager",))
 """Those that say goodbye first, then those that hear it."""
 
+BROKER_LEAVES_MS_MAX = 30_000
+"""A broker that goes while others stay waits so long until they have its units: the default of its
+``--drain-ms-max``."""
+
 Ended = Callable[[str, int], None]
 """Called with node id and exit code (negative: the signal) when a process ended by itself."""
 
@@ -161,7 +165,7 @@ class LocalCluster:
         wanted = {node.node_id for node in plan.nodes}
         gone = [node for node in self.plan.nodes if node.node_id not in wanted]
         self._expected.update(node.node_id for node in gone)
-        await self._stop_nodes(gone)
+        await self._stop_nodes(gone, BROKER_LEAVES_MS_MAX)
         started = [node for node in plan.nodes if node not in self.plan.nodes]
         self.plan = plan
         plan.save(self.data_dir)
@@ -205,7 +209,7 @@ class LocalCluster:
             await watcher
         remove_state(self.data_dir)
 
-    async def _stop_nodes(self, nodes: list[NodePlan]) -> None:
+    async def _stop_nodes(self, nodes: list[NodePlan], leaving_ms: int = 0) -> None:
         running = [self._processes[n.node_id] for n in nodes if self.is_running(n.node_id)]
         for process in running:
             with contextlib.suppress(ProcessLookupError):
@@ -213,7 +217,7 @@ class LocalCluster:
         waits = [asyncio.create_task(process.wait()) for process in running]
         if not waits:
             return
-        _, late = await asyncio.wait(waits, timeout=SHUTDOWN_MS_MAX / 1000)
+        _, late = await asyncio.wait(waits, timeout=(SHUTDOWN_MS_MAX + leaving_ms) / 1000)
         for process in running:
             if late and process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

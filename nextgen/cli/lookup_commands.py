@@ -49,7 +49,7 @@ def lookup(
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
         return [answers[n] for n in range(len(topics))]
 
-    _show(run_command(work()), json_output)
+    show_answers(run_command(work()), json_output)
 
 
 def move(
@@ -73,10 +73,11 @@ def move(
             response = await client.call("MoveTopics", MoveTopicsRequest(moves=moves))
         return list(response.answers)
 
-    _show(run_command(work()), json_output)
+    show_answers(run_command(work()), json_output)
 
 
-def _show(answers: list[Any], json_output: bool) -> None:
+def show_answers(answers: list[Any], json_output: bool) -> None:
+    """Print where topics are served; ends the process if one was refused."""
     served = [answer for answer in answers if not answer.rejection_code]
     if json_output:
         print_json({"answers": [as_dict(answer) for answer in answers]})

@@ -8,6 +8,8 @@ from __future__ import annotations
 import typer
 
 from nextgen.cli import (
+    audit_command,
+    broker_commands,
     chaos_command,
     cluster_commands,
     demo_command,
@@ -17,9 +19,14 @@ from nextgen.cli import (
     inventory_commands,
     lookup_commands,
     message_commands,
+    move_commands,
     node_commands,
     perf_commands,
+    placement_commands,
+    policy_commands,
+    rebalance_command,
     shard_commands,
+    slo_command,
     trace_command,
     watch_commands,
 )
@@ -35,17 +42,24 @@ app = typer.Typer(
 cluster_commands.register(app)
 lookup_commands.register(app)
 inventory_commands.register(app)
+policy_commands.register(app)
+placement_commands.register(app)
+move_commands.register(app)
 message_commands.register(app)
 event_commands.register(app)
 export_commands.register(app)
 history_commands.register(app)
 watch_commands.register(app)
 node_commands.register(app)
+broker_commands.register(app)
+rebalance_command.register(app)
 shard_commands.register(app)
 perf_commands.register(app)
 demo_command.register(app)
 chaos_command.register(app)
 trace_command.register(app)
+slo_command.register(app)
+audit_command.register(app)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import typer
 
 from nextgen.cli.cluster_state import RunningCluster, read_state
 from nextgen.cli.exit_code import run_command
+from nextgen.cli.local_cluster import BROKER_LEAVES_MS_MAX
 from nextgen.cli.options import DataDir, JsonFlag, data_dir_of
 from nextgen.cli.output import console, print_json
 from nextgen.cli.plan import ClusterPlan, NodePlan, load_plan
@@ -150,7 +151,7 @@ async def _wait_ready(node: NodePlan) -> None:
 
 
 async def _wait_gone(directory: Path, node_id: str) -> None:
-    timeout_ms = 2 * SHUTDOWN_MS_MAX
+    timeout_ms = 2 * SHUTDOWN_MS_MAX + BROKER_LEAVES_MS_MAX
     for _ in range(timeout_ms // LOOK_MS):
         running = read_state(directory)
         if running is None or node_id not in running.node_pids:

@@ -1,4 +1,4 @@
-"""``perf pulsar-lookup``, ``perf produce`` and ``perf consume``: what Pulsar clients get."""
+"""``perf pulsar-lookup``, ``produce``, ``consume`` and ``broker-kill``: what Pulsar clients get."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def register(group: typer.Typer) -> None:
     group.command("pulsar-lookup")(pulsar_lookup)
     group.command("produce")(produce)
     group.command("consume")(consume)
+    group.command("broker-kill")(broker_kill)
+    group.command("handover")(handover)
 
 
 def pulsar_lookup(
@@ -123,3 +125,56 @@ def consume(
         size=ClusterSize(brokers=1),
         json_output=json_output,
     )
+
+
+def broker_kill(
+    topics: Annotated[
+        int, typer.Option("--topics", min=1, max=1_000, help="At the broker that is struck.")
+    ] = 100,
+    kills: Annotated[int, typer.Option("--kills", min=0, help="Brokers killed (SIGKILL).")] = 3,
+    stops: Annotated[int, typer.Option("--stops", min=0, help="Brokers frozen (SIGSTOP).")] = 1,
+    stop_seconds: Annotated[
+        float,
+        typer.Option(
+            "--stop-seconds", min=1, max=600, help="How long: the client's keep-alive takes 60 s."
+        ),
+    ] = 75,
+    interval_ms: Annotated[
+        float, typer.Option("--interval-ms", min=1, help="Between a producer's sends.")
+    ] = 40,
+    json_output: JsonFlag = False,
+) -> None:
+    """Kill and freeze the broker of stock producers: how long until they and lookups go on."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.broker_kill import KillLoad, measure_broker_kill
+
+        load = KillLoad(topics, kills, stops, stop_seconds, interval_ms)
+        return await measure_broker_kill(bench, load)
+
+    run_measurement(measure, target=None, size=ClusterSize(), json_output=json_output)
+
+
+def handover(
+    topics: Annotated[
+        int, typer.Option("--topics", min=1, max=1_000, help="That move at once.")
+    ] = 1_000,
+    probes: Annotated[
+        int, typer.Option("--probes", min=1, max=100, help="Of them with a steady producer.")
+    ] = 10,
+    moves: Annotated[int, typer.Option("--moves", min=0, help="Of one topic at a time.")] = 100,
+    rounds: Annotated[int, typer.Option("--rounds", min=0, help="Of all topics at once.")] = 2,
+    interval_ms: Annotated[
+        float, typer.Option("--interval-ms", min=1, help="Between a probe's sends.")
+    ] = 10,
+    json_output: JsonFlag = False,
+) -> None:
+    """Move topics under stock producers: the gap between their acknowledged sends."""
+
+    async def measure(bench: Any) -> dict[str, Any]:
+        from nextgen.cli.perf.handover import HandoverLoad, measure_handover
+
+        load = HandoverLoad(topics, min(probes, topics), moves, rounds, interval_ms)
+        return await measure_handover(bench, load)
+
+    run_measurement(measure, target=None, size=ClusterSize(), json_output=json_output)

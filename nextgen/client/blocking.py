@@ -22,12 +22,14 @@ from nextgen.client.model import (
     CreatedTopic,
     Namespace,
     NewTopic,
+    SaidPolicies,
     Tenant,
     Topic,
     TopicLocation,
     Written,
 )
 from nextgen.client.watch_model import Assignment, Change, ShardMap
+from nextgen.kernel.policies import Policies
 
 Value = TypeVar("Value")
 
@@ -44,13 +46,14 @@ class BlockingClient:
         *,
         timeout_ms: int = TIMEOUT_DEFAULT_MS,
         read_your_writes: bool = False,
+        effective: bool = False,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="nextgen-client", daemon=True
         )
         self._thread.start()
-        self._client = self._wait(_made(endpoints, timeout_ms, read_your_writes))
+        self._client = self._wait(_made(endpoints, timeout_ms, read_your_writes, effective))
 
     def __enter__(self) -> BlockingClient:
         return self
@@ -125,6 +128,16 @@ class BlockingClient:
 
     def list_topics(self, namespace: str, *, domain: str = "") -> Iterator[Topic]:
         return self._iterate(self._client.list_topics(namespace, domain=domain))
+
+    def set_policies(
+        self, name: str, policies: Policies, *, expected_version: int | None = None
+    ) -> Written:
+        return self._wait(
+            self._client.set_policies(name, policies, expected_version=expected_version)
+        )
+
+    def get_policies(self, name: str, *, merged: bool = False) -> SaidPolicies:
+        return self._wait(self._client.get_policies(name, merged=merged))
 
     def lookup(self, topics: Sequence[str]) -> list[TopicLocation]:
         return self._wait(self._client.lookup(topics))
@@ -259,9 +272,16 @@ async def _closed(items: AsyncGenerator[Any]) -> None:
     await items.aclose()
 
 
-async def _made(endpoints: Sequence[str], timeout_ms: int, read_your_writes: bool) -> Client:
+async def _made(
+    endpoints: Sequence[str], timeout_ms: int, read_your_writes: bool, effective: bool
+) -> Client:
     # Made on the loop that will use it.
-    return Client(endpoints, timeout_ms=timeout_ms, read_your_writes=read_your_writes)
+    return Client(
+        endpoints,
+        timeout_ms=timeout_ms,
+        read_your_writes=read_your_writes,
+        effective=effective,
+    )
 
 
 async def _stream_of(client: Client) -> LookupStream:

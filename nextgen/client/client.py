@@ -25,6 +25,7 @@ from nextgen.client.model import (
     CreatedTopic,
     Namespace,
     NewTopic,
+    SaidPolicies,
     Tenant,
     Topic,
     TopicLocation,
@@ -37,6 +38,7 @@ from nextgen.client.model import (
     topic_of,
     written_of,
 )
+from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
 from nextgen.client.watch import watch_changes, watch_shard_map
 from nextgen.client.watch_model import Assignment, Change, ShardMap
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
@@ -47,11 +49,25 @@ from nextgen.kernel.limits import (
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.names import InvalidName, parse_namespace, parse_topic
+from nextgen.kernel.policies import NO_POLICIES, Policies
 from nextgen.kernel.slots import SlotTable
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.inventory_pb2 import Item
-from protos.nextgen.v1.shard_service_pb2 import TopicMove, TopicSpec
+from protos.nextgen.v1.shard_service_pb2 import (
+    CONSISTENCY_ASYNC,
+    CONSISTENCY_EFFECTIVE,
+    TopicMove,
+    TopicSpec,
+)
+
+WriteRequest = (
+    pb.CreateTenantRequest
+    | pb.CreateNamespaceRequest
+    | pb.SetPropertiesRequest
+    | pb.SetPoliciesRequest
+    | pb.DeleteRequest
+)
 
 TIMEOUT_DEFAULT_MS = 10_000
 
@@ -63,7 +79,8 @@ class Client:
 
     ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each
     call, retries included. With ``read_your_writes`` a ``get_…`` may be answered by any replica
-    that has this client's own writes; without, it is linearizable and goes to the leader.
+    that has this client's own writes; without, it is linearizable and goes to the leader. With
+    ``effective`` a write returns once every broker and discovery node concerned has taken it in.
     Every method raises ``MetadataError`` kinds only; ``Refused`` when the rules say no.
     """
 
@@ -73,10 +90,12 @@ class Client:
         *,
         timeout_ms: int = TIMEOUT_DEFAULT_MS,
         read_your_writes: bool = False,
+        effective: bool = False,
     ) -> None:
         self._nodes = DiscoveryNodes(endpoints)
         self._timeout_ms = timeout_ms
         self._read_your_writes = read_your_writes
+        self._consistency = CONSISTENCY_EFFECTIVE if effective else CONSISTENCY_ASYNC
         self._positions: dict[int, int] = {}
         self._slot_table: SlotTable | None = None
 
@@ -200,6 +219,32 @@ class Client:
         request = pb.ListObjectsRequest(parent=namespace, domain=domain)
         async for item in self._list("ListTopics", request):
             yield topic_of(item.topic)
+
+    # Policies ---------------------------------------------------------------------------------
+
+    async def set_policies(
+        self, name: str, policies: Policies, *, expected_version: int | None = None
+    ) -> Written:
+        """Replace all policies of a tenant, a namespace (``tenant/namespace``) or a topic.
+
+        ``NO_POLICIES`` clears them. ``expected_version`` is the policies' own, 0 that they were
+        never set; of many that expect the same one exactly one is not ``Refused``.
+        """
+        request = pb.SetPoliciesRequest(
+            command_id=_command_id(),
+            name=name,
+            policies=None if policies == NO_POLICIES else policies_to_proto(policies),
+            expected_version=expected_version or 0,
+            expects_none=expected_version == 0,
+        )
+        return await self._write("SetPolicies", request)
+
+    async def get_policies(self, name: str, *, merged: bool = False) -> SaidPolicies:
+        """Return what is said of an object; ``merged``: with what the objects above it say."""
+        request = pb.GetPoliciesRequest(name=name, merged=merged)
+        response = await self._call("GetPolicies", request, pb.GetPoliciesResponse)
+        said = response.merged if merged else response.policies
+        return SaidPolicies(policies_from_proto(said), response.version)
 
     # Lookup and assignment --------------------------------------------------------------------
 
@@ -353,6 +398,7 @@ class Client:
     async def _create_batch(self, batch: list[NewTopic]) -> list[CreatedTopic]:
         request = pb.CreateTopicsRequest(
             command_id=_command_id(),
+            consistency=self._consistency,
             topics=[
                 TopicSpec(name=topic.name, partitions=topic.partitions, properties=topic.properties)
                 for topic in batch
@@ -386,7 +432,8 @@ class Client:
     async def _call(self, method: str, request: Message, response_type: type[Response]) -> Response:
         return await self._nodes.call(method, request, response_type, timeout_ms=self._timeout_ms)
 
-    async def _write(self, method: str, request: Message) -> Written:
+    async def _write(self, method: str, request: WriteRequest) -> Written:
+        request.consistency = self._consistency
         response = await self._call(method, request, pb.WriteResponse)
         self._remember(response.shard_id, response.position)
         self._notice(response.shard_map_version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nextgen.kernel.policies import Policies
 from protos.nextgen.v1 import inventory_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import WriteResponse
@@ -56,6 +57,14 @@ class Written:
     version: int
     shard_id: int
     position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaidPolicies:
+    """What is said of one object. ``version`` is that of its own policies, 0: never set."""
+
+    policies: Policies
+    version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,11 @@ from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
 from nextgen.runtime.first_to_end import run_until_first
 from protos.nextgen.v1.inventory_pb2 import Kind
-from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
+from protos.nextgen.v1.shard_service_pb2 import (
+    WatchRenew,
+    WatchShardRequest,
+    WatchShardUpdate,
+)
 
 __all__ = ["LeaseListener", "ShardWatch", "WatchLink", "WatchListener"]
 
@@ -58,8 +62,8 @@ class WatchLink(Protocol):
 class ShardWatch:
     """The stream of one subscriber to one shard. ``run`` it as a task; cancel that to stop.
 
-    ``at_leader`` False spreads the load: any replica is asked. Leased watches are served by the
-    leader only, so they need ``at_leader``.
+    ``at_leader`` False spreads the load: any replica is asked. Leased and acknowledged watches
+    are served by the leader only, so they need ``at_leader``; a stream has either, not both.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class ShardWatch:
         self._requests: WatchRequests | None = None
         self._hint: str | None = None
         self._avoided: str | None = None
+        self._in_effect: Callable[[int], int] | None = None
 
     def __repr__(self) -> str:
         condition = "current" if self.is_current else "waiting"
@@ -103,17 +108,19 @@ class ShardWatch:
         without_snapshot: bool = False,
         leased: bool = False,
         on_lease: LeaseListener | None = None,
+        acknowledged: bool = False,
     ) -> int:
         """Watch for ``listener``; return an id that stays the same over reconnects.
 
         ``from_position`` 0 begins with a snapshot, or ``without_snapshot`` at the present. Works
         before ``run`` and at any time later. A watch that the shard refuses is told so by
-        ``on_ended``.
+        ``on_ended``. For an ``acknowledged`` watch effective writes wait: what its listener was
+        told counts as taken in, or what ``acknowledge_with`` says of it.
 
         Raises:
             Overloaded: There are ``WATCHES_PER_STREAM_MAX`` already.
         """
-        assert self._at_leader or not leased, "leased watches are served by the leader"
+        assert self._at_leader or not (leased or acknowledged), "the leader serves such watches"
         watch_id = self._places.add(
             listener,
             kinds=kinds,
@@ -123,12 +130,25 @@ class ShardWatch:
             without_snapshot=without_snapshot,
             leased=leased,
             on_lease=on_lease,
+            acknowledged=acknowledged,
         )
         if self._requests is not None:
             self._requests.add(self._places.request(watch_id))
             if leased:
                 self._requests.renew(from_position, _now_ms())
         return watch_id
+
+    def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
+        """Have ``in_effect`` say up to where what acknowledged watches were told has taken effect.
+
+        It is given up to where they were told, and asked after each update and ``acknowledge``.
+        """
+        self._in_effect = in_effect
+
+    def acknowledge(self) -> None:
+        """Say anew what acknowledged watches have taken in: more of it has taken effect."""
+        if self._requests is not None and self._places.has_acknowledged:
+            self._requests.renew_with(self._renewal)
 
     def remove(self, watch_id: int) -> None:
         """End a watch; its listener is not called any more. An unknown id is ignored."""
@@ -141,6 +161,13 @@ class ShardWatch:
         0 while its snapshot is not complete.
         """
         return self._places.position_of(watch_id)
+
+    def is_level(self, watch_id: int) -> bool:
+        """Return whether a watch was told everything up to ``heard_at``.
+
+        False until its snapshot is complete, and behind a reconnect until it has caught up.
+        """
+        return self._places.is_level(watch_id)
 
     async def run(self) -> None:
         """Follow the shard for ever."""
@@ -210,6 +237,8 @@ class ShardWatch:
             requests.add(request)
         if (leased := self._places.leased_position) is not None:
             requests.renew(leased, _now_ms())
+        # Behind every watch: from here on the shard knows all that concerns this subscriber.
+        self.acknowledge()
         writing = asyncio.create_task(requests.write_to(call))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
@@ -245,6 +274,14 @@ class ShardWatch:
         if is_leased and self._requests is not None:
             # Only now: a move ends the former owner on the strength of it.
             self._requests.renew(self._places.leased_position or 0, _now_ms())
+            return
+        self.acknowledge()
+
+    def _renewal(self) -> WatchRenew:
+        position, behind = self._places.taken_in()
+        if self._in_effect is not None:
+            position = min(position, self._in_effect(position))
+        return WatchRenew(acked_position=position, asked_at_ms=_now_ms(), behind=behind)
 
     def _take_error(self, watch_id: int, error: MetadataError, endpoint: str) -> None:
         """One watch has ended there.

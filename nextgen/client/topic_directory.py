@@ -19,6 +19,7 @@ from typing import Protocol
 from nextgen.client.broker_schemas import BrokerSchemas
 from nextgen.client.cluster_link import ChangeListener
 from nextgen.client.cluster_view import ClusterView
+from nextgen.client.policies_wire import policies_from_proto
 from nextgen.client.shared_questions import Answer, CarryOut, SharedQuestions
 from nextgen.kernel.auto_creation import AutoCreation, auto_creation
 from nextgen.kernel.decider import RejectionCode
@@ -37,19 +38,25 @@ from nextgen.kernel.names import (
     NamespaceName,
     TopicName,
 )
+from nextgen.kernel.policies import merge
 from nextgen.kernel.pulsar_limits import (
+    DEFAULT_NAMESPACE_TTL_MS,
     DIRECTORY_CREATES_PER_REQUEST_MAX,
     DIRECTORY_NAMES_WAITING_MAX,
     DIRECTORY_READS_IN_FLIGHT_MAX,
     DIRECTORY_READS_PER_REQUEST_MAX,
-    NAMESPACE_POLICIES_MAX,
-    NAMESPACE_POLICY_TTL_MS,
     TOPIC_LIST_BYTES_MAX,
 )
 from nextgen.pulsar.metadata_commands import Located, StoredSchema
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TOPIC, Item, LookupAnswer
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    LookupAnswer,
+)
 
 DEFAULT_NAMESPACE_TEXT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
@@ -96,9 +103,11 @@ class RoutedTopicDirectory:
         self._lookup = lookup or self._asked
         self._schemas = BrokerSchemas()
         self._broker_urls: list[str] | None = None
-        self._policies: dict[str, tuple[AutoCreation, float]] = {}
+        self._default_is_there_until = float("-inf")
+        self._reads = 0
+        """Requests for parents that were sent: a question joins those that were not sent yet."""
         self._topics = _questions(self._read_topics, DIRECTORY_READS_PER_REQUEST_MAX)
-        self._namespaces = _questions(self._read_namespaces, DIRECTORY_READS_PER_REQUEST_MAX)
+        self._parents = _questions(self._read_parents, DIRECTORY_READS_PER_REQUEST_MAX)
         self._creates = _questions(self._create_topics, DIRECTORY_CREATES_PER_REQUEST_MAX)
         self._lookups = _questions(self._look_up, NAMES_PER_LOOKUP_MAX)
         self._default_is_made = _questions(self._make_default_namespace, 1)
@@ -109,7 +118,7 @@ class RoutedTopicDirectory:
 
     async def stop(self) -> None:
         """Give up what is under way and close the channels to brokers."""
-        for questions in (self._topics, self._namespaces, self._lookups):
+        for questions in (self._topics, self._parents, self._lookups):
             await questions.stop()
         await self._creates.stop()
         await self._default_is_made.stop()
@@ -179,9 +188,15 @@ class RoutedTopicDirectory:
 
     async def make_default_namespace(self) -> None:
         """Create ``public/default``, and its tenant, unless they are there."""
-        if await self._policy(DEFAULT_NAMESPACE_TEXT) is None:
-            shard_id = self._shards.shard_of_key(DEFAULT_NAMESPACE_TEXT)
+        now = asyncio.get_running_loop().time()
+        if now < self._default_is_there_until:
+            return
+        shard_id = self._shards.shard_of_key(DEFAULT_NAMESPACE_TEXT)
+        item = await self._parents.ask(shard_id, DEFAULT_NAMESPACE_TEXT, self._reads)
+        if not item.HasField("namespace"):
             await self._default_is_made.ask(shard_id, DEFAULT_NAMESPACE_TEXT)
+        # Counted from before it was read: it may have been deleted since.
+        self._default_is_there_until = now + DEFAULT_NAMESPACE_TTL_MS / 1_000
 
     async def _created(self, name: TopicName) -> int:
         """Create an absent topic if its namespace allows it, and return its partitions.
@@ -208,7 +223,7 @@ class RoutedTopicDirectory:
             return policy.partitions
         if outcome.rejection_code == RejectionCode.ALREADY_EXISTS:
             return await self._partitions_of_another_creator(name)
-        self._policies.pop(namespace, None)
+        self._default_is_there_until = float("-inf")
         if outcome.rejection_code == RejectionCode.PARENT_NOT_FOUND:
             raise Refused(RejectionCode.NOT_FOUND, outcome.message)
         raise Refused(outcome.rejection_code, outcome.message)
@@ -221,20 +236,24 @@ class RoutedTopicDirectory:
         raise _not_found(name)
 
     async def _policy(self, namespace: str) -> AutoCreation | None:
-        """Return what the namespace says about creating topics; None if it does not exist."""
-        now = asyncio.get_running_loop().time()
-        known = self._policies.get(namespace)
-        if known is not None and now < known[1]:
-            return known[0]
-        item = await self._namespaces.ask(self._shards.shard_of_key(namespace), namespace)
-        if not item.HasField("namespace"):
+        """Return what counts for creating topics in a namespace; None if it does not exist.
+
+        Read after it was asked for: what was written before, effective, is seen.
+        """
+        tenant = namespace.partition("/")[0]
+        found, above = await asyncio.gather(
+            *(
+                self._parents.ask(self._shards.shard_of_key(name), name, self._reads)
+                for name in (namespace, tenant)
+            )
+        )
+        if not found.HasField("namespace"):
             return None
-        policy = auto_creation(item.namespace.properties)
-        if len(self._policies) >= NAMESPACE_POLICIES_MAX:
-            self._policies.clear()
-        # Counted from before it was read: it may have changed since.
-        self._policies[namespace] = (policy, now + NAMESPACE_POLICY_TTL_MS / 1_000)
-        return policy
+        said = merge(
+            policies_from_proto(above.tenant.policies),
+            policies_from_proto(found.namespace.policies),
+        )
+        return auto_creation(found.namespace.properties, said.auto_creation)
 
     async def _make_default_namespace(
         self, _shard_id: int, questions: Sequence[tuple[str, int]]
@@ -297,10 +316,14 @@ class RoutedTopicDirectory:
         names = [pb.ObjectName(kind=KIND_TOPIC, name=name) for name, _ in questions]
         return await self._read(shard_id, names)
 
-    async def _read_namespaces(
+    async def _read_parents(
         self, shard_id: int, questions: Sequence[tuple[str, int]]
     ) -> Sequence[Item]:
-        names = [pb.ObjectName(kind=KIND_NAMESPACE, name=name) for name, _ in questions]
+        self._reads += 1
+        names = [
+            pb.ObjectName(kind=KIND_NAMESPACE if "/" in name else KIND_TENANT, name=name)
+            for name, _ in questions
+        ]
         return await self._read(shard_id, names)
 
     async def _read(self, shard_id: int, names: Sequence[pb.ObjectName]) -> Sequence[Item]:

@@ -22,9 +22,11 @@ from nextgen.client.model import (
     tenant_of,
     topic_of,
 )
+from nextgen.client.policies_wire import policies_from_proto
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.policies import NO_POLICIES, Policies
 from nextgen.kernel.slots import SHARD_ID_MAX
-from protos.nextgen.v1 import inventory_pb2
+from protos.nextgen.v1 import inventory_pb2, policies_pb2
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item
 
@@ -49,6 +51,7 @@ class ChangeKind(StrEnum):
 
     CREATED = "created"
     PROPERTIES_SET = "properties_set"
+    POLICIES_SET = "policies_set"
     DELETION_STARTED = "deletion_started"
     DELETION_ABORTED = "deletion_aborted"
     DELETED = "deleted"
@@ -79,7 +82,8 @@ class Change(Generic[Value]):
     """One thing that a watch tells. ``token`` resumes behind it; "" means from the beginning.
 
     ``value`` is the whole object where the change tells all of it: with PRESENT, CREATED, ASSIGNED
-    and UNASSIGNED. ``properties`` are all properties behind PROPERTIES_SET.
+    and UNASSIGNED. ``properties`` are all properties behind PROPERTIES_SET, ``policies`` all that
+    is said of the object itself behind POLICIES_SET: ``NO_POLICIES`` once they are cleared.
     """
 
     kind: ChangeKind
@@ -91,6 +95,8 @@ class Change(Generic[Value]):
     position: int = 0
     time_ms: int = 0
     """The leader's wall clock when it happened; 0 where it is not known."""
+
+    policies: Policies | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,8 @@ class WatchedObjects(Generic[Value]):
                 self._by_name.pop(change.name, None)
             case ChangeKind.PROPERTIES_SET:
                 self._alter(change.name, properties=change.properties)
+            case ChangeKind.POLICIES_SET:
+                self._alter(change.name)
             case ChangeKind.DELETION_STARTED:
                 self._alter(change.name, is_deleting=True)
             case ChangeKind.DELETION_ABORTED:
@@ -232,7 +240,14 @@ def happened(event: Event, shard_id: int, token: str) -> Change[Any] | None:
         dict(message.properties) if kind is ChangeKind.PROPERTIES_SET else None,
         event.position,
         event.time_ms,
+        _policies_of(payload, message) if kind is ChangeKind.POLICIES_SET else None,
     )
+
+
+def _policies_of(payload: str, message: Any) -> Policies:
+    if payload == "policy_cleared":
+        return NO_POLICIES
+    return policies_from_proto(policies_pb2.Policies.FromString(message.policy))
 
 
 def _created_tenant(message: Any, _event: Event) -> Tenant:
@@ -307,6 +322,8 @@ _EVENTS: Mapping[str, tuple[ChangeKind, _Make | None]] = {
     "topic_created": (ChangeKind.CREATED, _created_topic),
     "topic_properties_set": (ChangeKind.PROPERTIES_SET, None),
     "topic_deleted": (ChangeKind.DELETED, None),
+    "policy_set": (ChangeKind.POLICIES_SET, None),
+    "policy_cleared": (ChangeKind.POLICIES_SET, None),
     "topic_assigned": (ChangeKind.ASSIGNED, _assigned),
     "topic_unassigned": (ChangeKind.UNASSIGNED, _unassigned),
 }

@@ -106,6 +106,7 @@ class WatchPlaces:
         self._index: ChangeIndex[None, _Place] = ChangeIndex()
         self._ttl_ms = 0
         self._failed: list[int] = []
+        self._acknowledged: set[int] = set()
         self._positions_at = float("-inf")
 
     def __repr__(self) -> str:
@@ -116,6 +117,17 @@ class WatchPlaces:
         """Up to where the leased watch was taken in, None without one."""
         place = self._places.get(self.leased_id)
         return None if place is None else place.position
+
+    @property
+    def has_acknowledged(self) -> bool:
+        """Whether effective writes wait for what these watches take in."""
+        return bool(self._acknowledged)
+
+    def taken_in(self) -> tuple[int, list[int]]:
+        """Return up to where the acknowledged watches were told everything, and those of them
+        that are behind: the position does not count for them."""
+        behind = [each for each in self._acknowledged if not self._places[each].is_level]
+        return self._level_position, sorted(behind)
 
     def add(
         self,
@@ -128,6 +140,7 @@ class WatchPlaces:
         without_snapshot: bool,
         leased: bool,
         on_lease: LeaseListener | None,
+        acknowledged: bool = False,
     ) -> int:
         """Begin a watch and return its id; ids count up from 1.
 
@@ -145,8 +158,11 @@ class WatchPlaces:
             from_position=from_position,
             without_snapshot=without_snapshot,
             leased=leased,
+            acknowledged=acknowledged,
         )
         place = self._places[self._last_id] = _Place(add, listener, on_lease)
+        if acknowledged:
+            self._acknowledged.add(self._last_id)
         if leased:
             self.leased_id = self._last_id
         else:
@@ -158,6 +174,7 @@ class WatchPlaces:
         place = self._places.pop(watch_id, None)
         if place is None:
             return False
+        self._acknowledged.discard(watch_id)
         if watch_id == self.leased_id:
             self.leased_id = 0
         add = place.add
@@ -174,6 +191,11 @@ class WatchPlaces:
         """Return up to where a watch was told everything, 0 before its beginning is complete."""
         place = self._places.get(watch_id)
         return 0 if place is None else self._position(place)
+
+    def is_level(self, watch_id: int) -> bool:
+        """Return whether a watch was told everything that its stream was."""
+        place = self._places.get(watch_id)
+        return place is not None and place.is_level
 
     def request(self, watch_id: int) -> WatchAdd:
         """Return what asks for a watch from where it was told to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from nextgen.kernel.errors import Overloaded
@@ -26,7 +27,7 @@ class WatchRequests:
     def __init__(self, shard_id: int, subscriber_id: str) -> None:
         opening = WatchOpen(shard_id=shard_id, subscriber_id=subscriber_id)
         self._waiting: deque[WatchShardRequest] = deque([WatchShardRequest(open=opening)])
-        self._renewal: WatchRenew | None = None
+        self._renewal: Callable[[], WatchRenew] | None = None
         self._is_overrun = False
         self._wake = asyncio.Event()
         self._wake.set()
@@ -39,7 +40,13 @@ class WatchRequests:
 
     def renew(self, acked_position: int, asked_at_ms: int) -> None:
         """Acknowledge a position; only the newest that waits is said."""
-        self._renewal = WatchRenew(acked_position=acked_position, asked_at_ms=asked_at_ms)
+        renewal = WatchRenew(acked_position=acked_position, asked_at_ms=asked_at_ms)
+        self.renew_with(lambda: renewal)
+
+    def renew_with(self, renewal: Callable[[], WatchRenew]) -> None:
+        """Acknowledge what ``renewal`` says at the moment it is sent, behind every request that
+        was made before; only the newest that waits is asked."""
+        self._renewal = renewal
         self._wake.set()
 
     async def write_to(self, call: Any) -> None:
@@ -59,7 +66,8 @@ class WatchRequests:
                     await call.write(self._waiting.popleft())
                     continue
                 renewal, self._renewal = self._renewal, None
-                await call.write(WatchShardRequest(renew=renewal))
+                assert renewal is not None, "nobody else takes it"
+                await call.write(WatchShardRequest(renew=renewal()))
 
     def _append(self, request: WatchShardRequest) -> None:
         if len(self._waiting) > _WAITING_MAX:

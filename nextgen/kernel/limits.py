@@ -227,7 +227,15 @@ LOOKUP_MESSAGES_IN_FLIGHT_MAX = 64
 LOOKUP_BATCHES_IN_FLIGHT_MAX = 8
 """Lookup requests under way to one shard; what comes meanwhile shares the next one."""
 
-LOOKUP_NAMES_WAITING_MAX = 100_000
+LOOKUP_NAMES_IN_FLIGHT_MAX = 1_024
+"""Names that one discovery process asks one shard for at a time. A shard that is asked for more
+works on what nobody waits for any more by the time it is done."""
+
+LOOKUP_WAIT_MS_MAX = 2_500
+"""A name that could not be asked for by then is refused: half of a caller's usual deadline, so
+that it hears so instead of nothing, and may try again."""
+
+LOOKUP_NAMES_WAITING_MAX = 50_000
 """Names waiting for shards in one discovery process; beyond it lookups are refused."""
 
 WATCH_TTL_MARGIN_MS = 500
@@ -313,7 +321,7 @@ so that its end, not this clock, normally answers."""
 ASSIGNMENTS_PER_REQUEST_MAX = 1_000
 """Assignments in one request to a broker manager, and moves in one request to a controller."""
 
-UNITS_IN_FLIGHT_MAX = 100_000
+UNITS_IN_FLIGHT_MAX = 50_000
 """Units being assigned in one shard at one time; beyond it ``Overloaded``."""
 
 UNITS_SYNCED_MAX = 500_000

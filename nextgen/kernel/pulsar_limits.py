@@ -54,11 +54,8 @@ DIRECTORY_CREATES_PER_REQUEST_MAX = 200
 DIRECTORY_NAMES_WAITING_MAX = 100_000
 """Names of one kind of question that wait for shards in one process; beyond it ``Overloaded``."""
 
-NAMESPACE_POLICY_TTL_MS = 2_000
-"""How long a namespace's word on creating topics is believed: a change is seen within it."""
-
-NAMESPACE_POLICIES_MAX = 10_000
-"""Namespaces whose word on creating topics is remembered, some 300 bytes each."""
+DEFAULT_NAMESPACE_TTL_MS = 2_000
+"""How long it is believed that ``public/default`` is there: one that was deleted is made again."""
 
 DISCOVERY_COMMANDS_WAITING_MAX = 50_000
 """Commands of all Pulsar and HTTP clients of one process that wait for shards, some 5 KB each: as

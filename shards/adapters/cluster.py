@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import (
+    BrokerLoad,
     BrokerReport,
     ClusterUpdate,
     LeaseCapacityRequest,
     LeaseCapacityResponse,
     NodeMessage,
 )
-from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
+from shards.metrics import NodeMetrics
 
 _LEASE_TIMEOUT_MS = 3_000
 """The cluster manager may have to ask a broker manager first, and commits."""
@@ -62,6 +64,9 @@ class LinkDirectory:
     def has_ended(self, broker_id: str, session_id: str) -> bool:
         return self._view.has_session_ended(broker_id, session_id)
 
+    def load(self, session_id: str) -> LoadReport | None:
+        return self._view.load(session_id)
+
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._listeners.add(listener)
 
@@ -79,10 +84,13 @@ class LinkDirectory:
 class LinkCapacity:
     """``CapacitySource`` over the link's leader."""
 
-    def __init__(self, link: ClusterLink) -> None:
+    def __init__(self, link: ClusterLink, metrics: NodeMetrics) -> None:
         self._link = link
+        self._metrics = metrics
 
     async def lease_capacity(self, request: LeaseCapacityRequest) -> LeaseCapacityResponse:
+        metrics = self._metrics
+        (metrics.lease_growths if request.units_wanted else metrics.lease_renewals).inc()
         return await self._link.lease_capacity(request, _LEASE_TIMEOUT_MS)
 
 
@@ -96,6 +104,10 @@ class LinkReports:
 
     def report(self, session: BrokerRecorded) -> None:
         self._link.send(NodeMessage(broker=BrokerReport(broker=session)))
+
+    def report_load(self, broker_id: str, session_id: str, load: LoadReport) -> None:
+        carried = BrokerLoad(broker_id=broker_id, session_id=session_id, load=load)
+        self._link.send(NodeMessage(load=carried))
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._listeners.add(listener)

@@ -36,8 +36,11 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ReopenParentGate,
     ShardRequest,
     ShardResponse,
+    UnassignRequest,
+    UnassignResponse,
 )
 from shards.domain.parent_gate import ParentKind
+from shards.metrics import NodeMetrics
 from shards.ports import Parent, ShardWatching
 
 _PARENT_TIMEOUT_MS = 3_000
@@ -47,10 +50,12 @@ _PARENT_TIMEOUT_MS = 3_000
 class RoutedBrokerManagers:
     """``BrokerManagers`` of all shards."""
 
-    def __init__(self, router: ShardRouter) -> None:
+    def __init__(self, router: ShardRouter, metrics: NodeMetrics) -> None:
         self._router = router
+        self._metrics = metrics
 
     async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
+        self._metrics.assign_requests.inc()
         response = await self._router.call_key(
             request.broker_id, ShardRequest(assign=request), timeout_ms=timeout_ms
         )
@@ -65,27 +70,49 @@ class RoutedBrokerManagers:
         return response.release
 
 
+class RoutedTopicControllers:
+    """``TopicControllers`` of all shards."""
+
+    def __init__(self, router: ShardRouter) -> None:
+        self._router = router
+
+    async def unassign(
+        self, shard_id: int, request: UnassignRequest, *, timeout_ms: int
+    ) -> UnassignResponse:
+        response = await self._router.call(
+            shard_id, ShardRequest(unassign=request), timeout_ms=timeout_ms
+        )
+        _check_body(response, "unassign")
+        return response.unassign
+
+
 class RoutedMetadata:
     """``MetadataReader`` over the inventories of all shards."""
 
     def __init__(self, router: ShardRouter) -> None:
         self._router = router
 
-    async def read(self, names: Sequence[ObjectName], *, timeout_ms: int) -> Sequence[Item]:
+    async def read(
+        self, names: Sequence[ObjectName], *, timeout_ms: int, subscriber_id: str = ""
+    ) -> Sequence[Item]:
         by_shard: dict[int, list[ObjectName]] = {}
         for name in names:
             shard_id = self._router.shard_of_key(_routing_key(name.kind, name.name))
             by_shard.setdefault(shard_id, []).append(name)
         pages = await asyncio.gather(
-            *(self._read_at(group, timeout_ms) for group in by_shard.values())
+            *(self._read_at(group, timeout_ms, subscriber_id) for group in by_shard.values())
         )
         found = {(item.kind, item.name): item for page in pages for item in page}
         return [found[name.kind, name.name] for name in names]
 
-    async def _read_at(self, names: Sequence[ObjectName], timeout_ms: int) -> Sequence[Item]:
+    async def _read_at(
+        self, names: Sequence[ObjectName], timeout_ms: int, subscriber_id: str
+    ) -> Sequence[Item]:
         key = _routing_key(names[0].kind, names[0].name)
         response = await self._router.call_key(
-            key, ShardRequest(get=GetRequest(names=names)), timeout_ms=timeout_ms
+            key,
+            ShardRequest(get=GetRequest(names=names, subscriber_id=subscriber_id)),
+            timeout_ms=timeout_ms,
         )
         _check_body(response, "get")
         if len(response.get.items) != len(names):
@@ -101,6 +128,12 @@ class LinkedHomes:
 
     def home_of(self, kind: Kind, name: str) -> int:
         shard_id = self._link.view.shard_for_key(_routing_key(kind, name))
+        if shard_id is None:
+            raise Unavailable("no shard map is known here yet")
+        return shard_id
+
+    def manager_shard(self, broker_id: str) -> int:
+        shard_id = self._link.view.shard_for_key(broker_id)
         if shard_id is None:
             raise Unavailable("no shard map is known here yet")
         return shard_id

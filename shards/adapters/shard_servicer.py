@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from nextgen.client.errors_wire import abort, to_detail
+from nextgen.client.log_pins import answer_pin_log
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.replication.ports import NodeId
@@ -36,7 +37,6 @@ from shards.adapters.exchange_stream import ExchangeStream
 from shards.adapters.watch_stream import WatchStream
 from shards.assignment_feed import Subscription
 from shards.event_stream import refusal, stream_events
-from shards.log_readers import answer_pin_log
 from shards.metrics import NodeMetrics
 from shards.request_desk import RequestDesk
 
@@ -167,7 +167,7 @@ class ShardServicer:
 
     async def _pin_log(self, request: PinLogRequest, _context: Any) -> PinLogResponse:
         try:
-            return await answer_pin_log(self._desk.replica(request.shard_id), request)
+            return await answer_pin_log(self._desk.replica(request.shard_id).log, request)
         except MetadataError as error:
             return PinLogResponse(error=to_detail(error))
 

@@ -6,14 +6,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import assert_never
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from shards.domain.placement import PlacementDecision
 
 REASON_FIRST_LOOKUP = "first_lookup"
 REASON_BROKER_LOST = "broker_lost"
+REASON_BROKER_FULL = "broker_full"
 REASON_MOVED = "moved"
+REASON_DRAINED = "drained"
+REASON_REBALANCED = "rebalanced"
+REASON_PINNED = "pinned"
 REASON_TOPIC_DELETED = "topic_deleted"
+REASON_IDLE = "idle"
+REASON_UNLOADED = "unloaded"
+
+MOVE_REASONS = MappingProxyType(
+    {
+        "": REASON_MOVED,
+        "operator": REASON_MOVED,
+        "drain": REASON_DRAINED,
+        "rebalance": REASON_REBALANCED,
+        "pin": REASON_PINNED,
+    }
+)
+"""Who asks for a move, and the reason that its event gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,11 @@ class AssignTopic:
     broker_id: str
     session_id: str
     is_owner_live: bool
+    is_owner_full: bool = False
+    """The session that has it lives, and its broker's manager refused the unit for lack of room."""
+
+    decision: PlacementDecision | None = None
+    """Why this broker; of both commands it is stored with the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +70,8 @@ class MoveTopic:
     broker_id: str
     session_id: str
     expected_epoch: int = 0
+    reason: str = REASON_MOVED
+    decision: PlacementDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +90,8 @@ class TopicAssigned:
     broker_id: str
     session_id: str
     reason: str
+    decision: PlacementDecision | None = None
+    """None where the log is older than decisions, and where nothing was compared."""
 
     @property
     def key(self) -> str:
@@ -167,7 +195,7 @@ def _decide_assign(
                 RejectionCode.NOT_ALLOWED,
                 f"{command.name} is assigned to broker {assignment.broker_id}, which lives",
             )
-        reason = REASON_BROKER_LOST
+        reason = REASON_BROKER_FULL if command.is_owner_full else REASON_BROKER_LOST
     return Accepted((_assigned(assignment, command, reason),))
 
 
@@ -184,7 +212,7 @@ def _decide_move(
             f"{command.name} is at epoch {assignment.epoch}, "
             f"command expected {command.expected_epoch}",
         )
-    return Accepted((_assigned(assignment, command, REASON_MOVED),))
+    return Accepted((_assigned(assignment, command, command.reason),))
 
 
 def _decide_unassign(
@@ -209,4 +237,5 @@ def _assigned(
         command.broker_id,
         command.session_id,
         reason,
+        command.decision,
     )

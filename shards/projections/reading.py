@@ -14,7 +14,7 @@ from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
 from shards.projections.evolution import State, StateKind
-from shards.projections.rows import MAPPINGS, Query, query_many
+from shards.projections.rows import MAPPINGS, Query, pack_id, query_many
 from shards.projections.tables import OUTCOME_COUNT, OUTCOMES, SHARD_META
 
 TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
@@ -64,6 +64,13 @@ def has_key_within(query: Query, kind: StateKind, within: Range, without: Collec
     return any(row[0] not in without for row in rows)
 
 
+def read_keys(query: Query, kind: StateKind, within: Range) -> list[str]:
+    """Return the keys of the states in the range."""
+    mapping = MAPPINGS[kind]
+    rows = query(f"{mapping.select_keys} WHERE {mapping.key} > ? AND {mapping.key} < ?", within)
+    return [row[0] for row in rows]
+
+
 def read_range(
     query: Query, kind: StateKind, within: Range, *, after: str = "", limit: int = -1
 ) -> list[State]:
@@ -99,6 +106,25 @@ def read_assignments_of(query: Query, topic_id: str) -> dict[str, Assignment]:
     mapping = MAPPINGS[StateKind.ASSIGNMENT]
     whole = [mapping.from_row(row) for row in query(mapping.select_one, (f"{topic_id}/",))]
     return {each.key: each for each in (*whole, *found) if isinstance(each, Assignment)}
+
+
+def read_units_of_session(
+    query: Query, session_id: str, after: str, limit: int
+) -> list[Assignment]:
+    """Return the first ``limit`` units behind the key ``after`` that the session has, by key."""
+    mapping = MAPPINGS[StateKind.ASSIGNMENT]
+    rows = query(
+        f"{mapping.select} WHERE session_id = ? AND {mapping.key} > ? "
+        f"ORDER BY {mapping.key} LIMIT ?",
+        (pack_id(session_id), after, limit),
+    )
+    units = [mapping.from_row(row) for row in rows]
+    return [unit for unit in units if isinstance(unit, Assignment)]
+
+
+def read_usage(query: Query) -> dict[str, int]:
+    """Return how many units each session has that has any."""
+    return {row[0]: int(row[1]) for row in query(MAPPINGS[StateKind.USAGE].select)}
 
 
 def read_sessions(query: Query) -> dict[str, BrokerSession]:

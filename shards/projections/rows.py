@@ -22,6 +22,7 @@ from shards.domain.broker_session import BrokerSession, Endpoints
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind
+from shards.domain.policies import NOTHING_SAID
 from shards.domain.properties import Properties
 from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.tenant import Tenant
@@ -101,13 +102,28 @@ def _unpack_id(packed: str | bytes) -> str:
 
 
 def _tenant_row(_: str, state: Tenant) -> tuple[Any, ...]:
-    packed = _pack(state.properties)
-    return (state.name, state.tenant_id, packed, state.version, int(state.life))
+    return (
+        state.name,
+        state.tenant_id,
+        _pack(state.properties),
+        state.version,
+        int(state.life),
+        state.policies or None,
+        state.policies_version,
+    )
 
 
 def _tenant(row: Row) -> Tenant:
-    name, tenant_id, packed, version, life = row
-    return Tenant(tenant_id, name, _unpack(packed), version, Life(life))
+    name, tenant_id, packed, version, life, policies, policies_version = row
+    return Tenant(
+        tenant_id,
+        name,
+        _unpack(packed),
+        version,
+        Life(life),
+        policies or NOTHING_SAID,
+        policies_version,
+    )
 
 
 def _namespace_row(_: str, state: Namespace) -> tuple[Any, ...]:
@@ -118,12 +134,23 @@ def _namespace_row(_: str, state: Namespace) -> tuple[Any, ...]:
         _pack(state.properties),
         state.version,
         int(state.life),
+        state.policies or None,
+        state.policies_version,
     )
 
 
 def _namespace(row: Row) -> Namespace:
-    name, namespace_id, tenant_id, packed, version, life = row
-    return Namespace(namespace_id, name, tenant_id, _unpack(packed), version, Life(life))
+    name, namespace_id, tenant_id, packed, version, life, policies, policies_version = row
+    return Namespace(
+        namespace_id,
+        name,
+        tenant_id,
+        _unpack(packed),
+        version,
+        Life(life),
+        policies or NOTHING_SAID,
+        policies_version,
+    )
 
 
 def _topic_row(_: str, state: Topic) -> tuple[Any, ...]:
@@ -135,11 +162,23 @@ def _topic_row(_: str, state: Topic) -> tuple[Any, ...]:
         pack_id(state.namespace_id),
         state.created_time_ms,
         _pack(state.properties) if state.properties else None,
+        state.policies or None,
+        state.policies_version,
     )
 
 
 def _topic(row: Row) -> Topic:
-    name, topic_id, partitions, version, namespace_id, created_time_ms, packed = row
+    (
+        name,
+        topic_id,
+        partitions,
+        version,
+        namespace_id,
+        created_time_ms,
+        packed,
+        policies,
+        policies_version,
+    ) = row
     return Topic(
         _unpack_id(topic_id),
         name,
@@ -148,6 +187,8 @@ def _topic(row: Row) -> Topic:
         _unpack_id(namespace_id),
         created_time_ms,
         _unpack(packed),
+        policies or NOTHING_SAID,
+        policies_version,
     )
 
 
@@ -184,14 +225,35 @@ def _session_row(_: str, state: BrokerSession) -> tuple[Any, ...]:
         state.capacity_units,
         state.zone,
         state.granted_units,
+        state.rack,
+        state.quarantined_until_ms,
+        int(state.draining),
+        state.drain_units_per_second,
+        state.revision,
+        " ".join(map(str, state.started_at_ms)),
     )
 
 
 def _session(row: Row) -> BrokerSession:
-    broker_id, session_id, epoch, is_live, pulsar_url, grpc, http, capacity, zone, granted = row
-    endpoints = Endpoints(pulsar_url, grpc, http)
+    broker_id, session_id, epoch, is_live, pulsar_url, grpc, http, capacity, zone, granted = row[
+        :10
+    ]
+    rack, quarantined_until_ms, draining, drain_units_per_second, revision, started_at_ms = row[10:]
     return BrokerSession(
-        broker_id, session_id, epoch, bool(is_live), endpoints, capacity, zone, granted
+        broker_id,
+        session_id,
+        epoch,
+        bool(is_live),
+        Endpoints(pulsar_url, grpc, http),
+        capacity,
+        zone,
+        granted,
+        rack,
+        quarantined_until_ms,
+        bool(draining),
+        drain_units_per_second,
+        revision,
+        tuple(map(int, started_at_ms.split())),
     )
 
 

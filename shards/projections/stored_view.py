@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Table, Text
 
 from nextgen.replication.view_database import recreate_table
 from nextgen.replication.view_store import ViewStore
@@ -14,14 +17,44 @@ from shards.projections.tables import ASSIGNMENTS, METADATA, TOPICS
 IDS_AS_TEXT = 0x245B_A74B
 """Fingerprint of the tables that kept every id as its digits."""
 
+UNITS_BY_KEY_ONLY = 0x2F7A_EC36
+"""Fingerprint of the tables before policies, in which a session's units could not be found."""
+
 
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
-    return ViewStore(directory, METADATA, fold, upgrades={IDS_AS_TEXT: _pack_ids})
+    upgrades = {IDS_AS_TEXT: _pack_ids, UNITS_BY_KEY_ONLY: _add_parts}
+    return ViewStore(directory, METADATA, fold, upgrades=upgrades)
+
+
+def _add_parts(connection: sqlite3.Connection) -> None:
+    """Give each table the columns and indexes that it did not have."""
+    for table in METADATA.sorted_tables:
+        added = _added_columns(connection, table)
+        if added or table is ASSIGNMENTS:
+            recreate_table(connection, table, added)
 
 
 def _pack_ids(connection: sqlite3.Connection) -> None:
     connection.create_function("pack_id", 1, pack_id, deterministic=True)
-    packed = {"topic_id": "pack_id(topic_id)", "namespace_id": "pack_id(namespace_id)"}
-    recreate_table(connection, TOPICS, packed)
-    recreate_table(connection, ASSIGNMENTS, {"session_id": "pack_id(session_id)"})
+    packed = {
+        TOPICS.name: {"topic_id": "pack_id(topic_id)", "namespace_id": "pack_id(namespace_id)"},
+        ASSIGNMENTS.name: {"session_id": "pack_id(session_id)"},
+    }
+    for table in METADATA.sorted_tables:
+        values = {**_added_columns(connection, table), **packed.get(table.name, {})}
+        if values:
+            recreate_table(connection, table, values)
+
+
+def _added_columns(connection: sqlite3.Connection, table: Table) -> dict[str, str]:
+    """Return what the columns get that an earlier table lacks: what events mean that are silent."""
+    rows = connection.execute(f"SELECT name FROM pragma_table_info('{table.name}')").fetchall()
+    present = {name for (name,) in rows}
+    return {column.name: _silent(column) for column in table.columns if column.name not in present}
+
+
+def _silent(column: Column[Any]) -> str:
+    if column.nullable:
+        return "NULL"
+    return "''" if isinstance(column.type, Text) else "0"

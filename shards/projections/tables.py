@@ -24,6 +24,11 @@ def _number(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False)
 
 
+def _policies() -> tuple[Column[bytes], Column[int]]:
+    """The policies of an object: NULL when nothing is said; 0 when nothing ever was."""
+    return Column("policies", LargeBinary), _number("policies_version")
+
+
 TENANTS = Table(
     "tenants",
     METADATA,
@@ -32,6 +37,7 @@ TENANTS = Table(
     Column("properties", Text),  # JSON object; NULL when empty, as it nearly always is.
     _number("version"),
     _number("life"),
+    *_policies(),
     sqlite_with_rowid=False,
 )
 
@@ -44,6 +50,7 @@ NAMESPACES = Table(
     Column("properties", Text),
     _number("version"),
     _number("life"),
+    *_policies(),
     sqlite_with_rowid=False,
 )
 
@@ -57,6 +64,7 @@ TOPICS = Table(
     _id("namespace_id"),
     _number("created_time_ms"),
     Column("properties", Text),
+    *_policies(),
     sqlite_with_rowid=False,
 )
 
@@ -82,6 +90,9 @@ ASSIGNMENTS = Table(
     sqlite_with_rowid=False,
 )
 
+ASSIGNMENTS_BY_SESSION = Index("assignments_by_session", ASSIGNMENTS.c.session_id)
+"""A session's units in the order of their keys: an index has the key beside what it is about."""
+
 BROKER_SESSIONS = Table(
     "broker_sessions",
     METADATA,
@@ -95,6 +106,12 @@ BROKER_SESSIONS = Table(
     _number("capacity_units"),
     _text("zone"),
     _number("granted_units"),
+    _text("rack"),
+    _number("quarantined_until_ms"),
+    _number("draining"),
+    _number("drain_units_per_second"),
+    _number("revision"),
+    _text("started_at_ms"),  # With spaces between: of this session and those before.
     sqlite_with_rowid=False,
 )
 

@@ -1,5 +1,6 @@
 """Yesterday's log still means the same: golden logs of shards, and the views they must give."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.shard_events import entries_of
 from tests.support.shard_world import MemoryView
 from tests.support.write_golden_shard_log import LOGS, dump_text
 
+HAVE_POLICIES = ("tenants", "namespaces", "topics")
 GOLDEN = sorted(LOGS.glob("shard-v*"))
 
 
@@ -31,8 +33,18 @@ def test_a_golden_log_still_gives_its_view(folder, records_per_entry):
     for entry in entries_of(groups):
         view.apply([entry])
 
-    assert dump_text(view) == (folder / "view.json").read_text()
+    assert_same(json.loads(dump_text(view)), json.loads((folder / "view.json").read_text()))
     view.close()
+
+
+def assert_same(present, golden):
+    """Tables get columns at their ends; of policies an old log says nothing."""
+    assert present.keys() == golden.keys()
+    for table, rows in golden.items():
+        for row, golden_row in zip(present[table], rows, strict=True):
+            assert row[: len(golden_row)] == golden_row
+            if table in HAVE_POLICIES:
+                assert row[len(golden_row) :] in ([], [None, 0])
 
 
 def test_every_event_is_in_some_golden_log():

@@ -52,6 +52,8 @@ class Order:
     stop_at: str = ""
     stop_after: int = 1
     """At which occurrence of the step to stop."""
+    lets_go: bool = False
+    """Whether it ends its epoch when it has appended all."""
 
 
 class Child:
@@ -89,6 +91,8 @@ class Child:
             facts = {key: value.decode().strip("+") for key, value in ledger.state.items()}
             self.say("opened", json.dumps(facts))
             await self._use(ledger)
+            if order.lets_go:
+                await ledger.close(is_over=True)
             self.say("done")
         except Fenced:
             self.say("fenced")

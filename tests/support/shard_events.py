@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from nextgen.client.policies_wire import pack_policies
+from nextgen.kernel.policies import Policies, Retention
 from nextgen.replication.ports import Entry, Record
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.broker_session import Endpoints
 from shards.domain.parent_gate import ParentKind
+from shards.domain.policies import NOTHING_SAID
 from shards.wire_event import DomainEvent, encode_decided
 
 TIME_MS = 1_700_000_000_000
@@ -15,6 +18,7 @@ TOPIC = "persistent://acme/orders/paid"
 GONE = "non-persistent://acme/orders/gone"
 ENDPOINTS = Endpoints("pulsar://h:6650", "h:7000", "h:8080")
 PROPERTIES = (("owner", "payments"), ("ünïcode", "✓"))
+POLICIES = pack_policies(Policies(retention=Retention(-1, 1_000), message_ttl_ms=60_000))
 
 HISTORY: tuple[DomainEvent, ...] = (
     shard.SlotsAdopted(((0, 8191), (9000, 16383)), 1),
@@ -41,15 +45,23 @@ HISTORY: tuple[DomainEvent, ...] = (
     topic.TopicCreated("topic-2", GONE, 0, "ns-1", TIME_MS),
     broker_session.BrokerSessionEstablished("broker-1", "s-1", 1, ENDPOINTS, 100, "zone-a"),
     broker_session.CapacityGranted("broker-1", "s-1", 40),
+    broker_session.BrokerDrainSet("broker-1", "s-1", True, 50, 1),
+    broker_session.BrokerLoadReported("broker-1", "s-1", b"\x08\x03"),
     assignment.TopicAssigned("topic-1", "p0", f"{TOPIC}-partition-0", 1, "broker-1", "s-1", "x"),
     assignment.TopicAssigned("topic-1", "p1", f"{TOPIC}-partition-1", 1, "broker-1", "s-1", "x"),
     assignment.TopicAssigned("topic-2", "", GONE, 1, "broker-1", "s-1", "first_lookup"),
     broker_session.BrokerSessionEnded("broker-1", "s-1", 1, "expired"),
-    broker_session.BrokerSessionEstablished("broker-1", "s-2", 2, ENDPOINTS, 50, ""),
+    broker_session.BrokerSessionEstablished(
+        "broker-1", "s-2", 2, ENDPOINTS, 50, "", "rack-7", TIME_MS + 60_000, TIME_MS
+    ),
     assignment.TopicAssigned("topic-1", "p0", f"{TOPIC}-partition-0", 2, "broker-1", "s-2", "x"),
     assignment.TopicUnassigned("topic-1", "p1", f"{TOPIC}-partition-1", 1, "x"),
     assignment.TopicUnassigned("topic-2", "", GONE, 1, "topic_deleted"),
     topic.TopicDeleted(GONE, "topic-2"),
+    tenant.TenantPoliciesSet("acme", "tenant-1", POLICIES, 1),
+    namespace.NamespacePoliciesSet("acme/orders", "ns-1", POLICIES, 1),
+    namespace.NamespacePoliciesSet("acme/orders", "ns-1", NOTHING_SAID, 2),
+    topic.TopicPoliciesSet(TOPIC, "topic-1", POLICIES, 1),
 )
 
 

@@ -33,6 +33,7 @@ from protos.nextgen.v1.events_pb2 import (
     BrokerEndpoints,
     BrokerRecorded,
     Event,
+    LoadReport,
     ShardMapChanged,
     ShardPlacement,
 )
@@ -96,9 +97,11 @@ class Cluster:
 
     def __init__(self, units: int) -> None:
         self.units = units
+        self.lease_version = 1
         self.is_reachable = True
         self.lease_requests: list[LeaseCapacityRequest] = []
         self.reports: list[BrokerRecorded] = []
+        self.loads: dict[str, LoadReport] = {}
         self._brokers: dict[str, BrokerRecorded] = {}
         self._ended: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -116,6 +119,12 @@ class Cluster:
 
     def has_ended(self, _broker_id: str, session_id: str) -> bool:
         return session_id in self._ended
+
+    def load(self, session_id: str) -> LoadReport | None:
+        return self.loads.get(session_id)
+
+    def report_load(self, _broker_id: str, session_id: str, load: LoadReport) -> None:
+        self.loads[session_id] = load
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -139,6 +148,11 @@ class Cluster:
         self._reconnected.append(listener)
         return lambda: self._reconnected.remove(listener)
 
+    def reconnect(self) -> None:
+        """Be another cluster manager, which knows nothing that is soft."""
+        for listener in tuple(self._reconnected):
+            listener()
+
     async def lease_capacity(self, request: LeaseCapacityRequest) -> LeaseCapacityResponse:
         if not self.is_reachable:
             raise Unavailable("no cluster manager leads")
@@ -149,6 +163,7 @@ class Cluster:
                 session_id=broker.session_id,
                 units=self.units,
                 ttl_ms=90_000,
+                version=self.lease_version,
             )
             for broker in self.live()
         ]
@@ -161,10 +176,13 @@ class LocalShard:
     def __init__(self) -> None:
         self.desk: RequestDesk
         self.assign_error: MetadataError | None = None
+        self.prepare_error: MetadataError | None = None
         self.release_error: MetadataError | None = None
         self.assigned: list[pb.AssignRequest] = []
         self.released: list[pb.ReleaseRequest] = []
         self.reads: list[str] = []
+        self.before_step: Callable[[str, str], None] | None = None
+        """Is told of each request to a broker manager: what it is, and of which broker."""
 
     async def call(
         self, shard_id: int, request: pb.ShardRequest, *, timeout_ms: int
@@ -181,8 +199,11 @@ class LocalShard:
         return await self.call(SHARD, request, timeout_ms=timeout_ms)
 
     async def assign(self, request: pb.AssignRequest, *, timeout_ms: int) -> pb.AssignResponse:
-        if self.assign_error is not None:
-            raise self.assign_error
+        error = self.prepare_error if request.prepare else self.assign_error
+        if error is not None:
+            raise error
+        if self.before_step is not None:
+            self.before_step("prepare" if request.prepare else "assign", request.broker_id)
         self.assigned.append(request)
         wrapped = pb.ShardRequest(assign=request)
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).assign
@@ -190,11 +211,21 @@ class LocalShard:
     async def release(self, request: pb.ReleaseRequest, *, timeout_ms: int) -> pb.ReleaseResponse:
         if self.release_error is not None:
             raise self.release_error
+        if self.before_step is not None:
+            self.before_step("announce" if request.announce else "release", request.broker_id)
         self.released.append(request)
         wrapped = pb.ShardRequest(release=request)
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).release
 
-    async def read(self, names: Sequence[pb.ObjectName], *, timeout_ms: int) -> Sequence[Item]:
+    async def unassign(
+        self, shard_id: int, request: pb.UnassignRequest, *, timeout_ms: int
+    ) -> pb.UnassignResponse:
+        wrapped = pb.ShardRequest(unassign=request)
+        return (await self.call(shard_id, wrapped, timeout_ms=timeout_ms)).unassign
+
+    async def read(
+        self, names: Sequence[pb.ObjectName], *, timeout_ms: int, subscriber_id: str = ""
+    ) -> Sequence[Item]:
         self.reads += [name.name for name in names]
         wrapped = pb.ShardRequest(get=pb.GetRequest(names=names))
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).get.items
@@ -214,6 +245,8 @@ class FakeBroker:
         self.deliveries: list[broker_pb.Delivery] = []
         self.applied = 0
         self.is_hanging = False
+        self.hangs_at = ""
+        """The kind of delivery that it never gets over: "prepare", "assign", "moving" ..."""
         self.connection: BrokerConnection | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -223,7 +256,32 @@ class FakeBroker:
         return [
             (each.assign.name, each.assign.epoch)
             for each in self.deliveries
-            if each.HasField("assign")
+            if each.HasField("assign") and not each.assign.take_over
+        ]
+
+    @property
+    def taken_over(self) -> list[tuple[str, int]]:
+        """What it was told to open at once."""
+        return [
+            (each.assign.name, each.assign.epoch)
+            for each in self.deliveries
+            if each.assign.take_over
+        ]
+
+    @property
+    def prepared(self) -> list[tuple[str, int]]:
+        return [
+            (each.prepare.name, each.prepare.epoch)
+            for each in self.deliveries
+            if each.HasField("prepare")
+        ]
+
+    @property
+    def announced(self) -> list[tuple[str, int, str]]:
+        return [
+            (each.moving.name, each.moving.epoch, each.moving.new_broker_id)
+            for each in self.deliveries
+            if each.HasField("moving")
         ]
 
     @property
@@ -235,7 +293,14 @@ class FakeBroker:
         ]
 
     def hello(self) -> broker_pb.BrokerHello:
+        held: set[str] = set()
+        for each in self.deliveries:
+            if each.HasField("assign"):
+                held.add(each.assign.name)
+            elif each.HasField("release"):
+                held.discard(each.release.name)
         return broker_pb.BrokerHello(
+            units_held=len(held),
             broker_id=self.broker_id,
             session_id=self.session_id,
             last_sequence=self.applied,
@@ -268,6 +333,7 @@ class FakeBroker:
     def wake(self) -> None:
         """Stop hanging."""
         self.is_hanging = False
+        self.hangs_at = ""
         assert self.connection is not None
         self._sync(self.connection)
 
@@ -293,6 +359,8 @@ class FakeBroker:
         self._sync(connection)
 
     def _sync(self, connection: BrokerConnection) -> None:
+        if self.hangs_at and any(each.HasField(self.hangs_at) for each in self.deliveries):
+            return
         if not self.is_hanging and self.applied > connection.session.acked:
             sync = broker_pb.SyncPosition(sequence=self.applied)
             sessions = self._harness.leader.brokers.sessions
@@ -335,6 +403,7 @@ class Harness:
             node_id="node-1",
             directory=self.cluster,
             managers=self.others,
+            controllers=self.others,
             capacity=self.cluster,
             metadata=self.others,
             homes=homes or SilentHomes(),

@@ -18,8 +18,10 @@ from typing import Any
 
 import pulsar
 
+from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.client import BlockingClient
 from nextgen.kernel.errors import Refused
+from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
 from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
 RECEIVE_MS = 10_000
@@ -88,6 +90,21 @@ class PulsarSystem:
     def move(self, topic: str) -> None:
         """Have another broker serve the topic: ``nextgen move``."""
         self.command("move", topic)
+
+    def pulsar_lookups(self) -> int:
+        """Return how many LOOKUP commands the discovery nodes have had."""
+        endpoints = self._cluster.plan.discovery_endpoints
+
+        async def count() -> int:
+            lookups = 0
+            async with DiscoveryClient(endpoints) as client:
+                for endpoint in endpoints:
+                    request = GetCountersRequest()
+                    answer = await client.call_at(endpoint, "GetCounters", request)
+                    lookups += answer.counters["pulsar_lookups"]
+            return lookups
+
+        return self._cluster.run(count())
 
     def process_id(self, node_id: str) -> int | None:
         """Return the operating system's id of a running process."""

@@ -13,6 +13,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer
+from protos.nextgen.v1.policies_pb2 import Policies
 
 SHARDS = 3
 
@@ -23,6 +24,8 @@ class TopicWorld:
     def __init__(self) -> None:
         self.tenants: set[str] = set()
         self.namespaces: dict[str, dict[str, str]] = {}
+        self.policies: dict[str, Policies] = {}
+        """Of tenants and namespaces."""
         self.topics: dict[str, int] = {}
         self.brokers: dict[str, LookupAnswer] = {}
         self.requests: list[pb.ShardRequest] = []
@@ -101,6 +104,10 @@ class TopicWorld:
         if name.name in self.namespaces:
             item.namespace.name = name.name
             item.namespace.properties.update(self.namespaces[name.name])
+            item.namespace.policies.CopyFrom(self.policies.get(name.name, Policies()))
+        if name.name in self.tenants:
+            item.tenant.name = name.name
+            item.tenant.policies.CopyFrom(self.policies.get(name.name, Policies()))
         return item
 
     def _list(self, shard_id: int, request: pb.ListRequest, response: pb.ListResponse) -> None:

@@ -29,7 +29,7 @@ class BrokerMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ...) -> None: ...
 
 class BrokerHello(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack")
+    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack", "units_held")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class BrokerHello(_message.Message):
     CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
+    UNITS_HELD_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: str
     session_id: str
@@ -46,7 +47,8 @@ class BrokerHello(_message.Message):
     capacity_units: int
     zone: str
     rack: str
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
+    units_held: int
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., units_held: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("sent_at_ms", "load")
@@ -151,10 +153,12 @@ class SessionEstablished(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ..., report_held: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatAck(_message.Message):
-    __slots__ = ("sent_at_ms",)
+    __slots__ = ("sent_at_ms", "load_refused")
     SENT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_REFUSED_FIELD_NUMBER: _ClassVar[int]
     sent_at_ms: int
-    def __init__(self, sent_at_ms: _Optional[int] = ...) -> None: ...
+    load_refused: str
+    def __init__(self, sent_at_ms: _Optional[int] = ..., load_refused: _Optional[str] = ...) -> None: ...
 
 class Deliveries(_message.Message):
     __slots__ = ("deliveries",)

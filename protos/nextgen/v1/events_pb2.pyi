@@ -343,7 +343,7 @@ class BrokerEndpoints(_message.Message):
     def __init__(self, pulsar_url: _Optional[str] = ..., grpc: _Optional[str] = ..., http: _Optional[str] = ...) -> None: ...
 
 class BrokerSessionEstablished(_message.Message):
-    __slots__ = ("broker_id", "session_id", "epoch", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms")
+    __slots__ = ("broker_id", "session_id", "epoch", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms", "established_at_ms")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -352,6 +352,7 @@ class BrokerSessionEstablished(_message.Message):
     ZONE_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    ESTABLISHED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     epoch: int
@@ -360,7 +361,8 @@ class BrokerSessionEstablished(_message.Message):
     zone: str
     rack: str
     quarantined_until_ms: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ...) -> None: ...
+    established_at_ms: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., established_at_ms: _Optional[int] = ...) -> None: ...
 
 class BrokerSessionEnded(_message.Message):
     __slots__ = ("broker_id", "session_id", "epoch", "reason")
@@ -465,7 +467,7 @@ class CapacityGranted(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ...) -> None: ...
 
 class CapacityLeased(_message.Message):
-    __slots__ = ("broker_id", "session_id", "shard_id", "units", "expires_at_ms", "version", "units_used")
+    __slots__ = ("broker_id", "session_id", "shard_id", "units", "expires_at_ms", "version", "units_used", "term")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
@@ -473,6 +475,7 @@ class CapacityLeased(_message.Message):
     EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNITS_USED_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     shard_id: int
@@ -480,7 +483,8 @@ class CapacityLeased(_message.Message):
     expires_at_ms: int
     version: int
     units_used: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., units: _Optional[int] = ..., expires_at_ms: _Optional[int] = ..., version: _Optional[int] = ..., units_used: _Optional[int] = ...) -> None: ...
+    term: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., units: _Optional[int] = ..., expires_at_ms: _Optional[int] = ..., version: _Optional[int] = ..., units_used: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
 
 class CapacityLeaseReleased(_message.Message):
     __slots__ = ("broker_id", "session_id", "shard_id", "reason")

@@ -328,12 +328,14 @@ class TopicOutcome(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class GetRequest(_message.Message):
-    __slots__ = ("names", "min_position")
+    __slots__ = ("names", "min_position", "subscriber_id")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     MIN_POSITION_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBER_ID_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedCompositeFieldContainer[ObjectName]
     min_position: int
-    def __init__(self, names: _Optional[_Iterable[_Union[ObjectName, _Mapping]]] = ..., min_position: _Optional[int] = ...) -> None: ...
+    subscriber_id: str
+    def __init__(self, names: _Optional[_Iterable[_Union[ObjectName, _Mapping]]] = ..., min_position: _Optional[int] = ..., subscriber_id: _Optional[str] = ...) -> None: ...
 
 class ObjectName(_message.Message):
     __slots__ = ("kind", "name")
@@ -414,12 +416,14 @@ class TopicAssignment(_message.Message):
     def __init__(self, topic: _Optional[_Union[_inventory_pb2.Topic, _Mapping]] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., shard_id: _Optional[int] = ..., take_over: _Optional[bool] = ...) -> None: ...
 
 class AssignResponse(_message.Message):
-    __slots__ = ("sequence", "synced")
+    __slots__ = ("sequence", "synced", "watched")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SYNCED_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     synced: bool
-    def __init__(self, sequence: _Optional[int] = ..., synced: _Optional[bool] = ...) -> None: ...
+    watched: bool
+    def __init__(self, sequence: _Optional[int] = ..., synced: _Optional[bool] = ..., watched: _Optional[bool] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("broker_id", "session_id", "releases", "announce")
@@ -760,12 +764,14 @@ class WatchRemove(_message.Message):
     def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
 
 class WatchRenew(_message.Message):
-    __slots__ = ("acked_position", "asked_at_ms")
+    __slots__ = ("acked_position", "asked_at_ms", "behind")
     ACKED_POSITION_FIELD_NUMBER: _ClassVar[int]
     ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
     acked_position: int
     asked_at_ms: int
-    def __init__(self, acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ...) -> None: ...
+    behind: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ..., behind: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WatchShardUpdate(_message.Message):
     __slots__ = ("error", "watch_id", "position", "reset", "items", "snapshot_complete", "events", "ttl_ms", "confirmed_at_ms")

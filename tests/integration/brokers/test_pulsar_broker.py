@@ -14,6 +14,7 @@ import pytest
 from nextgen.pulsar.client import PulsarClientConnection
 from protos.pulsar import PulsarApi_pb2 as protocol
 from tests.support.local_cluster import MINIMAL
+from tests.support.old_client import OldProducer
 from tests.support.stock_client import (
     SMALL,
     PulsarSystem,
@@ -79,6 +80,50 @@ def test_a_topic_moves_under_a_live_producer_and_consumer(system: PulsarSystem):
     assert first_seen == load.acknowledged
     assert load.message_ids == sorted(load.message_ids)
     assert len(set(load.message_ids)) == len(load.message_ids)
+
+
+def test_a_client_that_is_told_where_its_topic_goes_looks_nothing_up(system: PulsarSystem):
+    topic = f"{TOPIC}-told"
+    with system.client() as client:
+        producer = client.create_producer(topic, batching_enabled=False)
+        producer.send(b"0")
+        before = system.pulsar_lookups()
+        for number in range(MOVES):
+            owner = system.owner(topic)
+            system.command("topics", "move", topic)
+            assert system.owner(topic) != owner
+            producer.send(b"%d" % (number + 1))
+
+        assert system.pulsar_lookups() == before
+
+
+def test_a_client_that_is_too_old_to_be_told_looks_its_topic_up_once(system: PulsarSystem):
+    topic = f"{TOPIC}-old"
+    system.create_topic(topic)
+    with OldProducer(system.service_url, topic) as producer:
+        stored = [producer.send()]
+        for number in range(MOVES):
+            system.move(topic)
+            stored.append(producer.send())
+            assert producer.lookups == number + 2
+
+    assert all(url.startswith("pulsar://") for url in producer.closed_urls)
+    assert len(producer.closed_urls) == MOVES
+    assert stored == sorted(set(stored))
+
+
+def test_an_unloaded_topic_is_assigned_again_and_has_all_its_messages(system: PulsarSystem):
+    topic = f"{TOPIC}-unloaded"
+    with system.client() as client:
+        producer = client.create_producer(topic, batching_enabled=False)
+        send_all(producer, numbered(5))
+
+        (told,) = system.command("topics", "unload", topic)
+        send_all(producer, numbered(5, first=5))
+
+        assert [each["unassigned"] for each in told["topics"]] == [True]
+        consumer = client.subscribe(topic, "sub", initial_position=pulsar.InitialPosition.Earliest)
+        assert texts(received(consumer, 10)) == numbered(10)
 
 
 class Load:

@@ -9,6 +9,7 @@ import pytest
 from brokers.config import BrokerConfig, parse_config
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.placement_limits import BROKER_DRAIN_MS_MAX
 from nextgen.runtime.settings import Address
 
 REQUIRED = [
@@ -89,6 +90,15 @@ def test_a_capacity_at_its_bounds_is_accepted(units: int):
     config = parse_config([*REQUIRED, "--capacity-units", str(units)], {})
 
     assert config.capacity_units == units
+
+
+@pytest.mark.parametrize("milliseconds", [0, BROKER_DRAIN_MS_MAX])
+def test_the_time_to_leave_has_bounds(milliseconds: int):
+    config = parse_config([*REQUIRED, "--drain-ms-max", str(milliseconds)], {})
+
+    assert config.drain_ms_max == milliseconds
+    with pytest.raises(RefusesToStart, match="--drain-ms-max"):
+        parse_config([*REQUIRED, "--drain-ms-max", str(BROKER_DRAIN_MS_MAX + 1)], {})
 
 
 def test_how_much_is_kept_can_be_set():

@@ -10,7 +10,9 @@ from brokers.domain.holding import (
     Holding,
     MetadataKind,
     MetadataRemoved,
+    Moving,
     NamespaceMetadata,
+    Prepare,
     Release,
     TenantMetadata,
     TopicMetadata,
@@ -20,6 +22,7 @@ from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import Greeting, HeartbeatEcho, StreamEnded, Timing, TurnedAway
 from brokers.wire import from_manager, held_item, held_pages, serving
 from protos.nextgen.v1 import broker_service_pb2 as wire
+from protos.nextgen.v1 import inventory_pb2, policies_pb2
 from protos.nextgen.v1.errors_pb2 import ErrorDetail
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,
@@ -41,6 +44,30 @@ RELEASE = Release("id-1", "", NAME, 7, "broker-2", 8, "127.0.0.1:9", "pulsar://1
 def delivery(**body: object) -> wire.ManagerMessage:
     step = wire.Delivery(sequence=4, **body)  # type: ignore[arg-type]
     return wire.ManagerMessage(deliveries=wire.Deliveries(deliveries=[step]))
+
+
+def test_what_may_come_and_what_is_about_to_go_are_told_apart_from_what_does():
+    topic = Topic(topic_id="id-1", name=NAME, properties={"a": "b"}, version=2)
+    wanted = TopicAssignment(topic=topic, name=NAME, epoch=7, shard_id=3, take_over=True)
+    release = TopicRelease(
+        topic_id="id-1",
+        name=NAME,
+        epoch=7,
+        new_broker_id="broker-2",
+        new_epoch=8,
+        new_broker_grpc="127.0.0.1:9",
+        new_broker_url="pulsar://127.0.0.1:8",
+    )
+
+    told = [
+        from_manager(delivery(**body), 0)
+        for body in ({"prepare": wanted}, {"moving": release}, {"assign": wanted})
+    ]
+
+    payloads = [each.deliveries[0].payload for each in told if isinstance(each, Delivered)]
+    assert payloads == [Prepare(ASSIGNMENT), Moving(RELEASE), ASSIGNMENT]
+    assert isinstance(payloads[2], Assignment)
+    assert payloads[2].take_over
 
 
 @pytest.mark.parametrize(
@@ -144,6 +171,36 @@ def test_an_object_is_answered_as_it_is_held_and_an_absent_one_without_a_value()
     assert dict(topic.topic.properties) == {"a": "b"}
     assert namespace.namespace.namespace_id == "n"
     assert absent == Item(kind=KIND_TENANT, name="other")
+
+
+def test_policies_come_with_their_object_and_are_answered_as_they_came():
+    said = policies_pb2.Policies(message_ttl_ms=5, deduplication=False)
+    said.MergeFromString(b"\xa2\x06\x05later")
+    objects = [
+        wire.Delivery(tenant=inventory_pb2.Tenant(name="acme", version=2, policies=said)),
+        wire.Delivery(
+            namespace=inventory_pb2.Namespace(name="acme/orders", version=2, policies=said)
+        ),
+        wire.Delivery(
+            topic=inventory_pb2.Topic(name=f"{NAME}-0", topic_id="id-0", version=3, policies=said)
+        ),
+    ]
+    holding = holding_of_topics(1)
+    message = wire.ManagerMessage(deliveries=wire.Deliveries(deliveries=objects))
+
+    given = from_manager(message, 0)
+    for delivery in given.deliveries:
+        holding.apply(delivery.payload, 0)
+
+    assert held_item(holding, KIND_TENANT, "acme").tenant.policies == said
+    assert held_item(holding, KIND_NAMESPACE, "acme/orders").namespace.policies == said
+    assert held_item(holding, KIND_TOPIC, f"{NAME}-0").topic.policies == said
+
+
+def test_an_object_without_policies_is_answered_without():
+    item = held_item(holding_of_topics(1), KIND_TOPIC, f"{NAME}-0")
+
+    assert not item.topic.HasField("policies")
 
 
 def holding_of_topics(count: int) -> Holding:

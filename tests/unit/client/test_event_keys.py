@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from nextgen.client.change_index import change_of
 from nextgen.client.event_keys import EVENT_TYPES, KEY_FIELDS, NO_KEY, event_key
 from protos.nextgen.v1 import events_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 
 PAYLOADS = pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields
 
@@ -29,3 +31,21 @@ def test_the_key_of_a_payload_is_a_string_that_it_has(payload: object) -> None:
 def test_a_payload_without_its_name_and_an_event_without_payload_have_no_key() -> None:
     assert event_key(pb.Event(topic_created=pb.TopicCreated())) == NO_KEY
     assert event_key(pb.Event(position=7)) == NO_KEY
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind"),
+    [
+        ("tenant", KIND_TENANT),
+        ("namespace", KIND_NAMESPACE),
+        ("topic", KIND_TOPIC),
+        ("cluster", None),
+    ],
+)
+@pytest.mark.parametrize("payload", ["policy_set", "policy_cleared"])
+def test_policies_are_a_change_of_the_object_that_they_are_of(scope, kind, payload):
+    event = pb.Event()
+    getattr(event, payload).scope = scope
+    getattr(event, payload).name = "x"
+
+    assert change_of(event) == (None if kind is None else (kind, "x"))

@@ -16,6 +16,7 @@ import pytest
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
+from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     WatchAdd,
@@ -25,6 +26,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.adapters import watch_stream
 from shards.domain import assignment, topic
+from shards.effective_writes import EffectiveWrites
 from tests.support.shard_events import TIME_MS
 from tests.support.watch_server import FakeLink, WatchServer, eventually
 from tests.support.watch_world import SHARD, Recorder, WatchWorld
@@ -339,5 +341,59 @@ def test_a_stream_that_is_not_opened_in_time_is_ended_by_name(
                 update = await call.read()
         assert update.error.reason == "INVALID_REQUEST"
         assert "was not opened" in update.error.message
+
+    in_cluster(scenario)
+
+
+# Effective writes ---------------------------------------------------------------------------------
+
+
+def led_for_long(world: WatchWorld) -> EffectiveWrites:
+    feed = world.lead()
+    feed._leader_since -= ASSIGNMENT_TTL_MS / 1000
+    assert world.effective is not None
+    world.effective._counts_from -= ASSIGNMENT_TTL_MS / 1000
+    return world.effective
+
+
+def test_an_acknowledged_watch_says_by_itself_what_it_was_told() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        effective = led_for_long(cluster.worlds[0])
+        cluster.lead(0)
+        async with cluster.watching() as watch:
+            recorder = Recorder()
+            names = [f"{ROOT}/a"]
+            watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
+            await eventually(lambda: recorder.snapshot_position is not None)
+            for number in range(3):
+                policies = topic.TopicPoliciesSet(names[0], "id-of-a", b"\x10\x05", 1 + number)
+                position = await cluster.commit(*([created("a")] if not number else []), policies)
+                await effective.wait(position, {(KIND_TOPIC, names[0])})
+                assert recorder.events[-1].position == position
+
+    in_cluster(scenario)
+
+
+def test_what_has_not_taken_effect_is_not_acknowledged_until_it_has() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        effective = led_for_long(cluster.worlds[0])
+        cluster.lead(0)
+        in_effect = [0]
+        async with cluster.watching() as watch:
+            watch.acknowledge_with(lambda position: min(position, in_effect[0]))
+            recorder = Recorder()
+            names = [f"{ROOT}/a"]
+            watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
+            await eventually(lambda: recorder.snapshot_position is not None)
+            position = await cluster.commit(created("a"))
+            waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
+            await eventually(lambda: recorder.events)
+            await eventually(lambda: watch.position >= position)
+            assert not waiting.done()
+
+            in_effect[0] = position
+            watch.acknowledge()
+
+            await waiting
 
     in_cluster(scenario)

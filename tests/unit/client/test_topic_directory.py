@@ -9,6 +9,7 @@ from nextgen.client.topic_directory import RoutedTopicDirectory
 from nextgen.kernel.errors import Overloaded, ProposalLost, Refused, Unavailable
 from nextgen.kernel.names import parse_namespace, parse_topic
 from nextgen.pulsar.metadata_commands import Located
+from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
@@ -135,7 +136,8 @@ async def test_a_thousand_who_ask_for_an_absent_topic_create_it_once(directory, 
 
     assert counts == [0] * 1_000
     assert len(world.commands("create_topics")) == 1
-    assert len(world.requests) == 3  # Read the topic, read its namespace, create.
+    # Read the topic, its namespace and tenant, create; a read that was sent is not joined.
+    assert len(world.requests) <= 6
 
 
 async def test_many_absent_topics_share_requests(directory, world):
@@ -174,17 +176,38 @@ async def test_another_process_that_makes_the_default_namespace_is_no_trouble(di
     assert await directory.partitions(parse_topic(DEFAULT), create=True) == 0
 
 
-async def test_a_policy_is_read_again_after_its_time(directory, world, monkeypatch):
+async def test_a_change_of_what_may_be_created_counts_at_once(directory, world):
     await directory.partitions(parse_topic("acme/orders/a"), create=True)
     world.namespaces["acme/orders"] = {"allowAutoTopicCreation": "false"}
-    assert await directory.partitions(parse_topic("acme/orders/b"), create=True) == 0
 
-    loop = asyncio.get_running_loop()
-    later = loop.time() + topic_directory.NAMESPACE_POLICY_TTL_MS / 1_000
-    monkeypatch.setattr(loop, "time", lambda: later)
-
-    refused = await refusal(directory.partitions(parse_topic("acme/orders/c"), create=True))
+    refused = await refusal(directory.partitions(parse_topic("acme/orders/b"), create=True))
     assert refused.code == "NOT_FOUND"
+
+
+async def test_who_asks_behind_a_read_does_not_share_its_answer(directory, world):
+    """1. One asks, and what he is told is read. 2. It changes. 3. Another asks: he is to see it."""
+    world.released.clear()
+    one = asyncio.create_task(directory._policy("acme/orders"))
+    await asyncio.sleep(0.01)
+    other = asyncio.create_task(directory._policy("acme/orders"))
+    await asyncio.sleep(0.01)
+    world.released.set()
+
+    await asyncio.gather(one, other)
+    asked = [each.name for request in world.requests for each in request.get.names]
+    assert asked.count("acme/orders") == 2
+
+
+async def test_policies_win_over_properties_and_a_namespace_over_its_tenant(directory, world):
+    world.namespaces["acme/orders"] = {"allowAutoTopicCreation": "false"}
+    world.policies["acme"] = policies_pb2.Policies(
+        auto_creation=policies_pb2.AutoCreation(is_partitioned=True)
+    )
+    world.policies["acme/orders"] = policies_pb2.Policies(
+        auto_creation=policies_pb2.AutoCreation(is_allowed=True, default_partitions=3)
+    )
+
+    assert await directory.partitions(parse_topic("acme/orders/a"), create=True) == 3
 
 
 async def test_a_namespace_that_went_is_forgotten_at_once(directory, world):
@@ -195,16 +218,6 @@ async def test_a_namespace_that_went_is_forgotten_at_once(directory, world):
     assert refused.code == "NOT_FOUND"
     world.add_namespace("acme/orders")
     assert await directory.partitions(parse_topic("acme/orders/b"), create=True) == 0
-
-
-@pytest.mark.parametrize("policies_max", [1, 2])
-async def test_policies_remembered_are_bounded(directory, world, monkeypatch, policies_max):
-    monkeypatch.setattr(topic_directory, "NAMESPACE_POLICIES_MAX", policies_max)
-    for number in range(3):
-        world.add_namespace(f"acme/n{number}")
-        await directory.partitions(parse_topic(f"acme/n{number}/a"), create=True)
-
-        assert len(directory._policies) <= policies_max
 
 
 # Where ------------------------------------------------------------------------------------------

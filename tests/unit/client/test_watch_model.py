@@ -1,8 +1,11 @@
 """Changes of a watch, their tokens, and their fold."""
 
+from dataclasses import replace
+
 import pytest
 
 from nextgen.client.model import Topic
+from nextgen.client.policies_wire import policies_from_proto
 from nextgen.client.watch import _Place
 from nextgen.client.watch_model import (
     POSITION_MAX,
@@ -15,9 +18,17 @@ from nextgen.client.watch_model import (
     token_of,
 )
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.policies import NO_POLICIES
 from nextgen.kernel.slots import SHARD_ID_MAX
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
-from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
+from protos.nextgen.v1.events_pb2 import (
+    Event,
+    PolicyCleared,
+    PolicySet,
+    TopicAssigned,
+    TopicUnassigned,
+)
+from protos.nextgen.v1.policies_pb2 import Policies
 from tests.support.fake_shard_changes import created, deleted, properties_set, topic_item
 
 
@@ -153,3 +164,30 @@ def test_a_fold_without_a_snapshot_ignores_what_it_does_not_know():
     for change in place.changes(update(1, 22, events=[properties_set(22, "a", key="1")])):
         objects.apply(change)
     assert len(objects) == 0
+
+
+def test_policies_that_are_set_or_cleared_are_told_and_count_in_the_version():
+    """The client's objects do not carry policies; their version says that they have changed."""
+    said = Policies(message_ttl_ms=7)
+    name = "persistent://acme/orders/a"
+    events = [
+        Event(
+            position=2,
+            policy_set=PolicySet(scope="topic", name=name, policy=said.SerializeToString()),
+        ),
+        Event(position=3, policy_cleared=PolicyCleared(scope="topic", name=name)),
+    ]
+    changes = [happened(event, 1, "1:3") for event in events]
+    objects = WatchedObjects[Topic]()
+    before = Topic(name, "t-1", 0, {}, 4, "n-1", 1)
+    objects.apply(Change(ChangeKind.PRESENT, "", 1, name, before))
+
+    for change in changes:
+        assert change is not None
+        objects.apply(change)
+
+    assert [(change.kind, change.policies) for change in changes if change] == [
+        (ChangeKind.POLICIES_SET, policies_from_proto(said)),
+        (ChangeKind.POLICIES_SET, NO_POLICIES),
+    ]
+    assert objects.get(name) == replace(before, version=6)

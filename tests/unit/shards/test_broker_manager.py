@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def test_concurrent_assignments_share_one_read_of_their_namespace(tmp_path: Path
     async def scenario(shard: Harness) -> None:
         topics = await shard.create_topics(*(f"t-{number}" for number in range(20)))
         broker = await shard.start_broker("broker-1")
+        shard.others.reads.clear()
 
         await asyncio.gather(*(shard.ask(assign=assign_request(broker, topic)) for topic in topics))
 
@@ -542,5 +544,39 @@ def test_what_waits_for_a_broker_to_sync_is_told_when_it_does(tmp_path: Path) ->
 
         assert broker.deliveries[-1].removed.name == topics[0]
         assert gone not in metadata.behind
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_was_told_since_replaces_what_was_under_way(tmp_path: Path) -> None:
+    """1. Topic, namespace and tenant are followed. 2. They change. 3. An assignment that left its
+    controller before comes for another broker: it is not to get what is known to be old."""
+
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("a")
+        first = await shard.start_broker("broker-1")
+        response = (await shard.ask(assign=assign_request(first, topic))).assign
+        assert not response.watched, "nobody followed it before"
+        followed = shard.leader.brokers.metadata._names
+        states = {
+            topic: replace(shard.leader.state.load_topic(topic), version=9),
+            "acme/orders": replace(shard.leader.state.load_namespace("acme/orders"), version=7),
+            "acme": replace(shard.leader.state.load_tenant("acme"), version=5),
+        }
+        for name, state in states.items():
+            followed[name].state, followed[name].known_at = state, 1
+        second = await shard.start_broker("broker-2")
+        shard.others.reads.clear()
+
+        request = assign_request(second, topic)
+        request.assignments[0].topic.topic_id = states[topic].topic_id
+        response = (await shard.ask(assign=request)).assign
+
+        assert response.watched
+        tenant, namespace, assigned = second.deliveries
+        assert tenant.tenant.version == 5
+        assert namespace.namespace.version == 7
+        assert assigned.assign.topic.version == 9
+        assert shard.others.reads == [], "what is told is not read"
 
     in_shard(tmp_path, scenario)

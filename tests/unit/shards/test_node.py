@@ -24,6 +24,7 @@ from protos.nextgen.v1.cluster_service_pb2 import (
     LeadershipTransfer,
 )
 from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardPlacement
+from shards.adapters.routed import RoutedParents
 from shards.metrics import NodeMetrics
 from shards.node import OpenedGroup, ShardNode
 from shards.projections.fold import fold
@@ -130,10 +131,11 @@ class World:
             node_id="node-1",
             directory=cluster,
             managers=others,
+            controllers=others,
             capacity=cluster,
             metadata=others,
             homes=SilentHomes(),
-            parents=cast(Any, None),
+            parents=RoutedParents(cast(Any, others), self.link.view),
             reports=cluster,
             clock=VirtualClock(),
             entropy=Entropy(),

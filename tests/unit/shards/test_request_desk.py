@@ -143,3 +143,38 @@ def test_a_request_with_another_text_as_trace_id_is_answered(tmp_path: Path) -> 
         assert recorded.one("shard.get").parent is None
 
     in_shard(tmp_path, scenario)
+
+
+def create_tenant(consistency: int, timeout_ms: int) -> pb.ShardRequest:
+    command = pb.Command(command_id=b"c" * 16, create_tenant=pb.CreateTenant(name="fresh"))
+    request = pb.ShardRequest(request_id=3, shard_id=1, timeout_ms=timeout_ms)
+    request.execute.commands.append(command)
+    request.execute.consistency = consistency  # type: ignore[assignment]
+    return request
+
+
+def test_an_effective_write_that_ends_at_its_deadline_is_committed_and_can_be_waited_on(
+    tmp_path: Path,
+) -> None:
+    """The leader has just begun: it does not know yet who subscribes."""
+
+    async def scenario(shard: Harness) -> None:
+        late = await shard.desk.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 50))
+        committed = await shard.desk.answer(create_tenant(pb.CONSISTENCY_ASYNC, 50))
+        effective = await shard.desk.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 5_000))
+
+        assert late.error.reason == "DEADLINE_EXCEEDED"
+        assert not committed.HasField("error")
+        assert effective.execute == committed.execute
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_consistency_that_is_not_known_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        answer = await shard.desk.answer(create_tenant(2, 1_000))
+
+        assert answer.error.reason == "INVALID_REQUEST"
+        assert shard.leader.state.load_tenant("fresh") is None
+
+    in_shard(tmp_path, scenario)

@@ -253,3 +253,69 @@ async def test_minted_ids_carry_their_slot_and_differ(shard):
 
     assert [birth_slot(each) for each in ids] == [7, 7, 9]
     assert len({*ids, shard.state.mint("acme")}) == 4
+
+
+async def test_a_sessions_units_are_those_of_view_and_pending_together(shard):
+    await shard.state.propose([assigned("p0"), assigned("p1"), assigned("p2"), assigned("p9")])
+    await shard.state.propose([assigned("p5", "s-2")])
+    shard.next_term()
+    shard.log.hold_commits()
+    lost = shard.state.propose(
+        [
+            assigned("p3"),
+            assigned("p1", "s-2", 2),
+            TopicUnassigned("t-1", "p2", f"{NAME}p2", 1, "x"),
+        ]
+    )
+
+    def units(session_id, after="", limit=100):
+        return [one.unit for one in shard.state.units_of_session(session_id, after, limit)]
+
+    assert units("s-1") == ["p0", "p3", "p9"]
+    assert units("s-2") == ["p1", "p5"]
+    assert units("nobody") == []
+    assert shard.state.usage() == {"s-1": 3, "s-2": 2}
+    shard.log.release_commits()
+    await lost
+    shard.next_term()
+    assert units("s-1") == ["p0", "p3", "p9"]
+    assert shard.state.usage() == {"s-1": 3, "s-2": 2}
+
+
+async def test_a_sessions_units_come_in_pages_by_key_and_each_once(shard):
+    names = [f"p{number:03}" for number in range(20)]
+    await shard.state.propose([assigned(name) for name in names])
+    shard.next_term()
+    shard.log.hold_commits()
+    # What is pending thins the pages that the view gives, which must be full all the same.
+    lost = shard.state.propose([assigned(name, "s-2", 2) for name in names[3:9]])
+    expected = names[:3] + names[9:]
+
+    pages, after = [], ""
+    while page := shard.state.units_of_session("s-1", after, 4):
+        pages.append([one.unit for one in page])
+        after = page[-1].key
+
+    assert [len(page) for page in pages] == [4, 4, 4, 2]
+    assert [unit for page in pages for unit in page] == expected
+    shard.log.release_commits()
+    await lost
+
+
+async def test_the_last_unit_that_leaves_a_session_ends_its_usage(shard):
+    await shard.state.propose([assigned("p0")])
+    await shard.state.propose([assigned("p0", "s-2", 2)])
+
+    assert shard.state.usage() == {"s-2": 1}
+    assert shard.state.units_of_session("s-1", "", 10) == []
+
+
+async def test_a_page_of_a_sessions_units_is_read_by_the_index(shard):
+    statement = (
+        "EXPLAIN QUERY PLAN SELECT key FROM assignments WHERE session_id = ? AND key > ? "
+        "ORDER BY key LIMIT ?"
+    )
+
+    (plan,) = shard.query(statement, ("s-1", "", 10))
+
+    assert "assignments_by_session" in plan[3]

@@ -7,6 +7,7 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.limits import STORED_INTEGER_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.wire_command import (
     COMMAND_PARSERS,
     OnGate,
@@ -26,6 +27,7 @@ COMMANDS = {
     "create_topics": (pb.CreateTopics(topics=[pb.TopicSpec(name="a/b/c")]), "a/b/c"),
     "set_topic_properties": (pb.SetTopicProperties(name="topic://a/b/c"), "a/b/c"),
     "delete_topic": (pb.DeleteTopic(name="c"), "public/default/c"),
+    "set_policies": (pb.SetPolicies(kind=KIND_TOPIC, name="a/b/c"), "a/b/c"),
 }
 GATES = {
     "close_parent_gate": pb.CloseParentGate(
@@ -63,7 +65,9 @@ def test_an_order_to_a_gate_goes_to_any_shard(field):
 
 @pytest.mark.parametrize("field", sorted(set(COMMANDS) - {"create_topics"}))
 def test_a_bad_name_is_the_commands_rejection(field):
-    body = type(COMMANDS[field][0])(name="a//b//c")
+    body = type(COMMANDS[field][0])()
+    body.CopyFrom(COMMANDS[field][0])
+    body.name = "a//b//c"
 
     parsed = parse_command(pb.Command(**{field: body}))
 

@@ -5,6 +5,8 @@ import pytest
 from nextgen.client.log_wire import filled_events
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1 import events_pb2 as pb
+from shards.domain.assignment import TopicAssigned
+from shards.domain.placement import CandidateSeen, PlacementDecision
 from shards.projections.evolution import ROUTES
 from shards.wire_event import (
     _DECODERS,
@@ -29,13 +31,12 @@ def test_an_event_is_the_same_after_the_log(event):
 def test_the_tables_of_the_wire_are_total():
     fields = {field.name for field in pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
     not_of_a_shard = {
-        "policy_set",
-        "policy_cleared",
         "capacity_leased",
         "capacity_lease_released",
         "node_registered",
         "shard_map_changed",
         "broker_recorded",
+        "lookup_window_recorded",
     }
 
     assert set(_ENCODERS) == set(ROUTES)
@@ -46,7 +47,7 @@ def test_the_tables_of_the_wire_are_total():
     "stored",
     [
         pytest.param(pb.Event(), id="no-payload"),
-        pytest.param(pb.Event(policy_set=pb.PolicySet()), id="not-decided-yet"),
+        pytest.param(pb.Event(policy_set=pb.PolicySet(scope="cluster")), id="scope"),
         pytest.param(
             pb.Event(schema_version=2, tenant_deleted=pb.TenantDeleted()), id="later-schema"
         ),
@@ -79,3 +80,28 @@ def test_events_are_filled_in_with_their_place():
     assert {event.time_ms for event in events} == {TIME_MS}
     assert [event.causation_id for event in events] == [b"cause", b"cause", b""]
     assert {event.schema_version for event in events} == {1}
+
+
+def test_an_assignment_keeps_why_it_was_made():
+    decision = PlacementDecision(
+        "two_choices",
+        candidates=3,
+        excluded=2,
+        compared=(CandidateSeen("b-1", 4, 10, 250), CandidateSeen("b-2", 5, 10)),
+        asked_by="drain",
+    )
+    event = TopicAssigned("id", "p1", "name", 2, "b-1", "s-1", "drained", decision)
+
+    payload = encode_decided([event], command_id=b"", outcome=b"", time_ms=TIME_MS)
+
+    assert decode_decided(payload).events == (event,)
+
+
+def test_an_assignment_of_a_log_without_decisions_has_none():
+    stored = pb.Event(topic_assigned=pb.TopicAssigned(topic_id="id", name="name", epoch=1))
+    payload = pb.DecidedCommand(events=[stored]).SerializeToString()
+
+    (event,) = decode_decided(payload).events
+
+    assert isinstance(event, TopicAssigned)
+    assert event.decision is None

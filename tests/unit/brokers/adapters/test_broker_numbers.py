@@ -15,8 +15,8 @@ from brokers.adapters.metrics import BrokerCollector
 from brokers.domain.position import ledger_id_of
 from brokers.domain.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
-from brokers.ports.session import TrafficRates
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
+from nextgen.kernel.broker_load import Rates
 from nextgen.kernel.pulsar_limits import TOPIC_STATS_NAMES_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -236,8 +236,8 @@ def test_a_latency_falls_into_the_bucket_that_it_fits():
 
 async def test_the_load_report_has_rates_since_the_last_one(world: BrokerWorld):
     now_ms = [0]
-    meter = ProcessLoadMeter(lambda: now_ms[0])
-    assert meter().rates == TrafficRates()
+    meter = ProcessLoadMeter(lambda: now_ms[0], lambda: now_ms[0])
+    assert meter().rates == Rates()
     meter.front = world.broker().front
     client = world.broker().client()
     await client.producer()
@@ -252,7 +252,7 @@ async def test_the_load_report_has_rates_since_the_last_one(world: BrokerWorld):
     load = meter()
 
     size = sum(len(entry.payload) for entry in world.broker().ledger().appended)
-    assert load.rates == TrafficRates(5.0, 5.0, size / 2, size / 2)
-    assert meter().rates == TrafficRates(), "no time has passed"
+    assert load.rates == Rates(5.0, 5.0, size / 2, size / 2)
+    assert meter().rates == Rates(), "no time has passed"
     now_ms[0] += 1_000
-    assert meter().rates == TrafficRates()
+    assert meter().rates == Rates()

@@ -13,12 +13,16 @@ from brokers.domain.holding import (
     Holding,
     MetadataKind,
     MetadataRemoved,
+    Moving,
+    MovingNotes,
     NamespaceMetadata,
+    Prepare,
     Release,
     TenantMetadata,
     TopicMetadata,
 )
 from nextgen.kernel.limits import BROKER_TOMBSTONE_MS
+from nextgen.kernel.placement_limits import PREPARED_MS_MAX, PREPARED_UNITS_MAX
 
 NAME = "persistent://acme/orders/paid"
 TOPIC = TopicMetadata("id-1", NAME, 0, {"retention": "1h"}, 3)
@@ -261,3 +265,72 @@ def test_topics_are_held_exactly_while_a_unit_of_them_is(steps):
         units = {key[1]: each.epoch for key, each in holding.assignments.items()}
         assert dict(holding.units("id-1")) == units
         assert holding.topic(NAME) == (TOPIC if units else None)
+
+
+# What is on its way --------------------------------------------------------------------------
+
+
+def going_to(epoch: int, url: str = "pulsar://b:1") -> Release:
+    return Release("id-1", "", NAME, epoch, "broker-2", epoch + 1, "", url)
+
+
+def test_what_may_come_is_not_held():
+    holding = Holding()
+
+    assert holding.apply(Prepare(assigned(2)), 0)
+
+    assert holding.assigned(NAME) is None
+    assert holding.topics == {}
+
+
+def test_what_is_about_to_go_is_held_and_it_is_known_where_to():
+    holding = holding_after(assigned(1))
+
+    assert not holding.apply(Moving(going_to(1)), 0)
+
+    assert holding.assigned(NAME) == assigned(1)
+    assert holding.going_to(assigned(1).key, 1) == "pulsar://b:1"
+    assert holding.going_to(assigned(1).key, 2) == ""
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_word_about_another_epoch_is_not_kept(epoch: int):
+    holding = holding_after(assigned(2))
+
+    holding.apply(Moving(going_to(epoch)), 0)
+
+    assert holding.going_to(assigned(2).key, 2) == ""
+
+
+def test_what_has_gone_is_not_about_to_go():
+    holding = holding_after(assigned(1))
+    holding.apply(Moving(going_to(1)), 0)
+
+    holding.apply(released(1, new_epoch=2), 0)
+
+    assert holding.going_to(assigned(1).key, 1) == ""
+
+
+def test_a_move_that_does_not_come_is_forgotten_in_time():
+    holding = holding_after(assigned(1))
+    holding.apply(Moving(going_to(1)), 0)
+
+    holding.expire(PREPARED_MS_MAX - 1)
+    assert holding.going_to(assigned(1).key, 1)
+    holding.expire(PREPARED_MS_MAX)
+
+    assert holding.going_to(assigned(1).key, 1) == ""
+
+
+def test_so_many_are_kept_in_mind_and_the_oldest_goes():
+    notes = MovingNotes()
+    release = going_to(1)
+    for number in range(PREPARED_UNITS_MAX):
+        notes.note(replace(release, topic_id=f"id-{number}"), 0)
+    assert notes.get(("id-0", "")) is not None
+
+    notes.note(replace(release, topic_id="more"), 0)
+
+    assert len(notes) == PREPARED_UNITS_MAX
+    assert notes.get(("id-0", "")) is None
+    assert notes.get(("more", "")) is not None

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from brokers.domain.holding import Holding, TenantMetadata, UnknownStep
+from brokers.domain.holding import Assignment, Holding, TenantMetadata, TopicMetadata, UnknownStep
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
     FromManager,
     Greeting,
     HeartbeatEcho,
-    Load,
     ManagerLocation,
     StreamEnded,
     Timing,
     TurnedAway,
 )
 from brokers.service.agent import BrokerAgent
+from nextgen.kernel.broker_load import BrokerLoad
 from nextgen.kernel.limits import BROKER_RECONNECT_BACKOFF_MS_MAX
 
 TIMING = Timing(session_ttl_ms=3_000, heartbeat_ms=750)
@@ -43,8 +43,11 @@ class FakeConnection:
         self.endpoint = endpoint
         self.resume = resume
         self.synced: list[int] = []
-        self.loads: list[int] = []
+        self.loads: list[BrokerLoad | None] = []
         self.held: list[Holding] = []
+        self.drains: list[int] = []
+        self.idle: list[list[str]] = []
+        self.units_held = 0
         self.said_goodbye = False
         self.closed = False
         self.played = asyncio.Event()
@@ -63,11 +66,17 @@ class FakeConnection:
     def report_sync(self, sequence: int) -> None:
         self.synced.append(sequence)
 
-    def report_load(self, units: int, load: Load) -> None:
-        self.loads.append(units)
+    def heartbeat(self, load: BrokerLoad | None) -> None:
+        self.loads.append(load)
 
     def report_held(self, holding: Holding) -> None:
         self.held.append(holding)
+
+    def report_idle(self, units: Sequence[Assignment]) -> None:
+        self.idle.append([unit.name for unit in units])
+
+    def ask_drain(self, units_per_second: int) -> None:
+        self.drains.append(units_per_second)
 
     async def say_goodbye(self) -> None:
         self.said_goodbye = True
@@ -88,9 +97,12 @@ class FakeCluster:
         self._scripts = deque(scripts)
         self.stuck = asyncio.Event()
 
-    def dial(self, endpoint: str, session_id: str, last_sequence: int) -> FakeConnection:
+    def dial(
+        self, endpoint: str, session_id: str, last_sequence: int, units_held: int
+    ) -> FakeConnection:
         script = self._scripts.popleft() if self._scripts else []
         connection = FakeConnection(self, endpoint, (session_id, last_sequence), script)
+        connection.units_held = units_held
         self.connections.append(connection)
         return connection
 
@@ -114,7 +126,7 @@ async def running(cluster: FakeCluster) -> AsyncIterator[BrokerAgent]:
     agent = BrokerAgent(
         dialer=cluster,
         locator=cluster,
-        load_meter=lambda: Load(0.0, 1),
+        load_meter=lambda: BrokerLoad(memory_bytes=1),
         clock=lambda: cluster.now_ms,
         sleep=cluster.sleep,
     )
@@ -150,7 +162,7 @@ async def test_every_applied_batch_is_reported_and_the_load_is_sent_at_once():
         connection = await played(cluster, 0)
 
         assert connection.synced == [1, 2]
-        assert connection.loads == [0]
+        assert connection.loads == [BrokerLoad(memory_bytes=1)]
         assert agent.counters.deliveries_applied == 2
 
 
@@ -167,6 +179,21 @@ async def test_a_broken_connection_is_resumed_where_it_ended():
         assert agent.counters.sessions_established == 1
 
 
+async def test_a_manager_is_told_how_many_units_are_held_and_the_load_anew():
+    topic = TopicMetadata("id-1", "persistent://t/n/x", 0, {}, 1)
+    assigned = Delivered([Delivery(1, Assignment(topic, "", topic.name, 1, 1))], 0)
+    cluster = FakeCluster(
+        [greeting(), assigned, StreamEnded("reset")],
+        [greeting(resumed=True, next_sequence=2)],
+    )
+    async with running(cluster):
+        connection = await played(cluster, 1)
+        await asyncio.sleep(0)
+
+        assert [each.units_held for each in cluster.connections] == [0, 1]
+        assert connection.loads == [BrokerLoad(units=1, memory_bytes=1)]
+
+
 async def test_a_manager_that_asks_is_told_what_is_held():
     cluster = FakeCluster(
         [greeting(), delivery(1), StreamEnded("reset")],
@@ -178,6 +205,20 @@ async def test_a_manager_that_asks_is_told_what_is_held():
         assert cluster.connections[0].held == []
         assert connection.held == [agent.session.holding]
         assert list(agent.session.holding.tenants) == ["acme-1"]
+
+
+async def test_a_wish_to_be_emptied_is_told_again_to_a_manager_that_follows():
+    cluster = FakeCluster([greeting()], [greeting(resumed=True)])
+    async with running(cluster) as agent:
+        first = await played(cluster, 0)
+
+        agent.ask_drain(300)
+        cluster.known = ManagerLocation("b:2", 2)
+        cluster.changed.set()
+        second = await played(cluster, 1)
+
+        assert (first.drains, second.drains) == ([300], [300])
+        assert agent.units_held == 0
 
 
 async def test_a_delivery_of_an_unknown_kind_is_skipped_and_counts_in_the_sequence():

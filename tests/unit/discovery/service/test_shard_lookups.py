@@ -143,6 +143,45 @@ async def test_too_many_names_waiting_are_refused(lookups, shards, monkeypatch):
     assert decoded_answer(await flights[0]).broker_id == "b"
 
 
+@pytest.mark.parametrize(("allowed", "asked_at_once"), [(2, [2]), (3, [3]), (4, [3])])
+async def test_a_shard_is_asked_for_so_many_names_at_a_time(
+    lookups, shards, monkeypatch, allowed, asked_at_once
+):
+    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", allowed)
+    shards.released.clear()
+    flights = [lookups.ask(1, name) for name in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [len(names) for names in shards.asked] == asked_at_once
+
+    shards.released.set()
+
+    for flight in flights:
+        assert decoded_answer(await flight).broker_id == "b"
+    assert sum(len(names) for names in shards.asked) == 3
+
+
+async def test_a_name_that_cannot_be_asked_for_in_time_is_refused_and_the_next_ones_are_not(
+    lookups, shards, monkeypatch
+):
+    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", 1)
+    monkeypatch.setattr(shard_lookups, "LOOKUP_WAIT_MS_MAX", 1)
+    shards.released.clear()
+    asked = lookups.ask(1, "a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting = [lookups.ask(1, name) for name in ("b", "c")]
+
+    for flight in waiting:
+        answer = decoded_answer(await flight)
+        assert (answer.rejection_code, answer.retryable) == ("OVERLOADED", True)
+    shards.released.set()
+
+    assert decoded_answer(await asked).broker_id == "b"
+    assert decoded_answer(await lookups.ask(1, "d")).broker_id == "b"
+    assert shards.asked == [["a"], ["d"]]
+
+
 async def test_a_stop_answers_whoever_waits(lookups, shards):
     shards.released.clear()
     flight = lookups.ask(1, "a")

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import cast
 
+from prometheus_client import CollectorRegistry
+
 from nextgen.client.cluster_link import ChangeListener, ClusterLink, ConnectedListener
 from nextgen.client.cluster_view import ClusterView
-from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, NodeMessage
-from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from shards.adapters.cluster import LinkDirectory, LinkReports
+from protos.nextgen.v1.cluster_service_pb2 import (
+    BrokerLoad,
+    ClusterUpdate,
+    LeaseCapacityRequest,
+    LeaseCapacityResponse,
+    NodeMessage,
+)
+from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
+from shards.adapters.cluster import LinkCapacity, LinkDirectory, LinkReports
+from shards.metrics import NodeMetrics
 
 
 class FakeLink:
@@ -104,3 +113,48 @@ def test_reports_are_sent_and_asked_for_again_after_a_reconnect() -> None:
     link.connect()
 
     assert [message.broker.broker for message in link.sent] == [broker("s-1", 1)]
+
+
+def test_a_load_that_is_pushed_is_in_the_directory_and_wakes_nobody() -> None:
+    link = FakeLink()
+    directory = LinkDirectory(cast(ClusterLink, link))
+    link.push(brokers=[broker("s-1", 1)])
+    heard: list[int] = []
+    directory.on_change(lambda: heard.append(1))
+    report = LoadReport(topics=3)
+
+    link.push(loads=[BrokerLoad(broker_id="broker-1", session_id="s-1", load=report)])
+
+    assert directory.load("s-1") == report
+    assert directory.load("s-2") is None
+    assert heard == []
+
+
+def test_a_load_is_reported_with_its_session() -> None:
+    link = FakeLink()
+    report = LoadReport(topics=3)
+
+    LinkReports(cast(ClusterLink, link)).report_load("broker-1", "s-1", report)
+
+    carried = BrokerLoad(broker_id="broker-1", session_id="s-1", load=report)
+    assert link.sent == [NodeMessage(load=carried)]
+
+
+class LeasingLink(FakeLink):
+    """Grants nothing, and answers."""
+
+    async def lease_capacity(
+        self, _request: LeaseCapacityRequest, _timeout_ms: int
+    ) -> LeaseCapacityResponse:
+        return LeaseCapacityResponse()
+
+
+async def test_requests_for_more_units_are_counted_apart_from_renewals() -> None:
+    metrics = NodeMetrics(CollectorRegistry())
+    capacity = LinkCapacity(cast(ClusterLink, LeasingLink()), metrics)
+
+    for units_wanted in (0, 100, 0):
+        await capacity.lease_capacity(LeaseCapacityRequest(units_wanted=units_wanted))
+
+    counted = metrics.counters()
+    assert (counted["lease_requests"], counted["lease_growths"]) == (3, 1)

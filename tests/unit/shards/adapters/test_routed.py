@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
@@ -17,12 +18,16 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import (
+    AssignRequest,
+    AssignResponse,
     GetResponse,
     ObjectName,
     ShardRequest,
     ShardResponse,
+    TopicAssignment,
 )
-from shards.adapters.routed import LinkedHomes, RoutedMetadata
+from shards.adapters.routed import LinkedHomes, RoutedBrokerManagers, RoutedMetadata
+from shards.metrics import NodeMetrics
 
 TABLE = initial_table([1, 2, 3])
 TOPICS = [f"persistent://acme/orders/t-{number}" for number in range(20)]
@@ -101,3 +106,24 @@ def test_the_home_of_an_object_is_where_it_is_watched() -> None:
 def test_without_a_map_nothing_has_a_home() -> None:
     with pytest.raises(Unavailable):
         homes(has_map=False).home_of(KIND_TENANT, "acme")
+
+
+class FakeManagers:
+    """Answers every assignment as synced."""
+
+    async def call_key(
+        self, _key: str, _request: ShardRequest, *, timeout_ms: int
+    ) -> ShardResponse:
+        return ShardResponse(assign=AssignResponse(sequence=timeout_ms, synced=True))
+
+
+async def test_a_request_for_many_units_is_counted_as_one_message() -> None:
+    metrics = NodeMetrics(CollectorRegistry())
+    managers = RoutedBrokerManagers(cast(ShardRouter, FakeManagers()), metrics)
+    request = AssignRequest(broker_id="b-1", session_id="s-1")
+    request.assignments.extend([TopicAssignment(name=topic) for topic in TOPICS])
+
+    await managers.assign(request, timeout_ms=1_000)
+    await managers.assign(request, timeout_ms=1_000)
+
+    assert metrics.counters()["assign_requests"] == 2

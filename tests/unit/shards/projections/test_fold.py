@@ -14,7 +14,7 @@ from shards.projections.evolution import StateKind
 from shards.projections.reading import read_assignments_of, read_outcomes
 from shards.projections.rows import query_of, read_states
 from shards.wire_event import UnknownEvent
-from tests.support.shard_events import HISTORY, TIME_MS, TOPIC, entries_of, record_of
+from tests.support.shard_events import HISTORY, POLICIES, TIME_MS, TOPIC, entries_of, record_of
 from tests.support.shard_world import MemoryView
 
 
@@ -43,7 +43,7 @@ def test_a_history_with_every_event_gives_the_states_it_tells_of(view):
 
     topics = states_in(view, StateKind.TOPIC, TOPIC, "persistent://a/b/none")
     assert topics == {
-        TOPIC: Topic("topic-1", TOPIC, 3, 2, "ns-1", TIME_MS, ()),
+        TOPIC: Topic("topic-1", TOPIC, 3, 3, "ns-1", TIME_MS, (), POLICIES, 1),
         "persistent://a/b/none": None,
     }
     assert read_assignments_of(query_of(view.reader), "topic-1") == {

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import MetaData, Text
+from sqlalchemy import Index, MetaData, Table, Text
 from sqlalchemy.schema import CreateTable
 
 from nextgen.replication.view_database import driver_of, fingerprint
@@ -18,7 +18,11 @@ from shards.domain.assignment import TopicAssigned
 from shards.domain.topic import TopicCreated, TopicDeleted
 from shards.projections import fold as fold_module
 from shards.projections.fold import fold
-from shards.projections.stored_view import IDS_AS_TEXT, open_view_store
+from shards.projections.stored_view import (
+    IDS_AS_TEXT,
+    UNITS_BY_KEY_ONLY,
+    open_view_store,
+)
 from shards.projections.tables import METADATA
 from tests.support.shard_events import ENDPOINTS, HISTORY, TIME_MS, TOPIC, entries_of, record_of
 from tests.support.shard_world import MemoryView
@@ -162,42 +166,82 @@ def test_a_topic_that_is_created_over_another_has_the_view_scanned():
 
 # Views of earlier versions ----------------------------------------------------------------------
 
-EARLIER = MetaData()
-for _table in METADATA.sorted_tables:
-    _copy = _table.to_metadata(EARLIER)
-    for _name in ("topic_id", "namespace_id", "session_id"):
-        if _table.name in ("topics", "assignments") and _name in _copy.columns:
-            _copy.columns[_name].type = Text()
+ADDED = {
+    "broker_sessions": (
+        "rack",
+        "quarantined_until_ms",
+        "draining",
+        "drain_units_per_second",
+        "revision",
+        "started_at_ms",
+    ),
+    "tenants": ("policies", "policies_version"),
+    "namespaces": ("policies", "policies_version"),
+    "topics": ("policies", "policies_version"),
+}
+"""Columns that the earlier versions did not have."""
+
+ADDED_INDEXES = ("assignments_by_session",)
+
+TEXT_IDS = {"topics": ("topic_id", "namespace_id"), "assignments": ("session_id",)}
 
 
-def _as_text(connection: sqlite3.Connection) -> None:
+def _tables_without(text_ids: dict[str, tuple[str, ...]]) -> MetaData:
+    earlier = MetaData()
+    for table in METADATA.sorted_tables:
+        columns = [
+            column._copy()
+            for column in table.columns
+            if column.name not in ADDED.get(table.name, ())
+        ]
+        for column in columns:
+            if column.name in text_ids.get(table.name, ()):
+                column.type = Text()
+        copy = Table(table.name, earlier, *columns, sqlite_with_rowid=False)
+        for index in table.indexes:
+            if index.name not in ADDED_INDEXES:
+                Index(index.name, *(copy.columns[column.name] for column in index.columns))
+    return earlier
+
+
+EARLIER = {
+    IDS_AS_TEXT: _tables_without(TEXT_IDS),
+    UNITS_BY_KEY_ONLY: _tables_without({}),
+}
+VERSIONS = pytest.mark.parametrize("version", EARLIER, ids=["ids as text", "units by key only"])
+
+
+def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     """Make what was just folded what the earlier version would have made of it."""
-    for table, columns in (
-        ("topics", ("topic_id", "namespace_id")),
-        ("assignments", ("session_id",)),
-    ):
-        rows = connection.execute(f"SELECT * FROM {table}").fetchall()
-        names = [column.name for column in EARLIER.tables[table].columns]
+    earlier = EARLIER[version]
+    text_ids = TEXT_IDS if version == IDS_AS_TEXT else {}
+    for table in sorted({*ADDED, *text_ids, "assignments"}):
+        columns = [column.name for column in earlier.tables[table].columns]
+        rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         connection.execute(f"DROP TABLE {table}")
-        connection.execute(str(CreateTable(EARLIER.tables[table])))
+        connection.execute(str(CreateTable(earlier.tables[table])))
         for row in rows:
             values = [
-                value.hex() if name in columns and isinstance(value, bytes) else value
-                for name, value in zip(names, row, strict=True)
+                value.hex()
+                if name in text_ids.get(table, ()) and isinstance(value, bytes)
+                else value
+                for name, value in zip(columns, row, strict=True)
             ]
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
     connection.execute("DROP TABLE view_digest")
     connection.execute("DROP TABLE digest_points")
-    connection.execute(f"PRAGMA user_version={IDS_AS_TEXT}")
+    connection.execute(f"PRAGMA user_version={version}")
 
 
-def test_the_earlier_tables_are_those_of_the_earlier_version():
-    assert fingerprint(EARLIER, 1) == IDS_AS_TEXT
+@VERSIONS
+def test_the_earlier_tables_are_those_of_the_earlier_version(version):
+    assert fingerprint(EARLIER[version], 1) == version
 
 
-def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
+@VERSIONS
+def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path, version):
     """Its log may have been cut: nothing else could bring the rows back."""
     ids = [f"00aa{number:020x}" for number in range(3)]
     events = [
@@ -212,9 +256,9 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
     view.close()
     path = tmp_path / "view" / "view.000000000001.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        _as_text(connection)
-        text = connection.execute("SELECT topic_id FROM topics").fetchone()
-    assert text == (ids[0],)
+        _as_earlier(connection, version)
+        stored = connection.execute("SELECT topic_id FROM topics").fetchone()
+    assert stored == (ids[0] if version == IDS_AS_TEXT else bytes.fromhex(ids[0]),)
 
     again = open_view_store(tmp_path / "view")
 
@@ -230,14 +274,15 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
     again.close()
 
 
-def test_a_snapshot_of_the_earlier_version_is_upgraded_when_it_is_installed(tmp_path):
+@VERSIONS
+def test_a_snapshot_of_the_earlier_version_is_upgraded_when_it_is_installed(tmp_path, version):
     view = open_view_store(tmp_path / "view")
     view.apply(entries_of([[record_of([created(f"00aa{1:020x}")])]]))
     view.write_snapshot(tmp_path / "snapshot")
     expected = view.running_digest
     view.close()
     with closing(sqlite3.connect(tmp_path / "snapshot", isolation_level=None)) as connection:
-        _as_text(connection)
+        _as_earlier(connection, version)
     other = open_view_store(tmp_path / "other")
 
     other.install_snapshot(tmp_path / "snapshot")

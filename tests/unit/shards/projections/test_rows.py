@@ -53,6 +53,12 @@ states = st.one_of(
             numbers,
             texts,
             numbers,
+            texts,
+            numbers,
+            st.booleans(),
+            numbers,
+            numbers,
+            st.lists(numbers, max_size=5).map(tuple),
         ),
     ),
 )
