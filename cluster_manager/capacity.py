@@ -23,7 +23,7 @@ from cluster_manager.leader_term import LeaderTerm
 from cluster_manager.ports import Clock
 from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import InvalidRequest, Refused
-from nextgen.kernel.limits import BROKERS_MAX, CAPACITY_LEASE_TTL_MS
+from nextgen.kernel.limits import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
 from nextgen.kernel.placement_limits import LEASE_EXPIRY_MARGIN_MS
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
@@ -192,7 +192,7 @@ class CapacityDesk:
         request some of whose returns are refused: the answer says why.
 
         Raises:
-            InvalidRequest: There is no such shard, or the request names too many brokers.
+            InvalidRequest: There is no such shard or term, or the request names too many brokers.
             Refused: The asker's leadership of the shard is over.
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
@@ -269,6 +269,8 @@ class CapacityDesk:
             raise InvalidRequest(f"shard {request.shard_id} is not in the shard map")
         if max(len(request.uses), len(request.returns)) > BROKERS_MAX:
             raise InvalidRequest(f"a shard has leases of at most {BROKERS_MAX} brokers")
+        if request.term > STORED_INTEGER_MAX:
+            raise InvalidRequest(f"shard {request.shard_id} is led at no term {request.term}")
         told = self._leader_term.pending.ledger.term_of(request.shard_id)
         if request.term < told:
             raise Refused(

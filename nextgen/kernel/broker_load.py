@@ -145,10 +145,15 @@ def _material(load: BrokerLoad) -> Iterable[tuple[float, float]]:
 def _refused_unit(unit: UnitLoad) -> str:
     if not 0 < len(unit.name.encode()) <= LOAD_NAME_BYTES_MAX:
         return f"the load of a unit whose name has {len(unit.name.encode())} bytes cannot be"
+    if len(unit.unit.encode()) > LOAD_NAME_BYTES_MAX:
+        return f"the load of a unit of {len(unit.unit.encode())} bytes of {unit.name} cannot be"
     for name, count in (("producers", unit.producers), ("consumers", unit.consumers)):
         if not 0 <= count <= LOAD_COUNT_MAX:
             return f"{name} of {count} of {unit.name} cannot be"
-    return _refused_rates(unit.rates, f" of {unit.name}")
+    whose = f" of {unit.name}"
+    return _refused_number(
+        f"time of measurement{whose}", unit.measured_at_ms, STORED_INTEGER_MAX
+    ) or _refused_rates(unit.rates, whose)
 
 
 def _refused_rates(rates: Rates, whose: str) -> str:

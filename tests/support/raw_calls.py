@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from nextgen.client.errors_wire import ERROR_METADATA_KEY
@@ -21,6 +22,8 @@ from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 
 DEADLINE_S = 10
 ANSWERS_MAX = 4
+_SIGNED_CPP_TYPES = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
+_CPP_TYPES_OF_32_BITS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
@@ -189,8 +192,13 @@ def _value(descriptor: Any, chooser: random.Random, depth: int) -> Any:
         return chooser.random() < 0.5
     if descriptor.type == descriptor.TYPE_DOUBLE:
         return chooser.choice([0.0, -1.0, float("nan"), float("inf"), 1e308])
-    bits = 32 if descriptor.type == descriptor.TYPE_UINT32 else 64
-    return chooser.choice([0, 1, 1, 2, 1_000, 2 ** (bits - 1) - 1, 2 ** (bits - 1), 2**bits - 1])
+    bits = 32 if descriptor.cpp_type in _CPP_TYPES_OF_32_BITS else 64
+    largest_signed = 2 ** (bits - 1) - 1
+    if descriptor.cpp_type in _SIGNED_CPP_TYPES:
+        return chooser.choice(
+            [0, 1, -1, 2, 1_000, -1_000, largest_signed, -largest_signed, -largest_signed - 1]
+        )
+    return chooser.choice([0, 1, 1, 2, 1_000, largest_signed, largest_signed + 1, 2**bits - 1])
 
 
 def _text(chooser: random.Random) -> str:

@@ -156,11 +156,6 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountResponse.FromString,
                 _registered_method=True)
-        self.GetCapacity = channel.unary_unary(
-                '/nextgen.v1.DiscoveryService/GetCapacity',
-                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
-                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
-                _registered_method=True)
         self.GetCluster = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/GetCluster',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetClusterRequest.SerializeToString,
@@ -353,13 +348,6 @@ class DiscoveryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetCapacity(self, request, context):
-        """The capacity ledger, from the cluster manager.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def GetCluster(self, request, context):
         """Shard map, leaders, brokers and nodes as this discovery node knows them.
         """
@@ -528,11 +516,6 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     servicer.CountUnits,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountResponse.SerializeToString,
-            ),
-            'GetCapacity': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetCapacity,
-                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.FromString,
-                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.SerializeToString,
             ),
             'GetCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCluster,
@@ -1218,33 +1201,6 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/CountUnits',
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.UnitCountResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetCapacity(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/nextgen.v1.DiscoveryService/GetCapacity',
-            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
-            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,7 +18,7 @@ from nextgen.kernel.errors import (
     SessionExpired,
     Unavailable,
 )
-from nextgen.kernel.limits import BROKERS_MAX, CAPACITY_LEASE_TTL_MS
+from nextgen.kernel.limits import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, leader, settle
@@ -302,6 +302,20 @@ async def test_a_request_that_names_more_brokers_than_there_can_be_is_invalid(
     allowed.uses.add()
     with pytest.raises(InvalidRequest):
         await one.manager.lease_capacity(allowed)
+
+
+async def test_a_term_that_no_table_holds_is_refused_and_nothing_is_leased(
+    one: ManagerUnderTest,
+) -> None:
+    position = one.log.status.commit_position
+
+    with pytest.raises(InvalidRequest, match=f"at no term {STORED_INTEGER_MAX + 1}"):
+        await one.manager.lease_capacity(_request(term=STORED_INTEGER_MAX + 1))
+    assert one.log.status.commit_position == position
+    assert one.grantor.asked == []
+
+    response = await one.manager.lease_capacity(_request(term=STORED_INTEGER_MAX))
+    assert list(response.leases) == [_lease(20)]
 
 
 async def test_the_accounts_say_who_has_how_much_and_what_was_said_last(

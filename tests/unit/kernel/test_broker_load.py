@@ -76,6 +76,14 @@ def test_a_load_that_can_be_is_not_refused():
             replace(LOAD, busiest=(replace(UNIT, name="t" * (LOAD_NAME_BYTES_MAX + 1)),)),
             "a unit whose name has 1025 bytes",
         ),
+        (
+            replace(LOAD, busiest=(replace(UNIT, unit="p" * (LOAD_NAME_BYTES_MAX + 1)),)),
+            "a unit of 1025 bytes of persistent://acme/orders/paid",
+        ),
+        (
+            replace(LOAD, busiest=(replace(UNIT, measured_at_ms=2**63),)),
+            "time of measurement of persistent://acme/orders/paid of 9223372036854775808",
+        ),
         (replace(LOAD, busiest=(UNIT,) * (BUSIEST_UNITS_MAX + 1)), "the load of 51 units"),
     ],
 )
@@ -91,6 +99,9 @@ def test_a_load_that_cannot_be_is_refused_and_named(load, why):
         replace(LOAD, connections=LOAD_COUNT_MAX),
         replace(LOAD, rates=Rates(bytes_out=LOAD_RATE_MAX)),
         replace(LOAD, busiest=(replace(UNIT, name="t" * LOAD_NAME_BYTES_MAX),)),
+        replace(LOAD, busiest=(replace(UNIT, unit="p" * LOAD_NAME_BYTES_MAX),)),
+        replace(LOAD, measured_at_ms=2**63 - 1),
+        replace(LOAD, busiest=(replace(UNIT, measured_at_ms=2**63 - 1),)),
         replace(LOAD, busiest=(UNIT,) * BUSIEST_UNITS_MAX),
     ],
 )
