@@ -79,7 +79,7 @@ class NodeMetrics:
         self.evacuated = Counter(
             "nextgen_shard_evacuated_units",
             "Units taken away from lost or draining brokers, or to even brokers out, by why.",
-            ["shard", "why"],
+            ["shard", "kind"],
             registry=registry,
         )
         self.lease_renewals = self.lease_requests.labels("renewal")

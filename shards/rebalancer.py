@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from nextgen.client.load_wire import report_permille
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.placement_limits import (
@@ -56,7 +57,7 @@ from shards.placement_policies import PlacementPolicies, rules_for
 from shards.ports import BrokerDirectory, Clock
 from shards.shard_state import ShardState
 from shards.topic_mover import TopicMover
-from shards.unit_placer import PlacementRound, UnitPlacer, busiest_permille
+from shards.unit_placer import PlacementRound, UnitPlacer
 
 ASKED_BY_REBALANCE = "rebalance"
 
@@ -419,7 +420,7 @@ class Rebalancer:
             broker_id=broker_id,
             session_id=session_id,
             units=units,
-            load_permille=0 if load is None else busiest_permille(load),
+            load_permille=0 if load is None else report_permille(load),
         )
 
 

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
+from nextgen.client.load_wire import report_permille
 from nextgen.kernel.decider import Rejected
 from nextgen.kernel.placement_limits import REFUSAL_REMEMBERED_MS, REFUSALS_REMEMBERED_MAX
 from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
-from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.broker_sync import BrokerSync
 from shards.domain.assignment import Assignment, unit_key
 from shards.domain.placement import PlacementDecision, place, place_at
@@ -91,7 +92,7 @@ class UnitPlacer:
                     broker.rack,
                     broker.capacity_units,
                     -1 if load is None else load.topics,
-                    0 if load is None else busiest_permille(load),
+                    0 if load is None else report_permille(load),
                     self._why_closed(broker, now, wall_ms),
                 )
             )
@@ -254,10 +255,3 @@ class _Spread:
         if assignment is not None and self._units[assignment.session_id]:
             self._units[assignment.session_id] -= 1
         self._units[session_id] += 1
-
-
-def busiest_permille(load: LoadReport) -> int:
-    """Return how much of a broker's busiest resource is in use: processor or memory."""
-    cpu = load.cpu_fraction / load.cores if load.cores else load.cpu_fraction
-    memory = load.memory_bytes / load.memory_limit_bytes if load.memory_limit_bytes else 0.0
-    return int(1000 * max(cpu, memory))

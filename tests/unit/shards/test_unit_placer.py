@@ -14,7 +14,7 @@ from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.placement_limits import REFUSAL_REMEMBERED_MS
 from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from protos.nextgen.v1.events_pb2 import LoadReport, PlacementDecision
+from protos.nextgen.v1.events_pb2 import PlacementDecision
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
     KIND_TENANT,
@@ -24,7 +24,6 @@ from protos.nextgen.v1.inventory_pb2 import (
     LookupAnswer,
 )
 from shards.ports import ShardWatching
-from shards.unit_placer import busiest_permille
 from tests.support.home_shards import FakeHomes, SilentHomes
 from tests.support.shard_harness import NAMESPACE, Harness, in_shard
 
@@ -423,10 +422,3 @@ def test_without_the_home_of_its_namespace_a_cold_unit_is_refused_and_a_warm_one
         assert owners(await shard.lookup(cold))[0] in BROKERS
 
     in_shard(tmp_path, scenario)
-
-
-def test_the_busiest_resource_is_what_counts() -> None:
-    assert busiest_permille(LoadReport(cpu_fraction=1.0, cores=4)) == 250
-    memory = LoadReport(cpu_fraction=1.0, cores=4, memory_bytes=3, memory_limit_bytes=4)
-    assert busiest_permille(memory) == 750
-    assert busiest_permille(LoadReport(cpu_fraction=0.5)) == 500
