@@ -127,6 +127,10 @@ GRPC_METADATA_BYTES_MAX = 16 * 1024
 GRPC_CONNECTION_STREAMS_MAX = 10_000
 """Calls in flight on one gRPC connection: bounds what one peer can make us hold."""
 
+GRPC_CALLS_WAITING_MAX = GRPC_CONNECTION_STREAMS_MAX
+"""Calls that a server received and has not begun: a connection may send all of its calls at once.
+One beyond it is cut off, and its caller cannot know whether it was carried out."""
+
 # Cluster manager -----------------------------------------------------------------------------
 
 CLUSTER_NODES_MAX = 1_000
@@ -231,9 +235,9 @@ LOOKUP_NAMES_IN_FLIGHT_MAX = 1_024
 """Names that one discovery process asks one shard for at a time. A shard that is asked for more
 works on what nobody waits for any more by the time it is done."""
 
-LOOKUP_WAIT_MS_MAX = 2_500
-"""A name that could not be asked for by then is refused: half of a caller's usual deadline, so
-that it hears so instead of nothing, and may try again."""
+LOOKUP_WAIT_MS_MAX = 3_500
+"""A name that could not be asked for by then is refused, before a caller's usual deadline, so that
+it hears so instead of nothing, and may try again. A burst of 10,000 first lookups is done then."""
 
 LOOKUP_NAMES_WAITING_MAX = 50_000
 """Names waiting for shards in one discovery process; beyond it lookups are refused."""

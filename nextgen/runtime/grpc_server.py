@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nextgen.kernel.limits import (
     CHANNEL_PING_INTERVAL_MS_MIN,
+    GRPC_CALLS_WAITING_MAX,
     GRPC_CONNECTION_STREAMS_MAX,
     GRPC_MESSAGE_BYTES_MAX,
     GRPC_METADATA_BYTES_MAX,
@@ -127,6 +128,9 @@ def _server_options() -> Options:
         # Two servers on one port would share its connections in silence.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
+        # The library's own are 1,000 and 3,000; in between it ends calls at random as CANCELLED.
+        ("grpc.server.max_pending_requests", GRPC_CALLS_WAITING_MAX),
+        ("grpc.server.max_pending_requests_hard_limit", GRPC_CALLS_WAITING_MAX),
         ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),
     ]
 

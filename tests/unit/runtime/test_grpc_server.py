@@ -1,5 +1,7 @@
 import asyncio
 import socket
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import grpc
@@ -9,7 +11,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from nextgen.client.channel import open_channel
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits import (
+    GRPC_CALLS_WAITING_MAX,
+    GRPC_CONNECTION_STREAMS_MAX,
+    GRPC_MESSAGE_BYTES_MAX,
+)
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 
 SERVICE = "nextgen.test.Echo"
@@ -173,6 +179,51 @@ async def test_calls_beyond_the_limit_are_refused() -> None:
         assert await first == 3
     await server.stop(grace_ms=0)
     assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def outcomes(calls: list[grpc.Future]) -> Counter[grpc.StatusCode]:
+    """Return how many ended in which way, once all have."""
+    for one in calls:
+        one.exception()
+    return Counter(one.code() for one in calls)
+
+
+async def test_all_calls_that_a_connection_may_have_are_answered(server: GrpcServer) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        method = channel.unary_unary(f"/{SERVICE}/Echo")
+        # The server's loop stands still meanwhile: all of them wait there together.
+        calls = [method.future(b"") for _ in range(GRPC_CONNECTION_STREAMS_MAX)]
+
+        ended = await asyncio.to_thread(outcomes, calls)
+
+    assert ended == {grpc.StatusCode.OK: GRPC_CONNECTION_STREAMS_MAX}
+
+
+async def test_calls_beyond_those_that_may_wait_are_cut_off_and_no_others(
+    server: GrpcServer,
+) -> None:
+    beyond = 10
+    # Channels with arguments of their own share no connection, and no limit of one.
+    options = [[("grpc.use_local_subchannel_pool", 1)]] * 2
+    address = f"127.0.0.1:{server.port}"
+    with (
+        grpc.insecure_channel(address, options[0]) as first,
+        grpc.insecure_channel(address, options[1]) as second,
+    ):
+        methods = [one.unary_unary(f"/{SERVICE}/Echo") for one in (first, second)]
+        calls = [
+            methods[number % 2].future(b"") for number in range(GRPC_CALLS_WAITING_MAX + beyond)
+        ]
+        cut_off = threading.Event()
+        for one in calls:
+            one.add_done_callback(lambda _: cut_off.set())
+        # On the server's loop on purpose: whatever ends before it goes on was not carried out.
+        assert cut_off.wait(DEADLINE_S)
+
+        ended = await asyncio.to_thread(outcomes, calls)
+
+    assert set(ended) == {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}
+    assert 1 <= ended[grpc.StatusCode.CANCELLED] <= beyond
 
 
 async def test_a_channel_finds_a_server_that_came_back() -> None:
