@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from nextgen.cli.port_range import own_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits import SHARDS_MAX
 from nextgen.runtime.ports_check import assert_port_free
@@ -28,8 +29,6 @@ PORT_BASE_DEFAULT = 17_000
 
 PORTS_PER_NODE = 4
 FREE_BLOCK_ATTEMPTS = 200
-_FREE_PORT_FIRST = 18_000
-_FREE_PORT_LAST = 31_000
 _PORT_LAST = 65_535
 
 MODULES = {
@@ -250,17 +249,20 @@ def make_plan(
 def make_plan_on_free_ports(size: ClusterSize, *, cluster_id: str = "local") -> ClusterPlan:
     """Return a plan on a block of ports that is free at the moment.
 
+    Other processes that call this choose other blocks, also if they do so at the same time.
+
     Raises:
         RefusesToStart: No free block was found.
     """
     # Not from the kernel: it would hand out ports that outgoing connections take at a restart.
     chooser = random.Random(os.urandom(8))
+    ports = own_ports()
+    last = ports.stop - PORTS_PER_NODE * len(make_plan(size).nodes)
+    if last < ports.start:
+        raise RefusesToStart(f"{len(ports)} ports are too few: name some with --port-base")
     for _ in range(FREE_BLOCK_ATTEMPTS):
-        plan = make_plan(
-            size,
-            port_base=chooser.randrange(_FREE_PORT_FIRST, _FREE_PORT_LAST),
-            cluster_id=cluster_id,
-        )
+        port_base = chooser.randint(ports.start, last)
+        plan = make_plan(size, port_base=port_base, cluster_id=cluster_id)
         try:
             plan.check_ports()
         except RefusesToStart:
@@ -268,7 +270,7 @@ def make_plan_on_free_ports(size: ClusterSize, *, cluster_id: str = "local") -> 
         return plan
     raise RefusesToStart(
         f"found no free block of ports in {FREE_BLOCK_ATTEMPTS} attempts between "
-        f"{_FREE_PORT_FIRST} and {_FREE_PORT_LAST}: name one with --port-base"
+        f"{ports.start} and {ports.stop}: name one with --port-base"
     )
 
 

@@ -1,0 +1,82 @@
+"""Ports that one process alone makes plans of: two that start clusters at once never meet.
+
+That a port is free says nothing about the moment after: whoever starts a cluster listens on its
+ports a second after it chose them, and somebody else may have chosen the same ones by then.
+"""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+
+_HOST = "127.0.0.1"
+
+PORTS_PER_RANGE = 1_000
+"""Room for the clusters of one process: fourteen processes with four ports each are 56."""
+
+FREE_PORT_FIRST = 18_000
+FREE_PORT_LAST = 31_000
+"""Below the range that Linux takes outgoing ports from, so a restarted node gets its port back."""
+
+RANGES_MAX = (FREE_PORT_LAST - FREE_PORT_FIRST) // PORTS_PER_RANGE
+"""Processes that have a range each; whoever comes later shares all of the ports."""
+
+
+class PortRange:
+    """A range of ports on this machine that no other ``PortRange`` has, until ``close``.
+
+    Its first port, which is not part of ``ports``, is held as the sign that it is taken: the
+    kernel gives that up with the process, however it ends.
+    """
+
+    def __init__(self) -> None:
+        self._sign: socket.socket | None = None
+        self.ports = range(FREE_PORT_FIRST, FREE_PORT_LAST)
+        for first in range(FREE_PORT_FIRST, FREE_PORT_LAST, PORTS_PER_RANGE):
+            sign = socket.socket()
+            try:
+                sign.bind((_HOST, first))
+            except OSError:
+                sign.close()
+                continue
+            self._sign = sign
+            self.ports = range(first + 1, first + PORTS_PER_RANGE)
+            return
+
+    def __enter__(self) -> PortRange:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether ``ports`` are for this object alone: there was a range left."""
+        return self._sign is not None
+
+    def close(self) -> None:
+        """Leave the range to others."""
+        if self._sign is not None:
+            self._sign.close()
+            self._sign = None
+
+
+_own: list[PortRange] = []
+
+
+def own_ports() -> range:
+    """Return the ports of this process, which are given up when it ends.
+
+    The same at every call, unless every range is taken: then all ports, and another try next time.
+    """
+    if not _own:
+        found = PortRange()
+        if not found.is_exclusive:
+            return found.ports
+        _own.append(found)
+    return _own[0].ports
