@@ -3,6 +3,9 @@
 Names that arrive while ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to their shard are under way, or
 ``LOOKUP_NAMES_IN_FLIGHT_MAX`` names, share the next one. A name that is being asked for already
 waits for that answer. One that could not be asked for within ``LOOKUP_WAIT_MS_MAX`` is refused.
+
+While names stand in line for longer than ``LOOKUP_QUEUE_MS_MAX`` the latest go first, so that what
+comes behind a flood is answered at once, and not behind what nobody waits for any more.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from nextgen.kernel.limits import (
     LOOKUP_BATCHES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_WAITING_MAX,
+    LOOKUP_QUEUE_MS_MAX,
     LOOKUP_WAIT_MS_MAX,
     NAMES_PER_LOOKUP_MAX,
     REQUEST_TIMEOUT_DEFAULT_MS,
@@ -124,13 +128,22 @@ class ShardLookups:
             room = LOOKUP_NAMES_IN_FLIGHT_MAX - shard.in_flight
             if room <= 0:
                 return
-            names = list(islice(shard.waiting, min(NAMES_PER_LOOKUP_MAX, room)))
-            for name in names:
-                del shard.waiting[name]
+            names = self._take_waiting(shard, min(NAMES_PER_LOOKUP_MAX, room))
             shard.batches += 1
             shard.in_flight += len(names)
             self._start(self._carry_out(shard_id, shard, names, shard.trace_id))
             shard.trace_id = ""
+
+    def _take_waiting(self, shard: _Shard, names_max: int) -> list[str]:
+        """Take the names that are asked for next out of the line."""
+        oldest = next(iter(shard.waiting.values()))
+        if self._clock() - oldest > LOOKUP_QUEUE_MS_MAX / 1_000:
+            count = min(names_max, len(shard.waiting))
+            return [shard.waiting.popitem()[0] for _ in range(count)]
+        names = list(islice(shard.waiting, names_max))
+        for name in names:
+            del shard.waiting[name]
+        return names
 
     def _expire_later(self, shard: _Shard, delay_s: float) -> None:
         shard.expiry = asyncio.get_running_loop().call_later(delay_s, self._expire, shard)

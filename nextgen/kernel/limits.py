@@ -239,6 +239,10 @@ LOOKUP_WAIT_MS_MAX = 3_500
 """A name that could not be asked for by then is refused, before a caller's usual deadline, so that
 it hears so instead of nothing, and may try again. A burst of 10,000 first lookups is done then."""
 
+LOOKUP_QUEUE_MS_MAX = 500
+"""Names are asked for in their order while the oldest has waited for less. Beyond it more comes
+than is answered, and the latest go first: their callers are the ones who still wait."""
+
 LOOKUP_NAMES_WAITING_MAX = 50_000
 """Names waiting for shards in one discovery process; beyond it lookups are refused."""
 

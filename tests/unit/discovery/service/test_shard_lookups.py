@@ -182,6 +182,28 @@ async def test_a_name_that_cannot_be_asked_for_in_time_is_refused_and_the_next_o
     assert shards.asked == [["a"], ["d"]]
 
 
+@pytest.mark.parametrize(("stood_ms", "next_asked"), [(500, ["b"]), (501, ["d"])])
+async def test_behind_a_line_that_stood_for_too_long_the_latest_go_first(
+    cache, shards, monkeypatch, stood_ms, next_asked
+):
+    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", 1)
+    now = [0.0]
+    lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), lambda: now[0])
+    shards.released.clear()
+    flights = [lookups.ask(1, "a")]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    flights += [lookups.ask(1, name) for name in ("b", "c", "d")]
+    now[0] = stood_ms / 1_000
+
+    shards.released.set()
+
+    for flight in flights:
+        assert decoded_answer(await flight).broker_id == "b"
+    assert shards.asked[:2] == [["a"], next_asked]
+    assert sorted(shards.asked) == [["a"], ["b"], ["c"], ["d"]]
+
+
 async def test_a_stop_answers_whoever_waits(lookups, shards):
     shards.released.clear()
     flight = lookups.ask(1, "a")
