@@ -56,6 +56,12 @@ _LEADER_WAIT_MS = (5, 50, 250, 1_000, 1_000)
 _PAUSE_MS = (20, 40, 80, 160, 200)
 _ATTEMPT_SHARE_MS_MIN = 500
 _ATTEMPT_MS_MIN = 20
+
+
+class _NoTimeLeft(Unavailable):
+    """The deadline passed before the shard was asked."""
+
+
 _RETRIED = (NotLeader, Unavailable, StaleShardMap, Overloaded, ConnectionLost, ProposalLost)
 
 
@@ -247,11 +253,15 @@ class ShardRouter:
             self.statistics.retries[attempts.retries] += 1
 
     async def _attempt_until_settled(self, attempts: _Attempts) -> ShardResponse:
+        error: MetadataError | None = None
         while True:
             try:
                 return await self._attempt(attempts)
+            except _NoTimeLeft as failure:
+                # It says nothing about the matter; the attempt before it does.
+                raise self._settled(attempts, error or failure) from None
             except _RETRIED as failure:
-                error: MetadataError = failure
+                error = failure
                 if isinstance(failure, Indefinite):
                     attempts.was_indefinite = True
                     if not attempts.idempotent:
@@ -303,7 +313,7 @@ class ShardRouter:
         endpoint = await self._endpoint(attempts, shard_id)
         timeout_ms = self._remaining_ms(attempts)
         if timeout_ms <= 0:
-            raise Unavailable(f"shard {shard_id}: no time left to ask {endpoint}")
+            raise _NoTimeLeft(f"shard {shard_id}: no time left to ask {endpoint}")
         attempts.suspect, attempts.suspect_term = endpoint, term
         try:
             return await self._pool.request(
