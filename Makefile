@@ -4,13 +4,16 @@ PROCESSES ?= 2
 BIN := $(VENV)/bin
 export VENV
 
-.PHONY: help setup demo test check lint observability-check protos lock bench up down fmt sim mutants chaos soak clients-test compose-test clean
+.PHONY: help setup setup-pipeline demo test spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Create the virtual environment from the lock file (done by all others when needed)
 	@scripts/setup.sh
+
+setup-pipeline: ## The same with Spark, and a JVM for it where it can be installed
+	@scripts/setup.sh pipeline
 
 demo: setup ## Stock Pulsar clients, leaders and a broker killed: no acknowledged message is lost
 	@$(BIN)/nextgen demo $(ARGS)
@@ -21,8 +24,12 @@ up: setup ## Start a cluster on this machine; ARGS="--minimal" for one process o
 down: setup ## Stop the cluster that `make up` started
 	@$(BIN)/nextgen down $(ARGS)
 
-test: setup ## All tests but those that take minutes, a container engine or a JVM; ARGS for pytest
+test: setup-pipeline ## All tests but those that take minutes or a container engine; ARGS for pytest
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
+	$(BIN)/pytest -m "spark and not slow" --timeout=300 $(ARGS)
+
+spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
+	$(BIN)/pytest -m "spark and not slow" --timeout=300 $(ARGS)
 
 clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
 	$(BIN)/pytest -m clients $(ARGS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes requirements.lock and requirements-dev.lock from the ranges in pyproject.toml, keeping
+# Writes requirements.lock and those for development and for pipelines from the ranges in pyproject.toml, keeping
 # what is locked where that still fits (--upgrade takes the newest). No index, host or path of the
 # machine that runs it gets into the files.
 set -euo pipefail
@@ -14,3 +14,6 @@ compile() {
 compile --output-file requirements.lock "$@"
 # The second file repeats the versions of the first, so that what is tested is what is shipped.
 compile --extra dev --constraint requirements.lock --output-file requirements-dev.lock "$@"
+# The third adds Spark, half a gigabyte, for those who run or test pipelines.
+compile --extra dev --extra pipeline --constraint requirements-dev.lock \
+  --output-file requirements-pipeline.lock "$@"

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # Makes the virtual environment and installs exactly what the lock file says. Does nothing when
-# that has been done for this lock already.
+# that has been done for this lock already. With "pipeline": Spark as well, and a JVM for it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=${VENV:-.venv}
-lock=requirements-dev.lock
-stamp=$venv/.installed-$(cat "$lock" pyproject.toml | sha256sum | cut --characters=1-16)
+lock=requirements-${1:-dev}.lock
+stamp_of() {
+  echo "$venv/.installed-$(cat "$1" pyproject.toml | sha256sum | cut --characters=1-16)"
+}
 
-if [[ -e $stamp ]] && "$venv/bin/python" -c '' 2>/dev/null; then
-  exit 0
-fi
+java_major() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+  # openjdk version "17.0.15" 2025-04-15
+  "$java" -version 2>&1 | sed --quiet 's/.* version "\([0-9]*\).*/\1/p' | head --lines=1
+}
 
 find_python() {
   local candidate
@@ -39,6 +43,23 @@ apt_install() {
   DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet $2 >/dev/null
 }
 
+if [[ ${1:-} == pipeline && $(java_major || true) -lt 17 ]]; then
+  # Without the right to install, what needs a JVM says which package is missing.
+  if command -v apt-get >/dev/null && [[ $(id --user) -eq 0 ]]; then
+    apt_install "Java 17" openjdk-17-jre-headless
+  else
+    echo "setup: Java 17 or newer is missing: pipelines and their tests need it." \
+      "Run  sudo apt-get install --yes openjdk-17-jre-headless" >&2
+  fi
+fi
+
+# What the pipelines' lock installs is all that the other one does, and more.
+for done in "$(stamp_of "$lock")" "$(stamp_of requirements-pipeline.lock)"; do
+  if [[ -e $done ]] && "$venv/bin/python" -c '' 2>/dev/null; then
+    exit 0
+  fi
+done
+
 python=$(find_python) || {
   apt_install "Python 3.11 or newer" "python3 python3-venv"
   python=$(find_python) || {
@@ -59,4 +80,4 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 "$venv/bin/python" -m pip install --quiet --use-pep517 --require-hashes --requirement "$lock"
 "$venv/bin/python" -m pip install --quiet --quiet --no-deps --no-build-isolation --editable .
 rm --force "$venv"/.installed-*
-touch "$stamp"
+touch "$(stamp_of "$lock")"

@@ -22,6 +22,7 @@ from nextgen.cli import (
     move_commands,
     node_commands,
     perf_commands,
+    pipeline_commands,
     placement_commands,
     policy_commands,
     rebalance_command,
@@ -48,6 +49,7 @@ move_commands.register(app)
 message_commands.register(app)
 event_commands.register(app)
 export_commands.register(app)
+pipeline_commands.register(app)
 history_commands.register(app)
 watch_commands.register(app)
 node_commands.register(app)

@@ -1,0 +1,73 @@
+"""``pipeline``: Spark jobs over the exported event log, each in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from nextgen.cli.exit_code import ExitCode, run_blocking
+from nextgen.kernel.errors import RefusesToStart
+
+LIBRARIES = ("pyspark", "pyarrow", "matplotlib", "jinja2")
+
+app = typer.Typer(help="Spark jobs over the exported event log.", no_args_is_help=True)
+
+Arguments = Annotated[
+    list[str] | None, typer.Argument(help="See the job's --help.", show_default=False)
+]
+
+_PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
+
+SUMMARIES = {
+    "generate": "Make a realistic history of a given size, for trying the others.",
+    "rebuild": "Fold events into tenants, namespaces, topics, policies and assignments.",
+    "audit": "Find gaps, overlaps, orphans and broken rules; the exit code tells.",
+    "slo": "Availability, error budget and worst minutes from recorded lookups.",
+    "load": "Load history: percentiles, growth, skew, forecast.",
+    "quotas": "Capacity and assignment quotas from history, as a file to apply.",
+    "reshard": "What moves when the number of shards changes, and how long it takes.",
+    "bulk": "Turn an inventory of names into files that shards load in batches.",
+    "stream": "Follow a growing export: counts, churn and load, continuously.",
+}
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the group of commands."""
+    for job, summary in SUMMARIES.items():
+        app.command(job, help=summary, context_settings=_PASSED_ON)(_command_of(job))
+    parent.add_typer(app, name="pipeline")
+
+
+def run_pipeline(job: str, arguments: Sequence[str]) -> int:
+    """Run a job with this process's terminal; return its exit code.
+
+    Raises:
+        RefusesToStart: The libraries of pipelines are not installed.
+    """
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RefusesToStart(
+            f"pipelines need {', '.join(missing)}: install them with "
+            "pip install 'pulsar-nextgen[pipeline]'"
+        )
+    # A group of its own would not hear Ctrl-C; this one ends by itself when the terminal says so.
+    with subprocess.Popen([sys.executable, "-m", "pipelines", job, *arguments]) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
+
+
+def _command_of(job: str) -> Callable[[list[str] | None], None]:
+    def command(arguments: Arguments = None) -> None:
+        code = run_blocking(lambda: run_pipeline(job, arguments or ()))
+        if code:
+            raise typer.Exit(ExitCode.INTERRUPTED if code < 0 else code)
+
+    return command

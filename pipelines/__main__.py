@@ -1,0 +1,32 @@
+"""``python -m pipelines JOB``: what ``nextgen pipeline JOB`` runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+
+JOBS = ("generate", "rebuild", "audit", "slo", "load", "quotas", "reshard", "bulk", "stream")
+"""Each is a package with ``command.py``, whose ``register(app)`` adds the command."""
+
+
+def main() -> None:
+    """Run the job that the command line names."""
+    app = typer.Typer(
+        help="Spark jobs over the exported event log.", no_args_is_help=True, add_completion=False
+    )
+
+    @app.callback()
+    def _group() -> None:
+        """Spark jobs over the exported event log."""
+
+    asked = [job for job in sys.argv[1:2] if job in JOBS]
+    for job in asked or JOBS:
+        # Only what is asked for is imported: Spark and the plots take a second each.
+        importlib.import_module(f"pipelines.{job}.command").register(app)
+    app(prog_name="nextgen pipeline")
+
+
+if __name__ == "__main__":
+    main()

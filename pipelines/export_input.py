@@ -1,0 +1,107 @@
+"""An export as a job reads it: what its manifest names, whole, or a refusal.
+
+A file that the manifest does not name does not exist, so an export that is being written can be
+read: the job sees the generation of the manifest that it read first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from nextgen.export.directory import load_manifest
+from nextgen.export.errors import ExportRefused
+from nextgen.export.layout import MANIFEST, Kind, kind_of
+from nextgen.export.manifest import ExportFile, Manifest
+from nextgen.export.store import Store, open_store
+from pipelines.errors import JobRefused
+from pipelines.event_schema import spark_schema
+
+NAMED_MAX = 3
+"""Files that a refusal names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportInput:
+    """One generation of an export. ``files`` are by shard and position."""
+
+    url: str
+    store: Store
+    manifest: Manifest
+    files: tuple[ExportFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Events that the manifest names: what every job must account for."""
+        return sum(file.rows for file in self.files)
+
+    def positions(self) -> dict[int, int]:
+        """Return the last exported position by shard."""
+        return {shard_id: shard.position for shard_id, shard in self.manifest.shards.items()}
+
+    def events(self, spark: SparkSession, files: Sequence[ExportFile] | None = None) -> DataFrame:
+        """Return the events of ``files`` (default: all), with the columns of this release.
+
+        The order is Spark's. Nothing is read yet.
+        """
+        chosen = self.files if files is None else files
+        if not chosen:
+            return spark.createDataFrame([], spark_schema())
+        # Folders are not columns: the rows say their shard and time themselves.
+        reader = spark.read.schema(spark_schema()).option("recursiveFileLookup", "true")
+        return reader.parquet(*(f"{self.url.rstrip('/')}/{file.path}" for file in chosen))
+
+
+def open_export(url: str | os.PathLike[str]) -> ExportInput:
+    """Return the export at ``url`` as its manifest is at this moment.
+
+    Raises:
+        ExportRefused: It is not an export, of a newer schema, or its manifest is damaged.
+        JobRefused: Files are missing, cut short, foreign, or named twice for the same positions.
+        ExportStopped: The disk refuses.
+    """
+    store = open_store(url)
+    manifest = load_manifest(store)
+    if manifest is None:
+        raise ExportRefused(f"{store.url} holds no export: there is no {MANIFEST}")
+    files = tuple(file for _, shard in sorted(manifest.shards.items()) for file in shard.files)
+    _check_files(store, files)
+    _check_ranges(store, manifest)
+    return ExportInput(store.url, store, manifest, files)
+
+
+def _check_files(store: Store, files: Sequence[ExportFile]) -> None:
+    bytes_of = {file.path: file.bytes for file in store.list()}
+    foreign = [path for path in bytes_of if kind_of(path) is Kind.FOREIGN]
+    if foreign:
+        raise JobRefused(f"{store.url} holds files that are not of an export: {_named(foreign)}")
+    wrong = [file.path for file in files if bytes_of.get(file.path) != file.bytes]
+    if wrong:
+        raise JobRefused(
+            f"{store.url} is damaged: {_named(wrong)} are missing or have another size than the "
+            "manifest says; 'nextgen pipeline audit' says what is wrong, event by event"
+        )
+
+
+def _check_ranges(store: Store, manifest: Manifest) -> None:
+    """Refuse positions that are missing or there twice: every fold over them would be wrong."""
+    for shard_id, shard in sorted(manifest.shards.items()):
+        gaps = {gap.first_position: gap.last_position for gap in shard.accepted_gaps}
+        expected = 1
+        for file in shard.files:
+            while expected in gaps:
+                expected = gaps[expected] + 1
+            if file.first_position != expected:
+                raise JobRefused(
+                    f"{store.url}: shard {shard_id} goes on at {file.first_position} in "
+                    f"{file.path} where {expected} was due; 'nextgen pipeline audit' says more"
+                )
+            expected = file.last_position + 1
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = len(paths) - NAMED_MAX
+    return ", ".join(sorted(paths)[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,84 @@
+"""Options that all jobs share, and how a job is run: session, clock, summary, exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pyspark.sql import SparkSession
+
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, RefusesToStart
+from pipelines.progress import spark_progress
+from pipelines.session import HEAP, LOCAL_MASTER, open_session
+from pipelines.summary import Summary, print_summary
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_NO_ANSWER = 3
+EXIT_CHECK_FAILED = 4
+EXIT_CANNOT_RUN = 78
+"""As of every command of the project: refused by the rules, wrong usage, a cluster that does not
+answer, a job with findings, cannot run like this."""
+
+ExportArgument = Annotated[
+    str, typer.Argument(metavar="EXPORT", help="Folder or URL of an export of the event log.")
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", help="Spark master: local[N], spark://host:port, yarn, ...")
+]
+HeapOption = Annotated[str, typer.Option("--heap", help="Memory of the driver's JVM.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
+OutOption = Annotated[
+    Path, typer.Option("--out", help="Folder for what the job writes; it is replaced.")
+]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", help="Also write a report for people to this HTML file.")
+]
+
+DEFAULT_MASTER = LOCAL_MASTER
+DEFAULT_HEAP = HEAP
+
+
+def run_job(
+    job: str,
+    work: Callable[[SparkSession], Summary],
+    *,
+    master: str,
+    heap: str,
+    as_json: bool,
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """Run ``work`` in a session of its own; print its summary; end with the exit code it means.
+
+    Expected errors become one sentence on stderr.
+    """
+    began = time.monotonic()
+    try:
+        with (
+            open_session(job, master=master, heap=heap, settings=settings) as spark,
+            spark_progress(spark, job, is_shown=not as_json),
+        ):
+            summary = work(spark)
+    except MetadataError as error:
+        sys.stderr.write(f"nextgen: {' '.join(str(error).split())}\n")
+        raise typer.Exit(code_of(error)) from None
+    summary.elapsed_s = time.monotonic() - began
+    print_summary(summary, as_json=as_json)
+    if not summary.is_ok:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def code_of(error: MetadataError) -> int:
+    """Return the exit code that an expected error ends a job with."""
+    match error:
+        case RefusesToStart():
+            return EXIT_CANNOT_RUN
+        case Refused():
+            return EXIT_REFUSED
+        case InvalidRequest():
+            return EXIT_USAGE
+    return EXIT_NO_ANSWER

@@ -1,0 +1,82 @@
+"""One page of HTML that needs nothing beside it: tables, sentences and plots as SVG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+ROWS_SHOWN_MAX = 200
+"""Of one table. A page is read by people."""
+
+
+@dataclass(slots=True)
+class _Section:
+    heading: str
+    text: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    rows_left_out: int = 0
+    plot: str = ""
+
+
+@dataclass(slots=True)
+class Page:
+    """Built from top to bottom, then written once. All text is escaped."""
+
+    title: str
+    subtitle: str = ""
+    sections: list[_Section] = field(default_factory=list)
+
+    def add_text(self, heading: str, text: str) -> None:
+        self.sections.append(_Section(heading, text))
+
+    def add_table(
+        self, heading: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], text: str = ""
+    ) -> None:
+        """Add a table; of more than ``ROWS_SHOWN_MAX`` rows the first are shown, and it says so."""
+        shown = rows[:ROWS_SHOWN_MAX]
+        self.sections.append(_Section(heading, text, columns, shown, len(rows) - len(shown)))
+
+    def add_plot(self, heading: str, figure: Figure, text: str = "") -> None:
+        """Add a matplotlib figure, as vectors."""
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", bbox_inches="tight", metadata={"Date": None})
+        svg = drawn.getvalue()
+        # Ours, and from the first tag on: a prologue has no place inside a page.
+        self.sections.append(_Section(heading, text, plot=Markup(svg[svg.index("<svg") :])))
+
+    def render(self) -> str:
+        """Return the page."""
+        environment = Environment(
+            loader=PackageLoader("pipelines.reporting"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters["cell"] = _cell
+        return environment.get_template("page.html").render(page=self)
+
+    def write(self, path: Path) -> None:
+        """Write the page, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.draft")
+        draft.write_text(self.render(), encoding="utf-8")
+        draft.replace(path)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return "" if value is None else str(value)
