@@ -1,0 +1,45 @@
+"""Rows that went missing are an error, whatever the rest looks like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipelines.summary import FINDINGS_SHOWN_MAX, RowsLost, Summary, print_summary
+
+
+def test_rows_that_add_up_are_reconciled() -> None:
+    summary = Summary("rebuild", rows_in=10, rows_read=10, rows_accounted={"used": 7, "later": 3})
+    summary.reconcile()
+    assert summary.is_ok
+
+
+@pytest.mark.parametrize(
+    ("rows_read", "used"), [(9, 9), (10, 9), (10, 11)], ids=["unread", "dropped", "made up"]
+)
+def test_rows_that_do_not_add_up_are_an_error(rows_read: int, used: int) -> None:
+    summary = Summary("rebuild", rows_in=10, rows_read=rows_read, rows_accounted={"used": used})
+    with pytest.raises(RowsLost, match="the input has 10 rows"):
+        summary.reconcile()
+
+
+def test_findings_beyond_what_is_shown_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary("audit")
+    for number in range(FINDINGS_SHOWN_MAX + 5):
+        summary.find(f"finding {number}")
+    print_summary(summary, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+
+    assert (told["ok"], told["findings_total"]) == (False, FINDINGS_SHOWN_MAX + 5)
+    assert len(told["findings"]) == FINDINGS_SHOWN_MAX
+
+
+def test_a_table_names_what_became_of_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary("rebuild", rows_in=1234, rows_read=1234, rows_accounted={"used": 1234})
+    summary.find("positions 3 to 4 are missing")
+    print_summary(summary, as_json=False)
+    told = capsys.readouterr().out
+
+    assert "1,234 of 1,234" in told
+    assert "finding: positions 3 to 4 are missing" in told
