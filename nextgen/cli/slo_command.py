@@ -16,7 +16,12 @@ from nextgen.cli.exit_code import CheckFailed, run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import console, print_json, print_table
 from nextgen.kernel.errors import PositionCompacted
-from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_MS, LookupWindow, merged_windows
+from nextgen.kernel.lookup_slo import (
+    LOOKUP_WINDOW_MS,
+    LookupWindow,
+    merged_windows,
+    once_each,
+)
 
 MINUTES_DEFAULT = 60
 MINUTES_MAX = 45_000
@@ -112,9 +117,13 @@ class Objective:
 
 
 def objective_of(windows: Iterable[LookupWindow], since_ms: int) -> Objective:
-    """Return the sums of those windows that began at ``since_ms`` or later."""
+    """Return the sums of those windows that began at ``since_ms`` or later.
+
+    ``windows`` are as the log has them; of several of one minute of a process the first counts.
+    """
     recent = sorted(
-        (each for each in windows if each.began_at_ms >= since_ms), key=lambda each: each.node_id
+        (each for each in once_each(windows) if each.began_at_ms >= since_ms),
+        key=lambda each: each.node_id,
     )
     nodes = {
         node_id: tuple(merged_windows(of_node, node_id).values())

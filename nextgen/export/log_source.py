@@ -1,21 +1,27 @@
-"""What an export reads: the logs of all shards of a cluster."""
+"""What an export reads: the logs of all shards, and that of the cluster manager as shard 0."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import grpc
+import grpc.aio
 
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.client.event_log import EventPage, ShardLogReader, pin_log
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.stream_limits import EXPORT_PIN_TTL_MS
-from nextgen.replication.ports import Role
-from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Role
+from protos.nextgen.v1.cluster_service_pb2 import (
+    ClusterUpdate,
+    GetManagerStatusRequest,
+    ReplicaStatus,
+)
+from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, NodeStatus
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
@@ -24,7 +30,7 @@ CALL_TIMEOUT_MS = 15_000
 """For some discovery node to answer."""
 
 STATUS_TIMEOUT_MS = 2_000
-"""For one shard node to say how far its replicas are; one that is down is left out."""
+"""For one process to say how far its replicas are; one that is down is left out."""
 
 POSITIONS_ATTEMPTS = 20
 POSITIONS_PAUSE_MS = 500
@@ -97,14 +103,15 @@ class ClusterLog:
             )
         finally:
             await nodes.close()
-        addresses = [node.grpc for node in cluster.nodes if node.kind == "shard" and node.grpc]
         found = {one.shard_id: Committed() for one in cluster.shard_map.shards}
-        for answer in await asyncio.gather(*map(_status, addresses)):
-            for replica in answer.replicas if answer is not None else ():
-                if replica.group_id in found:
-                    found[replica.group_id] = found[replica.group_id].with_replica(
-                        replica.commit_position, is_leader=replica.role == Role.LEADER
-                    )
+        if not found:
+            return found  # The discovery node has just started.
+        found[CLUSTER_MANAGER_GROUP_ID] = Committed()
+        for replica in await _replicas(cluster):
+            if replica.group_id in found:
+                found[replica.group_id] = found[replica.group_id].with_replica(
+                    replica.commit_position, is_leader=replica.role == Role.LEADER
+                )
         return found
 
     def pages(
@@ -117,14 +124,39 @@ class ClusterLog:
         await pin_log(self._endpoints, shard_id, reader_id, position, ttl_ms=EXPORT_PIN_TTL_MS)
 
 
-async def _status(endpoint: str) -> NodeStatus | None:
+async def _replicas(cluster: ClusterUpdate) -> list[ReplicaStatus]:
+    """Return what every replica that answers says of itself."""
+    addresses = [node.grpc for node in cluster.nodes if node.kind == "shard" and node.grpc]
+    answers = await asyncio.gather(
+        *(_ask(address, _node_replicas) for address in addresses),
+        *(_ask(address, _manager_replica) for address in cluster.manager_endpoints),
+    )
+    return [replica for replicas in answers for replica in replicas]
+
+
+async def _node_replicas(channel: grpc.aio.Channel) -> Sequence[ReplicaStatus]:
+    stub = ShardServiceStub(channel)
+    status: NodeStatus = await stub.GetNodeStatus(
+        GetNodeStatusRequest(), timeout=STATUS_TIMEOUT_MS / 1000
+    )
+    return status.replicas
+
+
+async def _manager_replica(channel: grpc.aio.Channel) -> Sequence[ReplicaStatus]:
+    stub = ClusterServiceStub(channel)
+    status: ReplicaStatus = await stub.GetManagerStatus(
+        GetManagerStatusRequest(), timeout=STATUS_TIMEOUT_MS / 1000
+    )
+    return (status,)
+
+
+async def _ask(
+    endpoint: str, question: Callable[[grpc.aio.Channel], Awaitable[Sequence[ReplicaStatus]]]
+) -> Sequence[ReplicaStatus]:
     channel = open_channel(endpoint)
     try:
-        status: NodeStatus = await ShardServiceStub(channel).GetNodeStatus(
-            GetNodeStatusRequest(), timeout=STATUS_TIMEOUT_MS / 1000
-        )
+        return await question(channel)
     except grpc.RpcError:
-        return None
+        return ()
     finally:
         await close_channel(channel)
-    return status

@@ -1,4 +1,4 @@
-"""Runs an export: every shard of a cluster into one directory."""
+"""Runs an export: all shards of a cluster, its cluster manager's log too, into one directory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from nextgen.export.store import Store, open_store
 from nextgen.export.threads import in_thread
 from nextgen.kernel.errors import Indefinite, Unavailable
 from nextgen.kernel.stream_limits import EXPORT_LEASE_RENEWED_MS, EXPORT_SHARDS_LOOKED_FOR_MS
+from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
 
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +42,8 @@ async def run_export(
     Ends when everything is exported that was committed when it began; with ``follow`` when
     ``stop`` is set, which ends the other kind early. What was read is in files then.
     ``endpoints`` are discovery nodes. ``cluster_id``, if known, is compared with the export's.
-    ``progress`` is filled as the run goes on.
+    ``progress`` is filled as the run goes on. An export of other shards that has nothing of shard 0
+    begins that one where the cluster manager's log does; if it was cut, the gap is accepted.
 
     Raises:
         ExportRefused: The directory is not fit, or another exporter uses it.
@@ -118,6 +120,9 @@ class _Run:
         self._limits = limits
         self._stop = stop
         self._progress = progress
+        exported = directory.manifest.shards
+        # An export may be older than shard 0 is in exports: nobody pinned that log for it.
+        self._is_managers_log_late = bool(exported) and CLUSTER_MANAGER_GROUP_ID not in exported
 
     async def run(self) -> None:
         positions = await self._positions()
@@ -157,6 +162,7 @@ class _Run:
             if known is not None:
                 known.commit_position = max(known.commit_position, position)
                 continue
+            is_managers = shard_id == CLUSTER_MANAGER_GROUP_ID
             progress = self._progress[shard_id] = ShardProgress(commit_position=position)
             shard = ShardExport(
                 self._directory,
@@ -167,6 +173,7 @@ class _Run:
                 stop=self._stop,
                 limits=self._limits,
                 accept_gap=self._accept_gap,
+                accept_cut_beginning=self._is_managers_log_late and is_managers,
             )
             group.create_task(shard.run())
 

@@ -37,6 +37,8 @@ class ShardExport:
     """One shard of one run. ``run`` once.
 
     ``target`` is the position to export up to; None: go on until ``stop`` is set.
+    With ``accept_cut_beginning`` a log that was cut before anything of it was exported is exported
+    from where it begins; with ``accept_gap`` any gap is accepted.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class ShardExport:
         stop: asyncio.Event,
         limits: FileLimits,
         accept_gap: bool = False,
+        accept_cut_beginning: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.shard_id = shard_id
@@ -60,6 +63,7 @@ class ShardExport:
         self._stop = stop
         self._limits = limits
         self._accepts_gap = accept_gap
+        self._accepts_cut_beginning = accept_cut_beginning
         self._clock = clock
         self._opened_at: float | None = None
         self._files = ShardFiles(
@@ -198,7 +202,8 @@ class ShardExport:
         if error.oldest <= first:
             raise error
         gap = ExportGap(self.shard_id, first, error.oldest - 1)
-        if not self._accepts_gap:
+        is_beginning = self._accepts_cut_beginning and first == 1
+        if not self._accepts_gap and not is_beginning:
             raise gap from error
         await in_thread(self._directory.accept_gap, self.shard_id, gap.last)
         self._progress.exported_position = gap.last

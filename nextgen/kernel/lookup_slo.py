@@ -95,6 +95,14 @@ class LookupWindow:
         return 0
 
 
+def once_each(windows: Iterable[LookupWindow]) -> list[LookupWindow]:
+    """Return the first window of each minute of a process, in the given order."""
+    first: dict[tuple[str, str, int], LookupWindow] = {}
+    for window in windows:
+        first.setdefault((window.node_id, window.process, window.began_at_ms), window)
+    return list(first.values())
+
+
 def merged_windows(windows: Iterable[LookupWindow], node_id: str = "") -> dict[int, LookupWindow]:
     """Return the sum of the windows of each minute, by the minute's beginning, in order."""
     totals: dict[int, LookupWindow] = {}

@@ -54,6 +54,12 @@ def test_a_node_may_be_bad_while_the_cluster_is_good():
     assert (found.bad_minutes, found.availability_per_cent) == (0, 100.0)
 
 
+def test_a_minute_of_a_process_counts_once():
+    found = objective_of([window(), window(counts=SLOW), window(process="w2-0")], 0)
+
+    assert [each.lookups for each in found.cluster] == [200]
+
+
 def test_only_minutes_since_then_count():
     found = objective_of([window(ago=2), window(ago=1)], NOW_MS - LOOKUP_WINDOW_MS)
 

@@ -166,6 +166,34 @@ async def test_a_gap_at_the_very_beginning_can_be_accepted_too(tmp_path: Path) -
     assert (report.ok, report.events) == (True, 20)
 
 
+async def test_an_export_without_shard_0_goes_on_and_begins_it_where_its_log_does(
+    tmp_path: Path,
+) -> None:
+    await export_log(FakeLog({1: events(1, 12)}), LocalStore(tmp_path))
+    log = FakeLog({0: events(1, 30, 0), 1: events(1, 12)})
+    log.cut(0, 21)
+
+    summary = await export_log(log, LocalStore(tmp_path))
+
+    report = await check_log(LocalStore(tmp_path), log)
+    assert (summary.positions, summary.events) == ({0: 30, 1: 12}, 10)
+    assert (report.ok, report.gaps, report.accepted_gaps, report.events) == (True, 0, 1, 22)
+    await log.append(0, events(31, 50, 0))
+    log.cut(0, 41)
+    with pytest.raises(ExportGap, match="shard 0: positions 31 to 40"):
+        await export_log(log, LocalStore(tmp_path))
+
+
+async def test_a_gap_in_shard_0_is_refused_where_the_export_has_it_already(tmp_path: Path) -> None:
+    log = FakeLog({0: events(1, 5, 0), 1: events(1, 12)})
+    await export_log(log, LocalStore(tmp_path))
+    await log.append(0, events(6, 30, 0))
+    log.cut(0, 21)
+
+    with pytest.raises(ExportGap, match="shard 0: positions 6 to 20"):
+        await export_log(log, LocalStore(tmp_path))
+
+
 # Pins and limits ------------------------------------------------------------------------------
 
 
