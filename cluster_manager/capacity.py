@@ -233,6 +233,7 @@ class CapacityDesk:
                     is_live=account.is_live,
                     capacity_units=account.capacity_units,
                     granted_units=account.granted_units,
+                    quota_units=ledger.quotas.get(broker_id),
                     leases=[
                         cluster_pb.ShardLease(
                             shard_id=shard_id,

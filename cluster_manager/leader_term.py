@@ -25,6 +25,7 @@ from cluster_manager.domain.cluster import (
     decide_change_replicas,
     decide_members_report,
     decide_register,
+    decide_set_quotas,
     fold_events,
 )
 from cluster_manager.domain.leader_spread import Transfer
@@ -283,6 +284,30 @@ class LeaderTerm:
         assert shard_map is not None, "a change was accepted without a map"
         await self.confirm()
         return _replicas_response(shard_map, command.shard_id)
+
+    async def set_quotas(
+        self, request: cluster_pb.SetQuotasRequest
+    ) -> cluster_pb.SetQuotasResponse:
+        """Set the quotas; return what holds once that is committed.
+
+        Raises:
+            Refused: VERSION_MISMATCH, others hold than the caller knew; or they cannot be.
+            NotLeader, Overloaded, ProposalLost: See ``propose``.
+        """
+        command = wire.set_quotas_from_proto(request)
+        decision = decide_set_quotas(self.pending, command)
+        if isinstance(decision, Rejected):
+            raise Refused(decision.code, decision.message)
+        if decision.events:
+            _logger.info(
+                "quotas change",
+                version=command.quotas.version,
+                brokers=len(command.quotas.brokers),
+                tenants=len(command.quotas.tenants),
+            )
+            self.propose(decision.events)
+        await self.confirm()
+        return cluster_pb.SetQuotasResponse(quotas=wire.quotas_to_proto(command.quotas))
 
     def take_members(self, report: cluster_pb.MembersReport) -> None:
         """Take a shard leader's report of its members into the map if it is news.

@@ -255,6 +255,27 @@ class ClusterManager:
         except NotLeader:
             raise self.not_leader() from None
 
+    async def set_quotas(
+        self, request: cluster_pb.SetQuotasRequest
+    ) -> cluster_pb.SetQuotasResponse:
+        """Set quotas of brokers and tenants: see ``LeaderTerm.set_quotas``."""
+        if self._leader_term is None:
+            raise self.not_leader()
+        try:
+            return await self._leader_term.set_quotas(request)
+        except NotLeader:
+            raise self.not_leader() from None
+
+    async def quotas(self) -> cluster_pb.GetQuotasResponse:
+        """Return the quotas that hold, linearizable.
+
+        Raises:
+            NotLeader, DeadlineExceeded: As for ``join``.
+        """
+        leader_term = await self._confirmed_term()
+        held = wire.quotas_to_proto(leader_term.committed.quotas)
+        return cluster_pb.GetQuotasResponse(quotas=held)
+
     async def cluster_state(self) -> cluster_pb.ClusterUpdate:
         """Return everything a node would be told, linearizable.
 

@@ -15,6 +15,7 @@ from cluster_manager.domain.capacity_ledger import (
 from cluster_manager.domain.cluster import ClusterEvent, ClusterState
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
 from nextgen.client.lookup_windows_wire import window_from_proto, window_to_proto
@@ -128,6 +129,36 @@ def broker_from_proto(recorded: events_pb.BrokerRecorded) -> Broker:
     )
 
 
+def quotas_to_proto(quotas: Quotas) -> events_pb.QuotasSet:
+    """Return the quotas, in the order of names."""
+    return events_pb.QuotasSet(
+        version=quotas.version,
+        brokers=[
+            events_pb.BrokerQuota(broker_id=broker_id, units=units)
+            for broker_id, units in sorted(quotas.brokers.items())
+        ],
+        tenants=[
+            events_pb.TenantQuota(tenant=tenant, units=units)
+            for tenant, units in sorted(quotas.tenants.items())
+        ],
+        source=quotas.source,
+    )
+
+
+def quotas_from_proto(stored: events_pb.QuotasSet) -> Quotas:
+    return Quotas(
+        stored.version,
+        {each.broker_id: each.units for each in stored.brokers},
+        {each.tenant: each.units for each in stored.tenants},
+        stored.source,
+    )
+
+
+def set_quotas_from_proto(request: cluster_pb.SetQuotasRequest) -> SetQuotas:
+    named = len(request.quotas.brokers) + len(request.quotas.tenants)
+    return SetQuotas(quotas_from_proto(request.quotas), named)
+
+
 def event_to_proto(event: ClusterEvent) -> events_pb.Event:
     """Return ``event`` as it is stored."""
     match event:
@@ -139,6 +170,8 @@ def event_to_proto(event: ClusterEvent) -> events_pb.Event:
             return _event(broker_recorded=broker_to_proto(broker))
         case LookupWindowRecorded(window):
             return _event(lookup_window_recorded=window_to_proto(window))
+        case QuotasSet(quotas):
+            return _event(quotas_set=quotas_to_proto(quotas))
         case CapacityGranted(broker_id, session_id, units):
             return _event(
                 capacity_granted=events_pb.CapacityGranted(
@@ -188,6 +221,8 @@ def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | N
                 update.shard_map.CopyFrom(shard_map_to_proto(shard_map))
             case BrokerRecorded(broker):
                 update.brokers.append(broker_to_proto(broker))
+            case QuotasSet(quotas):
+                update.quotas.CopyFrom(quotas_to_proto(quotas))
             case _:
                 # The capacity ledger concerns the shard that asked, and it has its answer;
                 # windows of lookups are for who reads the log.
@@ -210,6 +245,8 @@ def full_update(
     )
     if state.shard_map is not None:
         update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
+    if state.quotas.version:
+        update.quotas.CopyFrom(quotas_to_proto(state.quotas))
     return update
 
 
@@ -283,6 +320,7 @@ _FROM_PROTO: dict[str | None, Callable[[Any], ClusterEvent]] = {
     "shard_map_changed": _shard_map_changed,
     "broker_recorded": lambda stored: BrokerRecorded(broker_from_proto(stored)),
     "lookup_window_recorded": lambda stored: LookupWindowRecorded(window_from_proto(stored)),
+    "quotas_set": lambda stored: QuotasSet(quotas_from_proto(stored)),
     "capacity_granted": lambda stored: CapacityGranted(
         stored.broker_id, stored.session_id, stored.units
     ),

@@ -27,7 +27,7 @@ from protos.nextgen.v1.cluster_service_pb2 import (
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.domain.placement_rules import Candidate
 from shards.lease_table import LeaseTable
-from shards.ports import BrokerDirectory, Cancellable, CapacitySource, Clock
+from shards.ports import BrokerDirectory, Cancellable, CapacitySource, Clock, Quotas
 
 _GROWTH_INTERVAL_SECONDS = 0.2
 """Between two requests for more: while one is on its way, thousands of lookups may want one."""
@@ -48,6 +48,7 @@ class LeaseKeeper:
         term: int,
         source: CapacitySource,
         directory: BrokerDirectory,
+        quotas: Quotas,
         used_units: Callable[[str], int],
         clock: Clock,
         shard_ids: Callable[[], Sequence[int]],
@@ -57,6 +58,7 @@ class LeaseKeeper:
         self._term = term
         self._source = source
         self._directory = directory
+        self._quotas = quotas
         self._used_units = used_units
         self._clock = clock
         self._shard_ids = shard_ids
@@ -204,7 +206,11 @@ class LeaseKeeper:
             shards = len(self._shard_ids())
         except Unavailable:
             return {}
-        return {each.session_id: first_block(each.capacity_units, shards) for each in live}
+        return {each.session_id: first_block(self._leasable(each), shards) for each in live}
+
+    def _leasable(self, broker: BrokerRecorded) -> int:
+        quota = self._quotas.of_broker(broker.broker_id)
+        return broker.capacity_units if quota is None else min(quota, broker.capacity_units)
 
     def _retry_delay(self) -> float:
         delay, self._retry_seconds = (

@@ -22,7 +22,8 @@ LEASE_MS_MAX = 5_000
 """One ``LeaseCapacity`` call: grants at broker managers, then a commit."""
 
 CHANGE_REPLICAS_MS_MAX = 3_000
-"""One ``ChangeReplicas`` call: a commit, and a round trip that confirms leadership."""
+"""One ``ChangeReplicas`` or ``SetQuotas`` call: a commit, and a round trip that confirms
+leadership."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -81,6 +82,26 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         except TimeoutError:
             late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
             await abort(context, late)
+
+    async def SetQuotas(
+        self, request: cluster_pb.SetQuotasRequest, context: Context
+    ) -> cluster_pb.SetQuotasResponse:
+        try:
+            async with asyncio.timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.set_quotas(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
+    async def GetQuotas(
+        self, request: cluster_pb.GetQuotasRequest, context: Context
+    ) -> cluster_pb.GetQuotasResponse:
+        try:
+            return await self._manager.quotas()
+        except MetadataError as error:
+            await abort(context, error)
 
     async def GetClusterState(
         self, request: cluster_pb.GetClusterStateRequest, context: Context

@@ -16,6 +16,8 @@ from cluster_manager.projections.tables import (
     LOOKUP_REPORTS,
     METADATA,
     PLACEMENTS,
+    QUOTA_UNITS,
+    QUOTAS,
     REPLICAS,
     load_state,
 )
@@ -28,6 +30,9 @@ REPLICAS_WITHOUT_PARTS = 0x6F0E_5379
 
 WITHOUT_LOOKUP_REPORTS = 0x5614_D090
 """Fingerprint of the tables before windows of lookups, drains and returned leases were recorded."""
+
+WITHOUT_QUOTAS = 0x6FDF_F6DD
+"""Fingerprint of the tables before there were quotas."""
 
 _SILENT_BROKER = {
     "rack": "''",
@@ -49,6 +54,7 @@ def open_view_store(directory: Path) -> ViewStore:
         upgrades={
             REPLICAS_WITHOUT_PARTS: _add_parts,
             WITHOUT_LOOKUP_REPORTS: _add_lookup_reports,
+            WITHOUT_QUOTAS: _add_quotas,
         },
     )
 
@@ -70,6 +76,12 @@ def _add_lookup_reports(connection: sqlite3.Connection) -> None:
         missing = {name: value for name, value in silent.items() if name not in present}
         if missing:
             recreate_table(connection, table, missing)
+    _add_quotas(connection)
+
+
+def _add_quotas(connection: sqlite3.Connection) -> None:
+    for table in (QUOTAS, QUOTA_UNITS):
+        _create(connection, table)
 
 
 def _create(connection: sqlite3.Connection, table: Table) -> None:

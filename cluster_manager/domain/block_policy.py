@@ -2,12 +2,13 @@
 whatever comes out here.
 
 Blocks start at capacity / (2 x shards), so that every shard's first block leaves half of the broker
-over. A block grows when more than four fifths of it are used, or while the shard says that it wants
-more: by half of what is left at most, so that nobody can take everything at once, and by a quarter
-or by the wish at most, because what was leased comes back late: what one shard holds and does not
-use, the others lack. A shard that uses more than its lease, which it does after one expired that it
-still used, gets what it uses before anything else. A broker that is given nothing anyway, because
-it is drained or in quarantine, is leased no more than a first block and what is used.
+over; the quota takes the capacity's place where it is less. A block grows when more than four
+fifths of it are used, or while the shard says that it wants more: by half of what is left at most,
+so that nobody can take everything at once, and by a quarter or by the wish at most, because what
+was leased comes back late: what one shard holds and does not use, the others lack. A shard that
+uses more than its lease, which it does after one expired that it still used, gets what it uses
+before anything else. A broker that is given nothing anyway, because it is drained or in quarantine,
+is leased no more than a first block and what is used.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ def units_to_offer(
         if account is None:
             continue
         lease = account.leases.get(shard_id)
-        units, free = (lease.units if lease else 0), account.free_units
+        units, free = (lease.units if lease else 0), ledger.free_units(broker.broker_id)
         uses = used.get(broker.broker_id, 0)
         is_open = broker.broker_id not in closed
         growth = min(free, max(0, uses - units))
-        first = first_block(account.capacity_units, shards)
+        first = first_block(ledger.leasable_units(broker.broker_id), shards)
         if units < first:
             growth = max(growth, min(first - units, free))
         elif is_open and 5 * uses > 4 * units:

@@ -2,6 +2,9 @@
 
     sum of a session's leases  <=  granted by its broker manager  <=  capacity of the broker
 
+Where the broker has a quota, no lease grows so that the sum exceeds it either. What was leased
+before the quota was set stays until it is returned or expires.
+
 A lease is a total: the shard may have so many units assigned there, all in all. It belongs to the
 shard, not to one of its leaders. It shrinks in two ways only, and never below what the shard said
 that it uses:
@@ -16,8 +19,8 @@ change of the units and is never used twice within a session, so a lease of no u
 ``term`` is of the shard's leader that was told last: what an earlier one still says counts nothing,
 for it may say that units are unused which its successor has used.
 
-The ledger folds ``BrokerRecorded`` too: a session's capacity, its beginning and its end are facts
-of the broker directory, and two records of one fact could disagree.
+The ledger folds ``BrokerRecorded`` and ``QuotasSet`` too: a session's capacity, its beginning and
+its end are facts of the broker directory, and two records of one fact could disagree.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from cluster_manager.domain.broker_directory import BrokerRecorded
+from cluster_manager.domain.quotas import QuotasSet
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 
 SESSION_ENDED = "session_ended"
@@ -60,17 +64,14 @@ class Account:
     def leased_units(self) -> int:
         return sum(lease.units for lease in self.leases.values())
 
-    @property
-    def free_units(self) -> int:
-        """What can still be leased out of the grant."""
-        return self.granted_units - self.leased_units
-
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All accounts by broker id. The mapping is never changed in place."""
+    """All accounts, and the quotas, by broker id. The mappings are never changed in place."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    """Units that may be leased out in all; of other brokers as many as were granted."""
 
     def live_account(self, broker_id: str, session_id: str) -> Account | None:
         """Return the account of exactly this session while it is live."""
@@ -78,6 +79,17 @@ class Ledger:
         if account is None or not account.is_live or account.session_id != session_id:
             return None
         return account
+
+    def free_units(self, broker_id: str) -> int:
+        """Return what can still be leased out of the grant and within the quota."""
+        account = self.accounts[broker_id]
+        bound = min(account.granted_units, self.quotas.get(broker_id, account.granted_units))
+        return max(0, bound - account.leased_units)
+
+    def leasable_units(self, broker_id: str) -> int:
+        """Return how many units of the broker may be leased out if all is granted."""
+        capacity_units = self.accounts[broker_id].capacity_units
+        return min(capacity_units, self.quotas.get(broker_id, capacity_units))
 
     def lease_of(self, broker_id: str, shard_id: int) -> Lease | None:
         """Return what a shard holds of a broker's present session."""
@@ -188,7 +200,7 @@ class CapacityLeaseReleased:
 
 
 LedgerEvent = CapacityGranted | CapacityLeased | CapacityLeaseReleased
-FoldedEvent = LedgerEvent | BrokerRecorded
+FoldedEvent = LedgerEvent | BrokerRecorded | QuotasSet
 
 INITIAL = Ledger()
 
@@ -213,6 +225,8 @@ def evolve(state: Ledger, event: FoldedEvent) -> Ledger:
     """Return the ledger after ``event``."""
     if isinstance(event, BrokerRecorded):
         return _evolve_broker_recorded(state, event)
+    if isinstance(event, QuotasSet):
+        return replace(state, quotas=event.quotas.brokers)
     account = state.accounts.get(event.broker_id)
     if account is None or account.session_id != event.session_id:
         return state
@@ -229,7 +243,7 @@ def evolve(state: Ledger, event: FoldedEvent) -> Ledger:
             changed = replace(account, leases=kept)
         case _:
             assert_never(event)
-    return Ledger({**state.accounts, event.broker_id: changed})
+    return replace(state, accounts={**state.accounts, event.broker_id: changed})
 
 
 def _session_expired(broker_id: str, session_id: str) -> Rejected:
@@ -293,10 +307,11 @@ def _decide_lease_capacity(
     units = max(held.units, command.units)
     if units <= 0:
         return Rejected(RejectionCode.NOT_ALLOWED, f"a lease of {command.units} units is none")
-    if units - held.units > account.free_units:
+    free_units = state.free_units(command.broker_id)
+    if units - held.units > free_units:
         return Rejected(
             RejectionCode.NO_CAPACITY,
-            f"broker {command.broker_id} has {account.free_units} units left, "
+            f"broker {command.broker_id} has {free_units} units left, "
             f"shard {command.shard_id} wants {units - held.units} more",
         )
     lease = Lease(
@@ -370,4 +385,4 @@ def _evolve_broker_recorded(state: Ledger, event: BrokerRecorded) -> Ledger:
         account = replace(known, is_live=broker.is_live, capacity_units=capacity_units)
     else:
         account = Account(broker.session_id, broker.is_live, broker.capacity_units)
-    return Ledger({**state.accounts, broker.broker_id: account})
+    return replace(state, accounts={**state.accounts, broker.broker_id: account})

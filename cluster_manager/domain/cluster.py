@@ -14,6 +14,7 @@ from cluster_manager.domain import (
     capacity_ledger,
     lookup_reports,
     membership,
+    quotas,
     replica_changes,
     shard_map,
 )
@@ -32,12 +33,18 @@ from cluster_manager.domain.membership import (
     NodeRegistered,
     RegisterNode,
 )
+from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import CreateShardMap, ShardMap, ShardMapChanged
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 
 ClusterEvent = (
-    NodeRegistered | ShardMapChanged | BrokerRecorded | LookupWindowRecorded | LedgerEvent
+    NodeRegistered
+    | ShardMapChanged
+    | BrokerRecorded
+    | LookupWindowRecorded
+    | QuotasSet
+    | LedgerEvent
 )
 
 
@@ -50,6 +57,7 @@ class ClusterState:
     directory: BrokerDirectory = field(default_factory=BrokerDirectory)
     ledger: Ledger = field(default_factory=Ledger)
     lookup_reports: LookupReports = field(default_factory=LookupReports)
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,12 @@ def decide_members_report(
     return decision if isinstance(decision, Rejected) else Accepted(decision.events)
 
 
+def decide_set_quotas(state: ClusterState, command: SetQuotas) -> Accepted[ClusterEvent] | Rejected:
+    """Set quotas that fit what the brokers of the directory have."""
+    decision = quotas.decide(state.quotas, command, state.directory)
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
+
+
 def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
     """Return the state after ``event``."""
     match event:
@@ -146,6 +160,9 @@ def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
             return replace(state, directory=directory, ledger=ledger)
         case LookupWindowRecorded():
             return replace(state, lookup_reports=lookup_reports.evolve(state.lookup_reports, event))
+        case QuotasSet():
+            ledger = capacity_ledger.evolve(state.ledger, event)
+            return replace(state, quotas=quotas.evolve(state.quotas, event), ledger=ledger)
         case _:
             return replace(state, ledger=capacity_ledger.evolve(state.ledger, event))
 

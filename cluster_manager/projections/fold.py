@@ -16,6 +16,7 @@ from cluster_manager.domain.capacity_ledger import FoldedEvent
 from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded, forgotten_before_ms
 from cluster_manager.domain.membership import NodeRegistered
+from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
 from cluster_manager.projections import tables
 from nextgen.replication.ports import Entry
@@ -49,6 +50,8 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
             return change + _put(
                 connection, tables.LOOKUP_REPORTS, tables.lookup_report_row(window)
             )
+        case QuotasSet(quotas):
+            return _replace_quotas(connection, quotas)
         case _:
             return _fold_account(connection, event.broker_id, event)
 
@@ -75,6 +78,12 @@ def _replace_shard_map(connection: Connection, shard_map: ShardMap) -> int:
     change += _replace_rows(connection, tables.PLACEMENTS, sql.true(), placements)
     replicas = tables.replica_rows(shard_map)
     return change + _replace_rows(connection, tables.REPLICAS, sql.true(), replicas)
+
+
+def _replace_quotas(connection: Connection, quotas: Quotas) -> int:
+    change = _replace_rows(connection, tables.QUOTAS, sql.true(), [tables.quotas_row(quotas)])
+    rows = tables.quota_unit_rows(quotas)
+    return change + _replace_rows(connection, tables.QUOTA_UNITS, sql.true(), rows)
 
 
 def _replace_rows(

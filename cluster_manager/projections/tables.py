@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sql
@@ -13,6 +14,7 @@ from cluster_manager.domain.capacity_ledger import Account, Lease, Ledger
 from cluster_manager.domain.cluster import ClusterState
 from cluster_manager.domain.lookup_reports import LookupReports
 from cluster_manager.domain.membership import Membership, Node
+from cluster_manager.domain.quotas import Quotas
 from cluster_manager.domain.shard_map import Placement, ShardMap
 from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.kernel.slots import SlotTable
@@ -107,6 +109,25 @@ LOOKUP_REPORTS = sql.Table(
 )
 """The last window of lookups that was recorded of each discovery process."""
 
+QUOTAS = sql.Table(
+    "quotas",
+    METADATA,
+    sql.Column("version", sql.Integer, primary_key=True),
+    sql.Column("source", sql.Text, nullable=False),
+)
+"""One row for the quotas that hold, none before any were set."""
+
+QUOTA_UNITS = sql.Table(
+    "quota_units",
+    METADATA,
+    sql.Column("kind", sql.Text, primary_key=True),
+    sql.Column("name", sql.Text, primary_key=True),
+    sql.Column("units", sql.Integer, nullable=False),
+)
+"""What each broker may be leased out and each tenant assigned: ``kind`` is broker or tenant."""
+
+_BROKER, _TENANT = "broker", "tenant"
+
 _PARTS = ("replicas", "joining", "leaving")
 
 Row = Mapping[str, Any]
@@ -175,6 +196,18 @@ def lookup_report_row(window: LookupWindow) -> dict[str, Any]:
     }
 
 
+def quotas_row(quotas: Quotas) -> dict[str, Any]:
+    return {"version": quotas.version, "source": quotas.source}
+
+
+def quota_unit_rows(quotas: Quotas) -> list[dict[str, Any]]:
+    return [
+        {"kind": kind, "name": name, "units": units}
+        for kind, named in ((_BROKER, quotas.brokers), (_TENANT, quotas.tenants))
+        for name, units in named.items()
+    ]
+
+
 def placement_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
     return [
         {
@@ -203,11 +236,13 @@ def load_state(connection: Connection) -> ClusterState:
     """Return the whole state as the rows say it."""
     nodes = {row["node_id"]: Node(**row) for row in _rows(connection, NODES)}
     brokers = {row["broker_id"]: Broker(**row) for row in _rows(connection, BROKERS)}
+    quotas = load_quotas(connection)
     return ClusterState(
         membership=Membership(nodes),
         shard_map=_load_shard_map(connection),
         directory=BrokerDirectory(brokers),
-        ledger=load_ledger(connection),
+        ledger=replace(load_ledger(connection), quotas=quotas.brokers),
+        quotas=quotas,
         lookup_reports=LookupReports(
             {
                 (row["node_id"], row["process"]): row["last_began_at_ms"]
@@ -217,8 +252,19 @@ def load_state(connection: Connection) -> ClusterState:
     )
 
 
+def load_quotas(connection: Connection) -> Quotas:
+    """Return the quotas that hold."""
+    stored = connection.execute(sql.select(QUOTAS)).mappings().one_or_none()
+    if stored is None:
+        return Quotas()
+    units: dict[str, dict[str, int]] = {_BROKER: {}, _TENANT: {}}
+    for row in _rows(connection, QUOTA_UNITS):
+        units[row["kind"]][row["name"]] = row["units"]
+    return Quotas(stored["version"], units[_BROKER], units[_TENANT], stored["source"])
+
+
 def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
-    """Return the accounts of all brokers, or of one."""
+    """Return the accounts of all brokers, or of one. Quotas are not among them."""
     leases: dict[str, dict[int, Lease]] = {}
     for row in _rows(connection, LEASES, broker_id):
         lease = Lease(

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
-
-from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.cli.manager_leader import ask_manager_leader
 from nextgen.client.load_wire import report_permille
 from nextgen.kernel.decider import RejectionCode
-from nextgen.kernel.errors import MetadataError, NotLeader, Refused, Unavailable
+from nextgen.kernel.errors import Refused
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerAccount,
     ClusterUpdate,
@@ -22,18 +17,10 @@ from protos.nextgen.v1.cluster_service_pb2 import (
     GetCapacityResponse,
     GetClusterStateRequest,
 )
-from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
-from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 
 ATTEMPT_TIMEOUT_MS = 2_000
 """One question to one cluster manager: a read that a majority confirms."""
-
-ASK_MS_MAX = 5_000
-"""Until some cluster manager leads: an election takes a second."""
-
-PAUSE_MS = 200
-"""Between two rounds of asking."""
 
 
 async def gather_brokers(
@@ -133,38 +120,12 @@ def _rates(measured: Any) -> dict[str, float]:
 async def _ask_leader(
     discovery_endpoints: Sequence[str],
 ) -> tuple[ClusterUpdate, GetCapacityResponse]:
-    async with DiscoveryClient(discovery_endpoints) as discovery:
-        cluster: ClusterUpdate = await discovery.call("GetCluster", GetClusterRequest())
-    managers = list(cluster.manager_endpoints)
-    if not managers:
-        raise Unavailable("discovery knows no cluster manager yet")
-    ask_until = asyncio.get_running_loop().time() + ASK_MS_MAX / 1_000
-    hint: str | None = None
-    turn = 0
-    while True:
-        endpoint, hint = hint or managers[turn % len(managers)], None
-        turn += 1
-        try:
-            return await _ask_one(endpoint)
-        except MetadataError as error:
-            hint = error.leader_hint if isinstance(error, NotLeader) else None
-            if asyncio.get_running_loop().time() >= ask_until:
-                raise
-        if hint is None:
-            await asyncio.sleep(PAUSE_MS / 1_000)
-
-
-async def _ask_one(endpoint: str) -> tuple[ClusterUpdate, GetCapacityResponse]:
-    channel = open_channel(endpoint)
-    stub: Any = ClusterServiceStub(channel)
-    timeout = ATTEMPT_TIMEOUT_MS / 1_000
-    try:
+    async def ask(stub: Any) -> tuple[ClusterUpdate, GetCapacityResponse]:
+        timeout = ATTEMPT_TIMEOUT_MS / 1_000
         state: ClusterUpdate = await stub.GetClusterState(GetClusterStateRequest(), timeout=timeout)
         capacity: GetCapacityResponse = await stub.GetCapacity(
             GetCapacityRequest(), timeout=timeout
         )
-    except grpc.RpcError as error:
-        raise error_of_rpc(error) from error
-    finally:
-        await close_channel(channel)
-    return state, capacity
+        return state, capacity
+
+    return await ask_manager_leader(discovery_endpoints, ask)

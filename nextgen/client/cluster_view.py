@@ -1,9 +1,9 @@
 """What a node knows of the cluster, merged from updates in whatever order they come.
 
-Merging only ever learns: a higher map version, a higher term of a leader, a higher epoch of a
-broker wins, within an epoch the higher revision, and a session that ended stays ended. So an update
-from a cluster manager that was deposed without noticing cannot undo what is known, not even a full
-one.
+Merging only ever learns: a higher version of the map or of quotas, a higher term of a leader, a
+higher epoch of a broker wins, within an epoch the higher revision, and a session that ended stays
+ended. So an update from a cluster manager that was deposed without noticing cannot undo what is
+known, not even a full one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from protos.nextgen.v1.events_pb2 import (
     BrokerRecorded,
     LoadReport,
     NodeRegistered,
+    QuotasSet,
     ShardMapChanged,
     ShardPlacement,
 )
@@ -36,6 +37,9 @@ class ClusterView:
         self._nodes: dict[str, NodeRegistered] = {}
         self._manager_endpoints: tuple[str, ...] = ()
         self._ended_sessions: dict[str, None] = {}
+        self._quotas: QuotasSet | None = None
+        self._broker_quotas: dict[str, int] = {}
+        self._tenant_quotas: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return (
@@ -71,6 +75,16 @@ class ClusterView:
     def load(self, session_id: str) -> LoadReport | None:
         """Return what a live session carries as last pushed, None if nothing was."""
         return self._loads.get(session_id)
+
+    @property
+    def broker_quotas(self) -> Mapping[str, int]:
+        """By broker id: units that may be leased out; others have no quota."""
+        return self._broker_quotas
+
+    @property
+    def tenant_quotas(self) -> Mapping[str, int]:
+        """By tenant: units that it may have assigned; others have no quota."""
+        return self._tenant_quotas
 
     @property
     def nodes(self) -> Mapping[str, NodeRegistered]:
@@ -129,6 +143,8 @@ class ClusterView:
             self._apply_broker(broker)
         for load in update.loads:
             self._apply_load(load)
+        if update.HasField("quotas"):
+            self._apply_quotas(update.quotas)
         if update.manager_endpoints:
             self._manager_endpoints = tuple(update.manager_endpoints)
 
@@ -141,6 +157,7 @@ class ClusterView:
             brokers=[self._brokers[broker_id] for broker_id in sorted(self._brokers)],
             nodes=[self._nodes[node_id] for node_id in sorted(self._nodes)],
             manager_endpoints=self._manager_endpoints,
+            quotas=self._quotas,
         )
 
     def _apply_shard_map(self, shard_map: ShardMapChanged) -> None:
@@ -175,6 +192,12 @@ class ClusterView:
         known = self._loads.get(pushed.session_id)
         if known is None or known.measured_at_ms <= pushed.load.measured_at_ms:
             self._loads[pushed.session_id] = pushed.load
+
+    def _apply_quotas(self, quotas: QuotasSet) -> None:
+        if self._quotas is None or quotas.version > self._quotas.version:
+            self._quotas = quotas
+            self._broker_quotas = {each.broker_id: each.units for each in quotas.brokers}
+            self._tenant_quotas = {each.tenant: each.units for each in quotas.tenants}
 
     def _remember_ended(self, session_id: str) -> None:
         self._loads.pop(session_id, None)

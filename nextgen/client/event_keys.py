@@ -46,6 +46,7 @@ KEY_FIELDS = MappingProxyType(
         "shard_map_changed": None,
         "broker_recorded": "broker_id",
         "lookup_window_recorded": None,
+        "quotas_set": None,
     }
 )
 """The field of each payload that holds its key, None for a payload that is about no name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _FIRST_BLOCK_PARTS = 2
 
 
@@ -21,3 +23,15 @@ def units_to_keep(*, units: int, needed: int, first: int) -> int:
     """
     keep = max(first, needed + (needed + 1) // 2)
     return keep if 4 * (units - keep) >= units > keep else units
+
+
+def share_of(units: int, shard_id: int, shard_ids: Sequence[int]) -> int:
+    """Return a shard's share of ``units`` that all shards have together.
+
+    Even; what is left over goes to the lowest ids, one unit each. A shard that is not among
+    ``shard_ids`` has none.
+    """
+    if shard_id not in shard_ids:
+        return 0
+    each, left = divmod(units, len(shard_ids))
+    return each + (sorted(shard_ids).index(shard_id) < left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, BROKERS_MAX, WATCH_TTL_MARGIN_MS
 from nextgen.kernel.stream_limits import WATCH_PROGRESS_MS
 
 POLICIES_BYTES_MAX = 16_384
@@ -230,3 +230,19 @@ RULES_FRESH_MS = ASSIGNMENT_TTL_MS - WATCH_PROGRESS_MS - WATCH_TTL_MARGIN_MS
 """What a stream told of namespaces is used for so long after the last word on it. Effective writes
 wait for a silent subscriber for one time-to-live: its last acknowledgement may be as old as two
 words on the stream are apart, and may have been on its way for as long as the margin."""
+
+QUOTA_TENANTS_MAX = BROKERS_MAX
+"""Tenants that have a quota, the largest: others are too small to take anything from anybody."""
+
+QUOTA_NAMES_BYTES_MAX = 1024 * 1024
+"""Bytes of all names in one set of quotas: with their units they fit a record, and a full update
+beside everything else that it tells. 4,096 brokers and as many tenants of 100 bytes each do."""
+
+QUOTA_SOURCE_BYTES_MAX = 128
+"""Bytes of the digest of what quotas were made from: SHA-512 in hexadecimal digits."""
+
+QUOTA_UNITS_MAX = 1_000_000_000
+"""Units of one quota: ten times all topics that the design is made for."""
+
+QUOTA_FILE_BYTES_MAX = 4 * 1024 * 1024
+"""A file of quotas: all names there may be, each escaped and on a line of its own."""

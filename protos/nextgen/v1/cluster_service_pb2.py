@@ -26,7 +26,7 @@ from protos.nextgen.v1 import errors_pb2 as protos_dot_nextgen_dot_v1_dot_errors
 from protos.nextgen.v1 import events_pb2 as protos_dot_nextgen_dot_v1_dot_events__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'protos/nextgen/v1/cluster_service.proto\x12\nnextgen.v1\x1a\x1eprotos/nextgen/v1/errors.proto\x1a\x1eprotos/nextgen/v1/events.proto\"\xcb\x02\n\x0bNodeMessage\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.nextgen.v1.HelloH\x00\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x18.nextgen.v1.LeaderReportH\x00\x12*\n\x06\x62roker\x18\x03 \x01(\x0b\x32\x18.nextgen.v1.BrokerReportH\x00\x12.\n\theartbeat\x18\x04 \x01(\x0b\x32\x19.nextgen.v1.NodeHeartbeatH\x00\x12,\n\x07members\x18\x05 \x01(\x0b\x32\x19.nextgen.v1.MembersReportH\x00\x12&\n\x04load\x18\x06 \x01(\x0b\x32\x16.nextgen.v1.BrokerLoadH\x00\x12\x32\n\x06window\x18\x07 \x01(\x0b\x32 .nextgen.v1.LookupWindowRecordedH\x00\x42\x06\n\x04\x62ody\"Y\n\nBrokerLoad\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12$\n\x04load\x18\x03 \x01(\x0b\x32\x16.nextgen.v1.LoadReport\"\x97\x01\n\x05Hello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\x12\x11\n\traft_host\x18\x05 \x01(\t\x12\x11\n\traft_port\x18\x06 \x01(\r\x12\x0c\n\x04http\x18\x07 \x01(\t\x12\x19\n\x11shard_map_version\x18\x08 \x01(\x04\"M\n\x0cLeaderReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\"n\n\rMembersReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x1b\n\x13\x63onfiguration_index\x18\x03 \x01(\x04\x12\x0e\n\x06voters\x18\x04 \x03(\t\x12\x10\n\x08learners\x18\x05 \x03(\t\":\n\x0c\x42rokerReport\x12*\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\"!\n\rNodeHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\x89\x03\n\rClusterUpdate\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x17.nextgen.v1.ErrorDetail\x12.\n\tshard_map\x18\x03 \x01(\x0b\x32\x1b.nextgen.v1.ShardMapChanged\x12)\n\x07leaders\x18\x04 \x03(\x0b\x32\x18.nextgen.v1.LeaderReport\x12+\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\x12)\n\x05nodes\x18\x06 \x03(\x0b\x32\x1a.nextgen.v1.NodeRegistered\x12\x31\n\ttransfers\x18\x07 \x03(\x0b\x32\x1e.nextgen.v1.LeadershipTransfer\x12\x19\n\x11manager_endpoints\x18\x08 \x03(\t\x12\x1a\n\x12heartbeat_sequence\x18\t \x01(\x04\x12%\n\x05loads\x18\n \x03(\x0b\x32\x16.nextgen.v1.BrokerLoad\"6\n\x12LeadershipTransfer\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\t\"\x9a\x01\n\x14LeaseCapacityRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\"\n\x04uses\x18\x03 \x03(\x0b\x32\x14.nextgen.v1.LeaseUse\x12\x14\n\x0cunits_wanted\x18\x04 \x01(\r\x12(\n\x07returns\x18\x05 \x03(\x0b\x32\x17.nextgen.v1.LeaseReturn\"T\n\x0bLeaseReturn\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05units\x18\x03 \x01(\r\x12\x0f\n\x07version\x18\x04 \x01(\x04\"E\n\x08LeaseUse\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nunits_used\x18\x03 \x01(\r\"f\n\rCapacityLease\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05units\x18\x03 \x01(\r\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\x04\"S\n\x15LeaseCapacityResponse\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.nextgen.v1.CapacityLease\x12\x0f\n\x07refused\x18\x02 \x03(\t\"\x14\n\x12GetCapacityRequest\"B\n\x13GetCapacityResponse\x12+\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x19.nextgen.v1.BrokerAccount\"\x9e\x01\n\rBrokerAccount\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07is_live\x18\x03 \x01(\x08\x12\x16\n\x0e\x63\x61pacity_units\x18\x04 \x01(\r\x12\x15\n\rgranted_units\x18\x05 \x01(\r\x12&\n\x06leases\x18\x06 \x03(\x0b\x32\x16.nextgen.v1.ShardLease\"i\n\nShardLease\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\r\n\x05units\x18\x02 \x01(\r\x12\x12\n\nunits_used\x18\x03 \x01(\r\x12\x15\n\rexpires_at_ms\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\x04\"\xcc\x01\n\x15\x43hangeReplicasRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x38\n\x06\x63hange\x18\x03 \x01(\x0e\x32(.nextgen.v1.ChangeReplicasRequest.Change\"V\n\x06\x43hange\x12\x16\n\x12\x43HANGE_UNSPECIFIED\x10\x00\x12\x0e\n\nCHANGE_ADD\x10\x01\x12\x11\n\rCHANGE_REMOVE\x10\x02\x12\x11\n\rCHANGE_CANCEL\x10\x03\"b\n\x16\x43hangeReplicasResponse\x12-\n\tplacement\x18\x02 \x01(\x0b\x32\x1a.nextgen.v1.ShardPlacement\x12\x19\n\x11shard_map_version\x18\x03 \x01(\x04\"\x18\n\x16GetClusterStateRequest\"\x19\n\x17GetManagerStatusRequest\"\xeb\x03\n\rReplicaStatus\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12\x12\n\nlast_index\x18\x06 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x07 \x01(\x04\x12\x17\n\x0f\x63ommit_position\x18\x08 \x01(\x04\x12\x15\n\rapplied_index\x18\t \x01(\x04\x12\x18\n\x10\x61pplied_position\x18\n \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x0b \x01(\x04\x12\x13\n\x0bview_lag_ms\x18\x0c \x01(\x01\x12\x15\n\rjournal_bytes\x18\r \x01(\x04\x12\x11\n\telections\x18\x0e \x01(\x04\x12\x0e\n\x06voters\x18\x0f \x03(\t\x12\x10\n\x08learners\x18\x10 \x03(\t\x12\x1b\n\x13\x63onfiguration_index\x18\x11 \x01(\x04\x12,\n\x08progress\x18\x12 \x03(\x0b\x32\x1a.nextgen.v1.MemberProgress\x12\x14\n\x0c\x64isk_trouble\x18\x13 \x01(\t\x12&\n\x06\x64igest\x18\x14 \x01(\x0b\x32\x16.nextgen.v1.ViewDigest\x12\x12\n\ndivergence\x18\x15 \x01(\t\"z\n\x0eMemberProgress\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0cis_connected\x18\x02 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x03 \x01(\x04\x12\x15\n\rapplied_index\x18\x04 \x01(\x04\x12\x15\n\rgets_snapshot\x18\x05 \x01(\x08\"=\n\nViewDigest\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x06\x32\xf5\x03\n\x0e\x43lusterService\x12>\n\x04Join\x12\x17.nextgen.v1.NodeMessage\x1a\x19.nextgen.v1.ClusterUpdate(\x01\x30\x01\x12T\n\rLeaseCapacity\x12 .nextgen.v1.LeaseCapacityRequest\x1a!.nextgen.v1.LeaseCapacityResponse\x12P\n\x0fGetClusterState\x12\".nextgen.v1.GetClusterStateRequest\x1a\x19.nextgen.v1.ClusterUpdate\x12R\n\x10GetManagerStatus\x12#.nextgen.v1.GetManagerStatusRequest\x1a\x19.nextgen.v1.ReplicaStatus\x12W\n\x0e\x43hangeReplicas\x12!.nextgen.v1.ChangeReplicasRequest\x1a\".nextgen.v1.ChangeReplicasResponse\x12N\n\x0bGetCapacity\x12\x1e.nextgen.v1.GetCapacityRequest\x1a\x1f.nextgen.v1.GetCapacityResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'protos/nextgen/v1/cluster_service.proto\x12\nnextgen.v1\x1a\x1eprotos/nextgen/v1/errors.proto\x1a\x1eprotos/nextgen/v1/events.proto\"\xcb\x02\n\x0bNodeMessage\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.nextgen.v1.HelloH\x00\x12*\n\x06leader\x18\x02 \x01(\x0b\x32\x18.nextgen.v1.LeaderReportH\x00\x12*\n\x06\x62roker\x18\x03 \x01(\x0b\x32\x18.nextgen.v1.BrokerReportH\x00\x12.\n\theartbeat\x18\x04 \x01(\x0b\x32\x19.nextgen.v1.NodeHeartbeatH\x00\x12,\n\x07members\x18\x05 \x01(\x0b\x32\x19.nextgen.v1.MembersReportH\x00\x12&\n\x04load\x18\x06 \x01(\x0b\x32\x16.nextgen.v1.BrokerLoadH\x00\x12\x32\n\x06window\x18\x07 \x01(\x0b\x32 .nextgen.v1.LookupWindowRecordedH\x00\x42\x06\n\x04\x62ody\"Y\n\nBrokerLoad\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12$\n\x04load\x18\x03 \x01(\x0b\x32\x16.nextgen.v1.LoadReport\"\x97\x01\n\x05Hello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\x12\x11\n\traft_host\x18\x05 \x01(\t\x12\x11\n\traft_port\x18\x06 \x01(\r\x12\x0c\n\x04http\x18\x07 \x01(\t\x12\x19\n\x11shard_map_version\x18\x08 \x01(\x04\"M\n\x0cLeaderReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x0c\n\x04grpc\x18\x04 \x01(\t\"n\n\rMembersReport\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x1b\n\x13\x63onfiguration_index\x18\x03 \x01(\x04\x12\x0e\n\x06voters\x18\x04 \x03(\t\x12\x10\n\x08learners\x18\x05 \x03(\t\":\n\x0c\x42rokerReport\x12*\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\"!\n\rNodeHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\xb0\x03\n\rClusterUpdate\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x17.nextgen.v1.ErrorDetail\x12.\n\tshard_map\x18\x03 \x01(\x0b\x32\x1b.nextgen.v1.ShardMapChanged\x12)\n\x07leaders\x18\x04 \x03(\x0b\x32\x18.nextgen.v1.LeaderReport\x12+\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x1a.nextgen.v1.BrokerRecorded\x12)\n\x05nodes\x18\x06 \x03(\x0b\x32\x1a.nextgen.v1.NodeRegistered\x12\x31\n\ttransfers\x18\x07 \x03(\x0b\x32\x1e.nextgen.v1.LeadershipTransfer\x12\x19\n\x11manager_endpoints\x18\x08 \x03(\t\x12\x1a\n\x12heartbeat_sequence\x18\t \x01(\x04\x12%\n\x05loads\x18\n \x03(\x0b\x32\x16.nextgen.v1.BrokerLoad\x12%\n\x06quotas\x18\x0b \x01(\x0b\x32\x15.nextgen.v1.QuotasSet\"6\n\x12LeadershipTransfer\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0e\n\x06target\x18\x02 \x01(\t\"\x9a\x01\n\x14LeaseCapacityRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\"\n\x04uses\x18\x03 \x03(\x0b\x32\x14.nextgen.v1.LeaseUse\x12\x14\n\x0cunits_wanted\x18\x04 \x01(\r\x12(\n\x07returns\x18\x05 \x03(\x0b\x32\x17.nextgen.v1.LeaseReturn\"T\n\x0bLeaseReturn\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05units\x18\x03 \x01(\r\x12\x0f\n\x07version\x18\x04 \x01(\x04\"E\n\x08LeaseUse\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nunits_used\x18\x03 \x01(\r\"f\n\rCapacityLease\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05units\x18\x03 \x01(\r\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\x04\"S\n\x15LeaseCapacityResponse\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.nextgen.v1.CapacityLease\x12\x0f\n\x07refused\x18\x02 \x03(\t\"\x14\n\x12GetCapacityRequest\"B\n\x13GetCapacityResponse\x12+\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x19.nextgen.v1.BrokerAccount\"\xc8\x01\n\rBrokerAccount\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07is_live\x18\x03 \x01(\x08\x12\x16\n\x0e\x63\x61pacity_units\x18\x04 \x01(\r\x12\x15\n\rgranted_units\x18\x05 \x01(\r\x12&\n\x06leases\x18\x06 \x03(\x0b\x32\x16.nextgen.v1.ShardLease\x12\x18\n\x0bquota_units\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_quota_units\"i\n\nShardLease\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\r\n\x05units\x18\x02 \x01(\r\x12\x12\n\nunits_used\x18\x03 \x01(\r\x12\x15\n\rexpires_at_ms\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\x04\"\xcc\x01\n\x15\x43hangeReplicasRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x38\n\x06\x63hange\x18\x03 \x01(\x0e\x32(.nextgen.v1.ChangeReplicasRequest.Change\"V\n\x06\x43hange\x12\x16\n\x12\x43HANGE_UNSPECIFIED\x10\x00\x12\x0e\n\nCHANGE_ADD\x10\x01\x12\x11\n\rCHANGE_REMOVE\x10\x02\x12\x11\n\rCHANGE_CANCEL\x10\x03\"b\n\x16\x43hangeReplicasResponse\x12-\n\tplacement\x18\x02 \x01(\x0b\x32\x1a.nextgen.v1.ShardPlacement\x12\x19\n\x11shard_map_version\x18\x03 \x01(\x04\"9\n\x10SetQuotasRequest\x12%\n\x06quotas\x18\x01 \x01(\x0b\x32\x15.nextgen.v1.QuotasSet\":\n\x11SetQuotasResponse\x12%\n\x06quotas\x18\x01 \x01(\x0b\x32\x15.nextgen.v1.QuotasSet\"\x12\n\x10GetQuotasRequest\":\n\x11GetQuotasResponse\x12%\n\x06quotas\x18\x01 \x01(\x0b\x32\x15.nextgen.v1.QuotasSet\"\x18\n\x16GetClusterStateRequest\"\x19\n\x17GetManagerStatusRequest\"\xeb\x03\n\rReplicaStatus\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12\x12\n\nlast_index\x18\x06 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x07 \x01(\x04\x12\x17\n\x0f\x63ommit_position\x18\x08 \x01(\x04\x12\x15\n\rapplied_index\x18\t \x01(\x04\x12\x18\n\x10\x61pplied_position\x18\n \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x0b \x01(\x04\x12\x13\n\x0bview_lag_ms\x18\x0c \x01(\x01\x12\x15\n\rjournal_bytes\x18\r \x01(\x04\x12\x11\n\telections\x18\x0e \x01(\x04\x12\x0e\n\x06voters\x18\x0f \x03(\t\x12\x10\n\x08learners\x18\x10 \x03(\t\x12\x1b\n\x13\x63onfiguration_index\x18\x11 \x01(\x04\x12,\n\x08progress\x18\x12 \x03(\x0b\x32\x1a.nextgen.v1.MemberProgress\x12\x14\n\x0c\x64isk_trouble\x18\x13 \x01(\t\x12&\n\x06\x64igest\x18\x14 \x01(\x0b\x32\x16.nextgen.v1.ViewDigest\x12\x12\n\ndivergence\x18\x15 \x01(\t\"z\n\x0eMemberProgress\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0cis_connected\x18\x02 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x03 \x01(\x04\x12\x15\n\rapplied_index\x18\x04 \x01(\x04\x12\x15\n\rgets_snapshot\x18\x05 \x01(\x08\"=\n\nViewDigest\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x06\x32\x89\x05\n\x0e\x43lusterService\x12>\n\x04Join\x12\x17.nextgen.v1.NodeMessage\x1a\x19.nextgen.v1.ClusterUpdate(\x01\x30\x01\x12T\n\rLeaseCapacity\x12 .nextgen.v1.LeaseCapacityRequest\x1a!.nextgen.v1.LeaseCapacityResponse\x12P\n\x0fGetClusterState\x12\".nextgen.v1.GetClusterStateRequest\x1a\x19.nextgen.v1.ClusterUpdate\x12R\n\x10GetManagerStatus\x12#.nextgen.v1.GetManagerStatusRequest\x1a\x19.nextgen.v1.ReplicaStatus\x12W\n\x0e\x43hangeReplicas\x12!.nextgen.v1.ChangeReplicasRequest\x1a\".nextgen.v1.ChangeReplicasResponse\x12N\n\x0bGetCapacity\x12\x1e.nextgen.v1.GetCapacityRequest\x1a\x1f.nextgen.v1.GetCapacityResponse\x12H\n\tSetQuotas\x12\x1c.nextgen.v1.SetQuotasRequest\x1a\x1d.nextgen.v1.SetQuotasResponse\x12H\n\tGetQuotas\x12\x1c.nextgen.v1.GetQuotasRequest\x1a\x1d.nextgen.v1.GetQuotasResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,43 +48,51 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODEHEARTBEAT']._serialized_start=949
   _globals['_NODEHEARTBEAT']._serialized_end=982
   _globals['_CLUSTERUPDATE']._serialized_start=985
-  _globals['_CLUSTERUPDATE']._serialized_end=1378
-  _globals['_LEADERSHIPTRANSFER']._serialized_start=1380
-  _globals['_LEADERSHIPTRANSFER']._serialized_end=1434
-  _globals['_LEASECAPACITYREQUEST']._serialized_start=1437
-  _globals['_LEASECAPACITYREQUEST']._serialized_end=1591
-  _globals['_LEASERETURN']._serialized_start=1593
-  _globals['_LEASERETURN']._serialized_end=1677
-  _globals['_LEASEUSE']._serialized_start=1679
-  _globals['_LEASEUSE']._serialized_end=1748
-  _globals['_CAPACITYLEASE']._serialized_start=1750
-  _globals['_CAPACITYLEASE']._serialized_end=1852
-  _globals['_LEASECAPACITYRESPONSE']._serialized_start=1854
-  _globals['_LEASECAPACITYRESPONSE']._serialized_end=1937
-  _globals['_GETCAPACITYREQUEST']._serialized_start=1939
-  _globals['_GETCAPACITYREQUEST']._serialized_end=1959
-  _globals['_GETCAPACITYRESPONSE']._serialized_start=1961
-  _globals['_GETCAPACITYRESPONSE']._serialized_end=2027
-  _globals['_BROKERACCOUNT']._serialized_start=2030
-  _globals['_BROKERACCOUNT']._serialized_end=2188
-  _globals['_SHARDLEASE']._serialized_start=2190
-  _globals['_SHARDLEASE']._serialized_end=2295
-  _globals['_CHANGEREPLICASREQUEST']._serialized_start=2298
-  _globals['_CHANGEREPLICASREQUEST']._serialized_end=2502
-  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_start=2416
-  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_end=2502
-  _globals['_CHANGEREPLICASRESPONSE']._serialized_start=2504
-  _globals['_CHANGEREPLICASRESPONSE']._serialized_end=2602
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=2604
-  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=2628
-  _globals['_GETMANAGERSTATUSREQUEST']._serialized_start=2630
-  _globals['_GETMANAGERSTATUSREQUEST']._serialized_end=2655
-  _globals['_REPLICASTATUS']._serialized_start=2658
-  _globals['_REPLICASTATUS']._serialized_end=3149
-  _globals['_MEMBERPROGRESS']._serialized_start=3151
-  _globals['_MEMBERPROGRESS']._serialized_end=3273
-  _globals['_VIEWDIGEST']._serialized_start=3275
-  _globals['_VIEWDIGEST']._serialized_end=3336
-  _globals['_CLUSTERSERVICE']._serialized_start=3339
-  _globals['_CLUSTERSERVICE']._serialized_end=3840
+  _globals['_CLUSTERUPDATE']._serialized_end=1417
+  _globals['_LEADERSHIPTRANSFER']._serialized_start=1419
+  _globals['_LEADERSHIPTRANSFER']._serialized_end=1473
+  _globals['_LEASECAPACITYREQUEST']._serialized_start=1476
+  _globals['_LEASECAPACITYREQUEST']._serialized_end=1630
+  _globals['_LEASERETURN']._serialized_start=1632
+  _globals['_LEASERETURN']._serialized_end=1716
+  _globals['_LEASEUSE']._serialized_start=1718
+  _globals['_LEASEUSE']._serialized_end=1787
+  _globals['_CAPACITYLEASE']._serialized_start=1789
+  _globals['_CAPACITYLEASE']._serialized_end=1891
+  _globals['_LEASECAPACITYRESPONSE']._serialized_start=1893
+  _globals['_LEASECAPACITYRESPONSE']._serialized_end=1976
+  _globals['_GETCAPACITYREQUEST']._serialized_start=1978
+  _globals['_GETCAPACITYREQUEST']._serialized_end=1998
+  _globals['_GETCAPACITYRESPONSE']._serialized_start=2000
+  _globals['_GETCAPACITYRESPONSE']._serialized_end=2066
+  _globals['_BROKERACCOUNT']._serialized_start=2069
+  _globals['_BROKERACCOUNT']._serialized_end=2269
+  _globals['_SHARDLEASE']._serialized_start=2271
+  _globals['_SHARDLEASE']._serialized_end=2376
+  _globals['_CHANGEREPLICASREQUEST']._serialized_start=2379
+  _globals['_CHANGEREPLICASREQUEST']._serialized_end=2583
+  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_start=2497
+  _globals['_CHANGEREPLICASREQUEST_CHANGE']._serialized_end=2583
+  _globals['_CHANGEREPLICASRESPONSE']._serialized_start=2585
+  _globals['_CHANGEREPLICASRESPONSE']._serialized_end=2683
+  _globals['_SETQUOTASREQUEST']._serialized_start=2685
+  _globals['_SETQUOTASREQUEST']._serialized_end=2742
+  _globals['_SETQUOTASRESPONSE']._serialized_start=2744
+  _globals['_SETQUOTASRESPONSE']._serialized_end=2802
+  _globals['_GETQUOTASREQUEST']._serialized_start=2804
+  _globals['_GETQUOTASREQUEST']._serialized_end=2822
+  _globals['_GETQUOTASRESPONSE']._serialized_start=2824
+  _globals['_GETQUOTASRESPONSE']._serialized_end=2882
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=2884
+  _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=2908
+  _globals['_GETMANAGERSTATUSREQUEST']._serialized_start=2910
+  _globals['_GETMANAGERSTATUSREQUEST']._serialized_end=2935
+  _globals['_REPLICASTATUS']._serialized_start=2938
+  _globals['_REPLICASTATUS']._serialized_end=3429
+  _globals['_MEMBERPROGRESS']._serialized_start=3431
+  _globals['_MEMBERPROGRESS']._serialized_end=3553
+  _globals['_VIEWDIGEST']._serialized_start=3555
+  _globals['_VIEWDIGEST']._serialized_end=3616
+  _globals['_CLUSTERSERVICE']._serialized_start=3619
+  _globals['_CLUSTERSERVICE']._serialized_end=4268
 # @@protoc_insertion_point(module_scope)

@@ -96,7 +96,7 @@ class NodeHeartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class ClusterUpdate(_message.Message):
-    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads")
+    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas")
     FULL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +107,7 @@ class ClusterUpdate(_message.Message):
     MANAGER_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
     full: bool
     error: _errors_pb2.ErrorDetail
     shard_map: _events_pb2.ShardMapChanged
@@ -117,7 +118,8 @@ class ClusterUpdate(_message.Message):
     manager_endpoints: _containers.RepeatedScalarFieldContainer[str]
     heartbeat_sequence: int
     loads: _containers.RepeatedCompositeFieldContainer[BrokerLoad]
-    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ...) -> None: ...
+    quotas: _events_pb2.QuotasSet
+    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ...) -> None: ...
 
 class LeadershipTransfer(_message.Message):
     __slots__ = ("shard_id", "target")
@@ -196,20 +198,22 @@ class GetCapacityResponse(_message.Message):
     def __init__(self, accounts: _Optional[_Iterable[_Union[BrokerAccount, _Mapping]]] = ...) -> None: ...
 
 class BrokerAccount(_message.Message):
-    __slots__ = ("broker_id", "session_id", "is_live", "capacity_units", "granted_units", "leases")
+    __slots__ = ("broker_id", "session_id", "is_live", "capacity_units", "granted_units", "leases", "quota_units")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     IS_LIVE_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
     GRANTED_UNITS_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_UNITS_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     is_live: bool
     capacity_units: int
     granted_units: int
     leases: _containers.RepeatedCompositeFieldContainer[ShardLease]
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., is_live: _Optional[bool] = ..., capacity_units: _Optional[int] = ..., granted_units: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[ShardLease, _Mapping]]] = ...) -> None: ...
+    quota_units: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., is_live: _Optional[bool] = ..., capacity_units: _Optional[int] = ..., granted_units: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[ShardLease, _Mapping]]] = ..., quota_units: _Optional[int] = ...) -> None: ...
 
 class ShardLease(_message.Message):
     __slots__ = ("shard_id", "units", "units_used", "expires_at_ms", "version")
@@ -252,6 +256,28 @@ class ChangeReplicasResponse(_message.Message):
     placement: _events_pb2.ShardPlacement
     shard_map_version: int
     def __init__(self, placement: _Optional[_Union[_events_pb2.ShardPlacement, _Mapping]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
+class SetQuotasRequest(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _events_pb2.QuotasSet
+    def __init__(self, quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ...) -> None: ...
+
+class SetQuotasResponse(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _events_pb2.QuotasSet
+    def __init__(self, quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ...) -> None: ...
+
+class GetQuotasRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetQuotasResponse(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _events_pb2.QuotasSet
+    def __init__(self, quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ...) -> None: ...
 
 class GetClusterStateRequest(_message.Message):
     __slots__ = ()

@@ -64,6 +64,16 @@ class ClusterServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
                 _registered_method=True)
+        self.SetQuotas = channel.unary_unary(
+                '/nextgen.v1.ClusterService/SetQuotas',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetQuotasRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetQuotasResponse.FromString,
+                _registered_method=True)
+        self.GetQuotas = channel.unary_unary(
+                '/nextgen.v1.ClusterService/GetQuotas',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -114,6 +124,21 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuotas(self, request, context):
+        """Replace the quotas of brokers and tenants. The same quotas twice are set once; others of a
+        version that is not the next one are refused. Answered when they are committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQuotas(self, request, context):
+        """The quotas that hold, version 0 for none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -146,6 +171,16 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.GetCapacity,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.SerializeToString,
+            ),
+            'SetQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuotas,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetQuotasRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetQuotasResponse.SerializeToString,
+            ),
+            'GetQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQuotas,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +345,60 @@ class ClusterService:
             '/nextgen.v1.ClusterService/GetCapacity',
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/SetQuotas',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetQuotasRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/GetQuotas',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,7 @@ class Kept:
             7,
             self.cluster,
             self.cluster,
+            self.cluster,
             lambda session_id: self.used.get(session_id, 0),
             VirtualClock(),
             lambda: (1, 2),
@@ -172,6 +173,23 @@ def test_waiting_for_a_change_ends_in_time() -> None:
         it.broker(1)
 
         assert await waiting
+
+    with_keeper(scenario)
+
+
+def test_what_a_quota_leaves_no_first_block_for_is_returned_as_well() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.units = 100
+        it.broker(1, capacity_units=400)
+        it.used["s-1"] = 2
+        await asyncio.sleep(LEASE_UNUSED_MS / 1000 + 61)
+        assert not any(request.returns for request in it.cluster.lease_requests)
+
+        it.cluster.broker_quotas["broker-1"] = 16
+        await asyncio.sleep(61)
+
+        (said,) = it.cluster.lease_requests[-1].returns
+        assert said.units == 4, "a first block of 16 units in two shards"
 
     with_keeper(scenario)
 

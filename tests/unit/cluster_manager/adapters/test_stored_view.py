@@ -12,6 +12,7 @@ from cluster_manager import wire
 from cluster_manager.adapters.stored_view import (
     REPLICAS_WITHOUT_PARTS,
     WITHOUT_LOOKUP_REPORTS,
+    WITHOUT_QUOTAS,
     StoredView,
     open_view_store,
 )
@@ -58,11 +59,11 @@ LATER_COLUMNS = {
 }
 
 
-def add_earlier(metadata, *, without):
+def add_earlier(metadata, *, without, all_columns=False):
     """Put the tables of an earlier version into ``metadata``."""
     for table in METADATA.sorted_tables:
         if table.name not in without:
-            later = LATER_COLUMNS.get(table.name, ())
+            later = () if all_columns else LATER_COLUMNS.get(table.name, ())
             kept = [each for each in table.columns if each.name not in later]
             columns = [Column(*_shape(each), **_rules(each)) for each in kept]
             Table(table.name, metadata, *columns)
@@ -76,9 +77,11 @@ def _rules(column):
     return {"primary_key": column.primary_key, "nullable": column.nullable}
 
 
-EARLIER, WITHOUT_REPORTS = MetaData(), MetaData()
-add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports"))
-add_earlier(WITHOUT_REPORTS, without=("lookup_reports",))
+EARLIER, WITHOUT_REPORTS, EARLIER_QUOTAS = MetaData(), MetaData(), MetaData()
+OF_QUOTAS = ("quotas", "quota_units")
+add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports", *OF_QUOTAS))
+add_earlier(WITHOUT_REPORTS, without=("lookup_reports", *OF_QUOTAS))
+add_earlier(EARLIER_QUOTAS, without=OF_QUOTAS, all_columns=True)
 EARLIER_REPLICAS = Table(
     "replicas",
     EARLIER,
@@ -91,6 +94,24 @@ EARLIER_REPLICAS = Table(
 def test_the_earlier_tables_are_those_of_the_earlier_version():
     assert fingerprint(EARLIER, 1) == REPLICAS_WITHOUT_PARTS
     assert fingerprint(WITHOUT_REPORTS, 1) == WITHOUT_LOOKUP_REPORTS
+    assert fingerprint(EARLIER_QUOTAS, 1) == WITHOUT_QUOTAS
+
+
+def test_a_view_without_quotas_is_upgraded_where_it_is(tmp_path):
+    store = open_view_store(tmp_path)
+    store.apply(entries())
+    expected, state = store.running_digest, StoredView(store).load()
+    store.close()
+    path = tmp_path / "view.000000000001.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(
+            f"DROP TABLE quotas; DROP TABLE quota_units; PRAGMA user_version={WITHOUT_QUOTAS}"
+        )
+
+    again = open_view_store(tmp_path)
+
+    assert (again.running_digest, StoredView(again).load()) == (expected, state)
+    again.close()
 
 
 def test_a_view_without_windows_of_lookups_is_upgraded_where_it_is(tmp_path):
@@ -101,6 +122,7 @@ def test_a_view_without_windows_of_lookups_is_upgraded_where_it_is(tmp_path):
     path = tmp_path / "view.000000000001.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(
+            "DROP TABLE quotas; DROP TABLE quota_units;"
             f"DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
         )
 
@@ -123,6 +145,7 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
             " node_id TEXT NOT NULL, PRIMARY KEY (shard_id, preference));"
             "INSERT INTO replicas SELECT shard_id, preference, node_id FROM later;"
             "DROP TABLE later; DROP TABLE placements; DROP TABLE lookup_reports;"
+            "DROP TABLE quotas; DROP TABLE quota_units;"
             "DROP TABLE view_digest; DROP TABLE digest_points;"
             f"PRAGMA user_version={REPLICAS_WITHOUT_PARTS}"
         )
@@ -146,6 +169,7 @@ def test_leases_of_a_release_that_recorded_no_use_count_as_used_after_the_upgrad
             for column in columns:
                 connection.execute(f"ALTER TABLE {name} DROP COLUMN {column}")
         connection.executescript(
+            "DROP TABLE quotas; DROP TABLE quota_units;"
             f"DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
         )
     expected = open_view_store(tmp_path / "folded")

@@ -144,7 +144,7 @@ def test_a_single_shard_that_keeps_asking_gets_the_last_unit() -> None:
         (units,) = _offer(state, ONE, units_wanted=1_000).values()
         state = _leased(state, 1, units)
 
-    assert state.accounts["broker-1"].free_units == 0
+    assert state.free_units("broker-1") == 0
 
 
 @given(

@@ -154,7 +154,7 @@ def test_units_that_are_returned_are_free_for_others() -> None:
     shrunk = replace(LEASED, units=30, version=4)
     assert decision == Accepted((shrunk,))
     after = evolve(state, shrunk)
-    assert after.accounts["broker-1"].free_units == 70
+    assert after.free_units("broker-1") == 70
     assert isinstance(decide(after, LeaseCapacity("broker-1", "s-1", 2, 70, 5_000)), Accepted)
 
 
