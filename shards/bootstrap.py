@@ -30,7 +30,7 @@ from nextgen.runtime.settings import Address
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 from shards.adapters import broker_session_servicer, shard_servicer
 from shards.adapters.broker_session_servicer import BrokerSessionServicer
-from shards.adapters.cluster import LinkCapacity, LinkDirectory, LinkReports
+from shards.adapters.cluster import LinkCapacity, LinkDirectory, LinkQuotas, LinkReports
 from shards.adapters.loop_clock import LoopClock
 from shards.adapters.node_collector import NodeCollector
 from shards.adapters.raft_groups import RaftGroups
@@ -169,6 +169,7 @@ def _surroundings(
         managers=RoutedBrokerManagers(router, metrics),
         controllers=RoutedTopicControllers(router),
         capacity=LinkCapacity(link, metrics),
+        quotas=LinkQuotas(link),
         metadata=RoutedMetadata(router),
         homes=LinkedHomes(link),
         parents=RoutedParents(router, link.view),

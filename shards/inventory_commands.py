@@ -19,6 +19,7 @@ from nextgen.replication.ports import Commit
 from nextgen.runtime import tracing
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
+from shards.bulk_creation import BulkCreation
 from shards.command_answer import Answer, conclude, finish, record
 from shards.domain import assignment, namespace, parent_gate, tenant, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
@@ -62,6 +63,8 @@ class InventoryCommands:
         self._gates = ParentGates(state, directory)
         self._bounds = None if policies is None else TopicBounds(state, policies)
         self._creation = TopicCreation(state, self._gates, self._bounds)
+        self.bulk = BulkCreation(state, self._gates, self._bounds)
+        """Counts against the same bounds as ordinary creates."""
         self._deletion = ParentDeletion(state, directory)
         self._on_unassigned = on_unassigned
 

@@ -26,7 +26,13 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX
 from nextgen.runtime import tracing
-from protos.nextgen.v1.shard_service_pb2 import CommandResult, ExecuteRequest, ExecuteResponse
+from protos.nextgen.v1.shard_service_pb2 import (
+    BulkCreateRequest,
+    BulkCreateResponse,
+    CommandResult,
+    ExecuteRequest,
+    ExecuteResponse,
+)
 from shards.command_answer import Answer, finish, repeated
 from shards.inventory_commands import InventoryCommands, OnUnassigned
 from shards.inventory_reader import InventoryReader
@@ -93,6 +99,10 @@ class InventoryService:
                 position=max(each.position for each in results),
             )
         return ExecuteResponse(results=results)
+
+    async def create_in_bulk(self, request: BulkCreateRequest) -> BulkCreateResponse:
+        """Create topics of an inventory; see ``BulkCreation.create``."""
+        return await self._commands.bulk.create(request.names)
 
     def close(self) -> None:
         """Stop what is at work; who waits for it learns that its outcome is not known."""

@@ -80,6 +80,18 @@ class BrokerDirectory(Protocol):
         ...
 
 
+class Quotas(Protocol):
+    """The quotas that the cluster manager has pushed. Soft: as fresh as the push."""
+
+    def of_broker(self, broker_id: str) -> int | None:
+        """Return how many units of the broker may be leased out, None if it has no quota."""
+        ...
+
+    def of_tenant(self, tenant: str) -> int | None:
+        """Return how many units the tenant may have assigned, None if it has no quota."""
+        ...
+
+
 class BrokerManagers(Protocol):
     """The broker managers of all shards, reached through the leader of each broker's shard.
 

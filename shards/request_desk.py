@@ -185,6 +185,14 @@ async def _execute(
     return ShardResponse(execute=response, position=leader.state.position)
 
 
+async def _bulk_create(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.inventory.create_in_bulk(request.bulk_create)
+    return ShardResponse(bulk_create=response, position=leader.state.position)
+
+
 async def _get(
     replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
 ) -> ShardResponse:
@@ -308,6 +316,7 @@ _BODIES: dict[
     Callable[[Replica, ShardRequest, int, Progress | None], Awaitable[ShardResponse]],
 ] = {
     "execute": _execute,
+    "bulk_create": _bulk_create,
     "get": _get,
     "list": _list,
     "lookup": _lookup,

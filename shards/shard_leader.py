@@ -36,12 +36,14 @@ from shards.ports import (
     HomeShards,
     MetadataReader,
     ParentDirectory,
+    Quotas,
     SessionReports,
     TopicControllers,
 )
 from shards.projections.rows import Query
 from shards.rebalancer import Rebalancer
 from shards.shard_state import ShardState
+from shards.tenant_quotas import TenantQuotas
 from shards.topic_controller import TopicController
 from shards.topic_mover import TopicMover
 from shards.unit_placer import UnitPlacer
@@ -57,6 +59,7 @@ class Surroundings:
     managers: BrokerManagers
     controllers: TopicControllers
     capacity: CapacitySource
+    quotas: Quotas
     metadata: MetadataReader
     homes: HomeShards
     parents: ParentDirectory
@@ -96,6 +99,7 @@ class ShardLeader:
             term,
             around.capacity,
             around.directory,
+            around.quotas,
             self.state.used_units,
             around.clock,
             around.parents.shard_ids,
@@ -122,6 +126,7 @@ class ShardLeader:
             around.directory,
             placer,
             self.policies,
+            TenantQuotas(self.state, around.quotas, around.parents.shard_ids),
             around.clock,
             metrics,
         )

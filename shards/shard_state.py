@@ -38,6 +38,7 @@ from shards.projections.reading import (
     read_forgotten_position,
     read_keys,
     read_outcomes,
+    read_present,
     read_sessions,
     read_units_of_session,
     read_usage,
@@ -68,6 +69,7 @@ class _Proposal:
     commit: asyncio.Future[Commit]
     touched: TouchedKeys
     command_id: bytes
+    keeps_states: bool = True
 
 
 class ShardState:
@@ -148,6 +150,17 @@ class ShardState:
         """Return topics by ``TopicName.base_text``, in the same order."""
         return self._many(StateKind.TOPIC, base_texts, Topic)
 
+    def existing_topics(self, base_texts: Sequence[str]) -> set[str]:
+        """Return which of ``base_texts``, ascending and at least one, are names of topics.
+
+        Remembers nothing of them; cheap where they lie close together.
+        """
+        self._check_leads()
+        existing = read_present(self._query, StateKind.TOPIC, base_texts)
+        for name, state in self._cache.pending_of(StateKind.TOPIC, base_texts).items():
+            (existing.discard if state is None else existing.add)(name)
+        return existing
+
     def load_gate(self, kind: ParentKind, name: str) -> ParentGate | None:
         return self._one(StateKind.PARENT_GATE, gate_key(kind, name), ParentGate)
 
@@ -171,6 +184,10 @@ class ShardState:
     def used_units(self, session_id: str) -> int:
         """Return how many units this shard has assigned to a broker session."""
         return self._one(StateKind.USAGE, session_id, int) or 0
+
+    def tenant_units(self, tenant: str) -> int:
+        """Return how many units of a tenant's topics this shard has assigned."""
+        return self._one(StateKind.TENANT_USAGE, tenant, int) or 0
 
     def usage(self) -> dict[str, int]:
         """Return how many units each session has that has any, what is pending included."""
@@ -335,11 +352,14 @@ class ShardState:
         command_id: bytes = b"",
         outcome: bytes = b"",
         time_ms: int | None = None,
+        keeps_states: bool = True,
     ) -> asyncio.Future[Commit]:
         """Propose one record; from here on ``load`` returns the states after ``events``.
 
         Never blocks. Cancelling the returned future leaves the proposal as it is. ``time_ms`` is
-        the time the commands were stamped with, the clock's if not given.
+        the time the commands were stamped with, the clock's if not given. Unless ``keeps_states``
+        those states do not stay in memory once the view has them: they would be more than it
+        keeps, and what is in use would have to go.
 
         Raises:
             NotLeader, Overloaded, InvalidRequest: At once; nothing was changed.
@@ -359,7 +379,7 @@ class ShardState:
             time_ms=self.now_ms() if time_ms is None else time_ms,
         )
         commit = self.log.propose(Record(payload, len(events)))
-        self._track(commit, states, command_id, outcome, len(events))
+        self._track(commit, states, command_id, outcome, len(events), keeps_states)
         outer = asyncio.shield(commit)
         outer.add_done_callback(_retrieve)
         return outer
@@ -412,10 +432,12 @@ class ShardState:
         command_id: bytes,
         outcome: bytes,
         events: int,
+        keeps_states: bool,
     ) -> None:
         self._sequence += 1
         touched = self._cache.change(self._sequence, states)
-        self._proposals.append(_Proposal(self._sequence, commit, touched, command_id))
+        proposal = _Proposal(self._sequence, commit, touched, command_id, keeps_states)
+        self._proposals.append(proposal)
         if command_id:
             self._outcomes[command_id] = PendingOutcome(outcome, events, commit)
         self._last_commit = commit
@@ -440,7 +462,7 @@ class ShardState:
                 if index > applied_index:
                     return
             self._proposals.popleft()
-            self._cache.settle(oldest.sequence, oldest.touched)
+            self._cache.settle(oldest.sequence, oldest.touched, keeps=oldest.keeps_states)
             pending = self._outcomes.get(oldest.command_id)
             if pending is not None and pending.commit is oldest.commit:
                 del self._outcomes[oldest.command_id]

@@ -56,20 +56,30 @@ class StateCache:
                 settled.pop(key, None)
         return tuple([(kind, tuple(changed)) for kind, changed in states.items()])
 
-    def settle(self, sequence: int, touched: TouchedKeys) -> None:
-        """Note that the view has what proposal ``sequence`` changed."""
+    def settle(self, sequence: int, touched: TouchedKeys, *, keeps: bool = True) -> None:
+        """Note that the view has what proposal ``sequence`` changed.
+
+        Unless ``keeps`` it is read from there when it is next asked for.
+        """
         for kind, keys in touched:
             pending, settled = self._pending[kind], self._settled[kind]
             for key in keys:
                 # A later proposal may have changed it again: that one is still in flight.
                 if key in pending and pending[key][0] == sequence:
-                    settled[key] = pending.pop(key)[1]
+                    state = pending.pop(key)[1]
+                    if keeps:
+                        settled[key] = state
             self._trim(settled)
 
     def pending(self, kind: StateKind) -> Iterator[tuple[str, State | None]]:
         """Yield the states of ``kind`` that the view may not have yet."""
         for key, (_, state) in self._pending[kind].items():
             yield key, state
+
+    def pending_of(self, kind: StateKind, keys: Iterable[str]) -> dict[str, State | None]:
+        """Return those of ``keys`` whose state the view may not have yet."""
+        pending = self._pending[kind]
+        return {key: pending[key][1] for key in keys if key in pending} if pending else {}
 
     def _trim(self, settled: dict[str, State | None]) -> None:
         excess = len(settled) - self._cached_max

@@ -43,6 +43,7 @@ from shards.metrics import ShardMetrics
 from shards.placement_policies import PlacementPolicies
 from shards.ports import BrokerDirectory, Clock
 from shards.shard_state import ShardState
+from shards.tenant_quotas import TenantQuotas
 from shards.unit_flight import Flight, Flights
 from shards.unit_placer import UnitPlacer
 from shards.unit_planner import Decided, UnitPlanner, batches
@@ -72,6 +73,7 @@ class TopicController:
         directory: BrokerDirectory,
         placer: UnitPlacer,
         policies: PlacementPolicies,
+        quotas: TenantQuotas,
         clock: Clock,
         metrics: ShardMetrics,
     ) -> None:
@@ -84,7 +86,9 @@ class TopicController:
         self.policies = policies
         self._clock = clock
         self._metrics = metrics
-        self._planner = UnitPlanner(shard_id, state, sync, directory, placer, policies, clock)
+        self._planner = UnitPlanner(
+            shard_id, state, sync, directory, placer, policies, quotas, clock
+        )
         self.flights = Flights()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: MetadataError | None = None

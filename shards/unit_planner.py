@@ -1,6 +1,6 @@
 """What has to happen with units that were looked up: read, decided, and nothing awaited.
 
-names ──plan──┬─ settled  answered at once (no such topic, partitioned, or synced at its broker)
+names ──plan──┬─ settled  answered at once (no such topic, partitioned, no quota left, or synced)
               ├─ resent   assigned, but this leader has not seen the broker have it
               ├─ unruled  to be placed, and what is said of its namespace is not known here
               ├─ placed   a broker was chosen and the event decided
@@ -9,6 +9,7 @@ names ──plan──┬─ settled  answered at once (no such topic, partition
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ from shards.domain.topic import Topic
 from shards.placement_policies import PlacementPolicies
 from shards.ports import BrokerDirectory, Clock
 from shards.shard_state import ShardState
+from shards.tenant_quotas import TenantQuotas
 from shards.unit_flight import Flight
 from shards.unit_placer import Placement, UnitPlacer
 from shards.wire_lookup import rejected_answer, served_answer
@@ -68,6 +70,7 @@ class UnitPlanner:
         directory: BrokerDirectory,
         placer: UnitPlacer,
         policies: PlacementPolicies,
+        quotas: TenantQuotas,
         clock: Clock,
     ) -> None:
         self._shard_id = shard_id
@@ -76,6 +79,7 @@ class UnitPlanner:
         self._directory = directory
         self._placer = placer
         self._policies = policies
+        self._quotas = quotas
         self._clock = clock
 
     def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
@@ -138,11 +142,20 @@ class UnitPlanner:
         """Choose a broker for each unit and decide its assignment."""
         now = self._clock.monotonic()
         placements = self._placer.begin()
+        added: Counter[str] = Counter()
         for flight, topic, assignment, parents in cold:
+            # A unit that its broker lost is the tenant's still: it takes nothing from the quota.
+            is_more = assignment is None or not assignment.is_assigned
+            tenant = flight.name.tenant
+            full = self._quotas.check(tenant, added[tenant]) if is_more else None
+            if full is not None:
+                plan.settled.append((flight, self._rejected(flight, full)))
+                continue
             chosen = placements.place(topic, assignment, parents, avoid=flight.refused_by)
             if not isinstance(chosen, Rejected):
                 event = _assign(flight, topic, assignment, chosen)
                 plan.placed.append((flight, topic, event))
+                added[tenant] += is_more
                 continue
             # A rule that leaves nobody is said at once. Room, and a first broker, may come.
             may_come = chosen.code is RejectionCode.NO_CAPACITY or not placements.has_brokers

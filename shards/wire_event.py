@@ -55,12 +55,15 @@ def encode_decided(
     events: Sequence[DomainEvent], *, command_id: bytes, outcome: bytes, time_ms: int
 ) -> bytes:
     """Return the payload of the record that holds ``events``."""
-    return pb.DecidedCommand(
-        command_id=command_id,
-        outcome=outcome,
-        time_ms=time_ms,
-        events=[_ENCODERS[type(event)](event) for event in events],
-    ).SerializeToString()
+    decided = pb.DecidedCommand(command_id=command_id, outcome=outcome, time_ms=time_ms)
+    stored = decided.events
+    for event in events:
+        if type(event) is topic.TopicCreated:
+            # By far the most frequent: in place it costs half of what a copy does.
+            _write_topic_created(stored.add().topic_created, event)
+        else:
+            stored.append(_ENCODERS[type(event)](event))
+    return decided.SerializeToString()
 
 
 def decode_decided(payload: bytes) -> Decided:
@@ -128,16 +131,20 @@ def _encode_namespace_created(event: namespace.NamespaceCreated) -> pb.Event:
     )
 
 
+def _write_topic_created(stored: pb.TopicCreated, event: topic.TopicCreated) -> None:
+    stored.topic_id = event.topic_id
+    stored.name = event.name
+    stored.namespace_id = event.namespace_id
+    if event.partitions:
+        stored.partitions = event.partitions
+    if event.properties:
+        stored.properties.update(dict(event.properties))
+
+
 def _encode_topic_created(event: topic.TopicCreated) -> pb.Event:
-    return pb.Event(
-        topic_created=pb.TopicCreated(
-            topic_id=event.topic_id,
-            name=event.name,
-            partitions=event.partitions,
-            properties=dict(event.properties),
-            namespace_id=event.namespace_id,
-        )
-    )
+    stored = pb.Event()
+    _write_topic_created(stored.topic_created, event)
+    return stored
 
 
 def _encode_policies(level: PolicyLevel, object_id: str, event: PoliciesSet) -> pb.Event:
@@ -274,7 +281,6 @@ _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {
     namespace.NamespaceDeleted: lambda event: pb.Event(
         namespace_deleted=pb.NamespaceDeleted(name=event.name, namespace_id=event.namespace_id)
     ),
-    topic.TopicCreated: _encode_topic_created,
     topic.TopicPropertiesSet: lambda event: pb.Event(
         topic_properties_set=pb.TopicPropertiesSet(
             name=event.name, properties=dict(event.properties)
@@ -283,6 +289,7 @@ _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {
     topic.TopicPoliciesSet: lambda event: _encode_policies(
         PolicyLevel.TOPIC, event.topic_id, event
     ),
+    topic.TopicCreated: _encode_topic_created,
     topic.TopicDeleted: lambda event: pb.Event(
         topic_deleted=pb.TopicDeleted(name=event.name, topic_id=event.topic_id)
     ),

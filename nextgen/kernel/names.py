@@ -200,13 +200,13 @@ class TopicName:
     @property
     def text(self) -> str:
         """The full canonical name, partition or segment included."""
-        return f"{self.domain.value}://{self.tenant}/{self.namespace}/{self.local_name}"
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local_name}"
 
     @property
     def base_text(self) -> str:
         """The canonical name of the topic this belongs to; a segment's is in ``topic://``."""
         domain = Domain.TOPIC if self.domain is Domain.SEGMENT else self.domain
-        return f"{domain.value}://{self.tenant}/{self.namespace}/{self.base_name}"
+        return f"{domain}://{self.tenant}/{self.namespace}/{self.base_name}"
 
     @property
     def namespace_text(self) -> str:

@@ -1,4 +1,4 @@
-"""What a shard sees of the cluster manager: the broker directory, the ledger, its reports."""
+"""What a shard sees of the cluster manager: the broker directory, quotas, the ledger, reports."""
 
 from __future__ import annotations
 
@@ -79,6 +79,19 @@ class LinkDirectory:
         self._live = {
             broker.session_id: broker for broker in self._view.brokers.values() if broker.is_live
         }
+
+
+class LinkQuotas:
+    """``Quotas`` over what the cluster manager pushed."""
+
+    def __init__(self, link: ClusterLink) -> None:
+        self._view = link.view
+
+    def of_broker(self, broker_id: str) -> int | None:
+        return self._view.broker_quotas.get(broker_id)
+
+    def of_tenant(self, tenant: str) -> int | None:
+        return self._view.tenant_quotas.get(tenant)
 
 
 class LinkCapacity:

@@ -139,9 +139,18 @@ class Assignment:
     def is_assigned(self) -> bool:
         return self.broker_id != ""
 
+    @property
+    def tenant(self) -> str:
+        return tenant_of(self.name)
+
 
 AssignmentState = Assignment | None
 INITIAL: AssignmentState = None
+
+
+def tenant_of(name: str) -> str:
+    """Return the tenant in a canonical name, ``domain://tenant/namespace/...``."""
+    return name.partition("://")[2].partition("/")[0]
 
 
 def unit_key(topic_id: str, unit: str) -> str:

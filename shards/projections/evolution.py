@@ -27,6 +27,7 @@ class StateKind(StrEnum):
     BROKER_SESSION = "broker_session"  # The broker's id.
     SHARD = "shard"  # shard.SHARD_KEY
     USAGE = "usage"  # A session's id. State: units assigned to it by this shard.
+    TENANT_USAGE = "tenant_usage"  # A tenant's name. State: units assigned in this shard.
     TOTAL = "total"  # "tenant", "namespace", "topic". State: how many there are.
 
 
@@ -170,14 +171,19 @@ def _count_units(
     before: assignment.AssignmentState,
     after: assignment.AssignmentState,
 ) -> None:
+    change = 0
     if before is not None and before.is_assigned:
         sums[StateKind.USAGE, before.session_id] -= 1
+        change -= 1
     if after is not None and after.is_assigned:
         sums[StateKind.USAGE, after.session_id] += 1
+        change += 1
+    if change and after is not None:
+        sums[StateKind.TENANT_USAGE, after.tenant] += change
 
 
 def _add_sums(states: States, sums: Counter[tuple[StateKind, str]], load: LoadStates) -> None:
-    for kind in (StateKind.USAGE, StateKind.TOTAL):
+    for kind in (StateKind.USAGE, StateKind.TENANT_USAGE, StateKind.TOTAL):
         changes = {key: change for (of_kind, key), change in sums.items() if of_kind is kind}
         if not changes:
             continue

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection
 
 from nextgen.kernel.limits import OUTCOME_WINDOW_POSITIONS, OUTCOMES_MAX
-from nextgen.replication.ports import Entry
+from nextgen.replication.ports import Entry, Record
 from nextgen.replication.view_digest import rows_digest, select_of
 from shards.domain.topic import TopicDeleted
+from shards.projections.births import read_births, write_births
 from shards.projections.evolution import State, StateKind, evolve_all
 from shards.projections.reading import prefix_range
 from shards.projections.rows import (
@@ -47,27 +48,71 @@ def fold(connection: Connection, entries: Sequence[Entry]) -> int | None:
     Raises:
         UnknownEvent: The log holds an event that this program does not know.
     """
-    events: list[DomainEvent] = []
+    writing = _Writing(connection)
     outcomes: list[Outcome] = []
     last_position = 0
     for entry in entries:
         last_position = entry.first_position - 1
         for record in entry.records:
-            decided = decode_decided(record.payload)
-            assert len(decided.events) == record.events, (
-                f"a record of entry {entry.index} says {record.events} events, "
-                f"it holds {len(decided.events)}"
-            )
-            events += decided.events
             last_position += record.events
-            if decided.command_id:
-                outcomes.append((decided.command_id, last_position, decided.outcome))
-    changes = _write_events(connection, events)
-    changes.append(_remove_epochs(connection, events))
-    if events or outcomes:
+            command_id, outcome = writing.take(record, entry.index)
+            if command_id:
+                outcomes.append((command_id, last_position, outcome))
+    changes = writing.finish()
+    if writing.has_events or outcomes:
         recorded, change = _record_outcomes(connection, outcomes)
         changes += [change, _forget_outcomes(connection, recorded, last_position)]
     return None if None in changes else sum(filter(None, changes))
+
+
+class _Writing:
+    """Records on their way into the tables, in order: births and all others by turns."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.has_events = False
+        self._connection = connection
+        self._events: list[DomainEvent] = []
+        self._births: list[Row] = []
+        self._changes: list[int | None] = []
+
+    def take(self, record: Record, index: int) -> tuple[bytes, bytes]:
+        """Take a record of entry ``index`` over; return its command id and outcome."""
+        self.has_events = self.has_events or record.events > 0
+        births = read_births(record)
+        if births is not None:
+            _check_count(record, len(births.rows), index)
+            self._write_events()
+            self._births += births.rows
+            return births.command_id, births.outcome
+        decided = decode_decided(record.payload)
+        _check_count(record, len(decided.events), index)
+        if decided.events:
+            self._write_births()
+            self._events += decided.events
+        return decided.command_id, decided.outcome
+
+    def finish(self) -> list[int | None]:
+        """Write what is left; return the digest's changes, None for one that is not known."""
+        self._write_events()
+        self._write_births()
+        return self._changes
+
+    def _write_events(self) -> None:
+        if self._events:
+            self._changes += _write_events(self._connection, self._events)
+            self._changes.append(_remove_epochs(self._connection, self._events))
+            self._events = []
+
+    def _write_births(self) -> None:
+        if self._births:
+            self._changes.append(write_births(self._connection, self._births))
+            self._births = []
+
+
+def _check_count(record: Record, found: int, index: int) -> None:
+    assert found == record.events, (
+        f"a record of entry {index} says {record.events} events, it holds {found}"
+    )
 
 
 def _write_events(connection: Connection, events: Sequence[DomainEvent]) -> list[int | None]:

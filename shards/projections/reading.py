@@ -71,6 +71,23 @@ def read_keys(query: Query, kind: StateKind, within: Range) -> list[str]:
     return [row[0] for row in rows]
 
 
+def read_present(query: Query, kind: StateKind, keys: Sequence[str]) -> set[str]:
+    """Return which of ``keys``, ascending and at least one, are there.
+
+    One look at what is between the first and the last, as they lie; if that is much more than
+    was asked for, one look for each.
+    """
+    mapping = MAPPINGS[kind]
+    limit = 2 * len(keys)
+    rows = query(
+        f"{mapping.select_keys} WHERE {mapping.key} BETWEEN ? AND ? LIMIT ?",
+        (keys[0], keys[-1], limit + 1),
+    )
+    if len(rows) > limit:
+        rows = query_many(query, mapping.select_keys, mapping.key, keys)
+    return {row[0] for row in rows}.intersection(keys)
+
+
 def read_range(
     query: Query, kind: StateKind, within: Range, *, after: str = "", limit: int = -1
 ) -> list[State]:

@@ -283,6 +283,7 @@ MAPPINGS: dict[StateKind, RowMapping] = {
     StateKind.BROKER_SESSION: _mapping(tables.BROKER_SESSIONS, _session_row, _session),
     StateKind.SHARD: _mapping(tables.SHARD_META, _shard_row, _shard),
     StateKind.USAGE: _mapping(tables.BROKER_USAGE, _number_row, _number),
+    StateKind.TENANT_USAGE: _mapping(tables.TENANT_USAGE, _number_row, _number),
     StateKind.TOTAL: _mapping(tables.TOTALS, _number_row, _number),
 }
 

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Column, Table, Text
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateTable
 
 from nextgen.replication.view_database import recreate_table
 from nextgen.replication.view_store import ViewStore
+from shards.domain.assignment import tenant_of
 from shards.projections.fold import fold
 from shards.projections.rows import pack_id
-from shards.projections.tables import ASSIGNMENTS, METADATA, TOPICS
+from shards.projections.tables import ASSIGNMENTS, METADATA, TENANT_USAGE, TOPICS
 
 IDS_AS_TEXT = 0x245B_A74B
 """Fingerprint of the tables that kept every id as its digits."""
@@ -20,19 +23,27 @@ IDS_AS_TEXT = 0x245B_A74B
 UNITS_BY_KEY_ONLY = 0x2F7A_EC36
 """Fingerprint of the tables before policies, in which a session's units could not be found."""
 
+WITHOUT_TENANT_USAGE = 0x6925_7A60
+"""Fingerprint of the tables before a tenant's assigned units were counted."""
+
 
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
-    upgrades = {IDS_AS_TEXT: _pack_ids, UNITS_BY_KEY_ONLY: _add_parts}
+    upgrades = {
+        IDS_AS_TEXT: _pack_ids,
+        UNITS_BY_KEY_ONLY: _add_parts,
+        WITHOUT_TENANT_USAGE: _add_tenant_usage,
+    }
     return ViewStore(directory, METADATA, fold, upgrades=upgrades)
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:
     """Give each table the columns and indexes that it did not have."""
-    for table in METADATA.sorted_tables:
+    for table in _present_tables():
         added = _added_columns(connection, table)
         if added or table is ASSIGNMENTS:
             recreate_table(connection, table, added)
+    _add_tenant_usage(connection)
 
 
 def _pack_ids(connection: sqlite3.Connection) -> None:
@@ -41,10 +52,27 @@ def _pack_ids(connection: sqlite3.Connection) -> None:
         TOPICS.name: {"topic_id": "pack_id(topic_id)", "namespace_id": "pack_id(namespace_id)"},
         ASSIGNMENTS.name: {"session_id": "pack_id(session_id)"},
     }
-    for table in METADATA.sorted_tables:
+    for table in _present_tables():
         values = {**_added_columns(connection, table), **packed.get(table.name, {})}
         if values:
             recreate_table(connection, table, values)
+    _add_tenant_usage(connection)
+
+
+def _add_tenant_usage(connection: sqlite3.Connection) -> None:
+    """Count what is assigned at this point of the log, as if it had been counted from the start."""
+    create = str(CreateTable(TENANT_USAGE).compile(dialect=sqlite.dialect()))
+    connection.execute(create).close()
+    connection.create_function("tenant_of", 1, tenant_of, deterministic=True)
+    connection.execute(
+        f"INSERT INTO {TENANT_USAGE.name} SELECT tenant_of(name) AS tenant, count(*)"
+        f" FROM {ASSIGNMENTS.name} WHERE broker_id <> '' GROUP BY tenant"
+    ).close()
+
+
+def _present_tables() -> list[Table]:
+    """Return the tables that every earlier version had."""
+    return [table for table in METADATA.sorted_tables if table is not TENANT_USAGE]
 
 
 def _added_columns(connection: sqlite3.Connection, table: Table) -> dict[str, str]:

@@ -123,6 +123,14 @@ BROKER_USAGE = Table(
     sqlite_with_rowid=False,
 )
 
+TENANT_USAGE = Table(
+    "tenant_usage",
+    METADATA,
+    _key("tenant"),
+    _number("units"),  # Of its topics, assigned in this shard; no row for none.
+    sqlite_with_rowid=False,
+)
+
 TOTALS = Table(
     "totals",
     METADATA,

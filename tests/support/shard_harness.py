@@ -102,6 +102,8 @@ class Cluster:
         self.lease_requests: list[LeaseCapacityRequest] = []
         self.reports: list[BrokerRecorded] = []
         self.loads: dict[str, LoadReport] = {}
+        self.broker_quotas: dict[str, int] = {}
+        self.tenant_quotas: dict[str, int] = {}
         self._brokers: dict[str, BrokerRecorded] = {}
         self._ended: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -122,6 +124,12 @@ class Cluster:
 
     def load(self, session_id: str) -> LoadReport | None:
         return self.loads.get(session_id)
+
+    def of_broker(self, broker_id: str) -> int | None:
+        return self.broker_quotas.get(broker_id)
+
+    def of_tenant(self, tenant: str) -> int | None:
+        return self.tenant_quotas.get(tenant)
 
     def report_load(self, _broker_id: str, session_id: str, load: LoadReport) -> None:
         self.loads[session_id] = load
@@ -405,6 +413,7 @@ class Harness:
             managers=self.others,
             controllers=self.others,
             capacity=self.cluster,
+            quotas=self.cluster,
             metadata=self.others,
             homes=homes or SilentHomes(),
             parents=RoutedParents(self.others, self.cluster_view),  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ CONSISTENCY_ASYNC: Consistency
 CONSISTENCY_EFFECTIVE: Consistency
 
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class ShardRequest(_message.Message):
     UNASSIGN_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_FIELD_NUMBER: _ClassVar[int]
     UNIT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BULK_CREATE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -55,10 +56,11 @@ class ShardRequest(_message.Message):
     unassign: UnassignRequest
     rebalance: RebalanceRequest
     unit_count: UnitCountRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ...) -> None: ...
+    bulk_create: BulkCreateRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +78,7 @@ class ShardResponse(_message.Message):
     UNASSIGN_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_FIELD_NUMBER: _ClassVar[int]
     UNIT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BULK_CREATE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -93,7 +96,8 @@ class ShardResponse(_message.Message):
     unassign: UnassignResponse
     rebalance: RebalanceResponse
     unit_count: UnitCountResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ...) -> None: ...
+    bulk_create: BulkCreateResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("commands", "issued_position", "consistency")
@@ -326,6 +330,32 @@ class TopicOutcome(_message.Message):
     rejection_code: str
     message: str
     def __init__(self, topic_id: _Optional[str] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class BulkCreateRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class BulkCreateResponse(_message.Message):
+    __slots__ = ("created", "existing", "refusals")
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    EXISTING_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    created: int
+    existing: int
+    refusals: _containers.RepeatedCompositeFieldContainer[BulkRefusal]
+    def __init__(self, created: _Optional[int] = ..., existing: _Optional[int] = ..., refusals: _Optional[_Iterable[_Union[BulkRefusal, _Mapping]]] = ...) -> None: ...
+
+class BulkRefusal(_message.Message):
+    __slots__ = ("place", "rejection_code", "message")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    place: int
+    rejection_code: str
+    message: str
+    def __init__(self, place: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class GetRequest(_message.Message):
     __slots__ = ("names", "min_position", "subscriber_id")

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel import limits, pulsar_limits, snapshot_limits, stream_limits
+from nextgen.kernel import bulk_limits, limits, pulsar_limits, snapshot_limits, stream_limits
 
 ASSIGNED = [
     (statement.targets[0].id, following)
-    for module in (limits, pulsar_limits, snapshot_limits, stream_limits)
+    for module in (bulk_limits, limits, pulsar_limits, snapshot_limits, stream_limits)
     for body in [ast.parse(Path(module.__file__).read_text()).body]
     for statement, following in zip(body, [*body[1:], None], strict=True)
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
@@ -22,7 +22,8 @@ def test_every_limit_says_its_reason(name: str, following: ast.stmt | None) -> N
 
 
 def test_every_limit_is_positive() -> None:
-    stated = vars(limits) | vars(pulsar_limits) | vars(snapshot_limits) | vars(stream_limits)
+    modules = (bulk_limits, limits, pulsar_limits, snapshot_limits, stream_limits)
+    stated = {name: value for module in modules for name, value in vars(module).items()}
     assert all(stated[name] > 0 for name, _ in ASSIGNED)
 
 

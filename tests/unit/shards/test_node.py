@@ -133,6 +133,7 @@ class World:
             managers=others,
             controllers=others,
             capacity=cluster,
+            quotas=cluster,
             metadata=others,
             homes=SilentHomes(),
             parents=RoutedParents(cast(Any, others), self.link.view),

@@ -37,6 +37,7 @@ def test_the_tables_of_the_wire_are_total():
         "shard_map_changed",
         "broker_recorded",
         "lookup_window_recorded",
+        "quotas_set",
     }
 
     assert set(_ENCODERS) == set(ROUTES)

@@ -43,6 +43,7 @@ def test_states_are_loaded_once_per_kind_and_only_where_something_builds_on_them
         StateKind.BROKER_SESSION,
         StateKind.PARENT_GATE,
         StateKind.SHARD,
+        StateKind.TENANT_USAGE,
         StateKind.TOTAL,
         StateKind.USAGE,
     ]

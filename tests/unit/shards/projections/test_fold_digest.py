@@ -21,6 +21,7 @@ from shards.projections.fold import fold
 from shards.projections.stored_view import (
     IDS_AS_TEXT,
     UNITS_BY_KEY_ONLY,
+    WITHOUT_TENANT_USAGE,
     open_view_store,
 )
 from shards.projections.tables import METADATA
@@ -189,6 +190,8 @@ TEXT_IDS = {"topics": ("topic_id", "namespace_id"), "assignments": ("session_id"
 def _tables_without(text_ids: dict[str, tuple[str, ...]]) -> MetaData:
     earlier = MetaData()
     for table in METADATA.sorted_tables:
+        if table.name == "tenant_usage":
+            continue
         columns = [
             column._copy()
             for column in table.columns
@@ -204,16 +207,31 @@ def _tables_without(text_ids: dict[str, tuple[str, ...]]) -> MetaData:
     return earlier
 
 
+def _tables_of_today() -> MetaData:
+    """Return the tables that are as they were, without the ones that were added whole."""
+    earlier = MetaData()
+    for table in METADATA.sorted_tables:
+        if table.name != "tenant_usage":
+            table.to_metadata(earlier)
+    return earlier
+
+
 EARLIER = {
     IDS_AS_TEXT: _tables_without(TEXT_IDS),
     UNITS_BY_KEY_ONLY: _tables_without({}),
+    WITHOUT_TENANT_USAGE: _tables_of_today(),
 }
-VERSIONS = pytest.mark.parametrize("version", EARLIER, ids=["ids as text", "units by key only"])
+VERSIONS = pytest.mark.parametrize(
+    "version", EARLIER, ids=["ids as text", "units by key only", "tenants' units not counted"]
+)
 
 
 def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     """Make what was just folded what the earlier version would have made of it."""
     earlier = EARLIER[version]
+    if version == WITHOUT_TENANT_USAGE:
+        connection.executescript(f"DROP TABLE tenant_usage; PRAGMA user_version={version}")
+        return
     text_ids = TEXT_IDS if version == IDS_AS_TEXT else {}
     for table in sorted({*ADDED, *text_ids, "assignments"}):
         columns = [column.name for column in earlier.tables[table].columns]
@@ -230,6 +248,7 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
+    connection.execute("DROP TABLE tenant_usage")
     connection.execute("DROP TABLE view_digest")
     connection.execute("DROP TABLE digest_points")
     connection.execute(f"PRAGMA user_version={version}")

@@ -1,0 +1,245 @@
+"""Brings a folder of load files into a cluster: each shard's names to its leader, block by block.
+
+    file ──▶ block ──▶ up to BULK_IN_FLIGHT_MAX requests per shard ──▶ answers in order ──▶ counts
+
+Shards are loaded side by side. Whatever goes wrong on the way, a request is sent again: topics that
+are there already are counted as existing. So a load may be ended at any moment and begun again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from nextgen.bulk.blocks import blocks_of
+from nextgen.bulk.cluster_source import AskedCluster
+from nextgen.bulk.errors import LoadRefused
+from nextgen.bulk.manifest import LoadFile, LoadManifest, check_files, read_load_manifest
+from nextgen.bulk.parents import create_parents
+from nextgen.bulk.progress import Loaded, OnLoaded, ShardLoaded, read_loaded, save_loaded
+from nextgen.client.client import Client
+from nextgen.client.exchange import ExchangePool
+from nextgen.client.routing import ShardRouter
+from nextgen.kernel.bulk_limits import (
+    BULK_IN_FLIGHT_MAX,
+    BULK_REFUSALS_KEPT_MAX,
+    BULK_REQUEST_TIMEOUT_MS,
+)
+from nextgen.kernel.errors import (
+    Indefinite,
+    MetadataError,
+    NotLeader,
+    Overloaded,
+    StaleShardMap,
+    Unavailable,
+)
+from protos.nextgen.v1.shard_service_pb2 import (
+    BulkCreateRequest,
+    BulkCreateResponse,
+    ShardRequest,
+    ShardResponse,
+)
+
+REFUSED = "refused.jsonl"
+"""In the folder: what the shards refused in the last load, one JSON object a line."""
+
+PATIENCE_S = 120.0
+"""A shard that takes nothing for so long ends the load. It can be resumed."""
+
+PAUSE_S = 0.25
+"""Before a block is sent again."""
+
+SAVE_S = 2.0
+"""Between two notes of how far the load is."""
+
+_PASSING = (Indefinite, NotLeader, Overloaded, Unavailable)
+
+
+async def load_folder(
+    folder: Path,
+    endpoints: Sequence[str],
+    *,
+    parents: bool = False,
+    resume: bool = False,
+    on_loaded: OnLoaded = lambda loaded: None,
+) -> Loaded:
+    """Create the topics of ``folder`` in the cluster that discovery nodes at ``endpoints`` know.
+
+    ``parents``: create the tenants and namespaces that are missing. ``resume``: go on behind what
+    was answered for when the last load of the same files ended, if the cluster still has that.
+    ``on_loaded`` is called after each answer, with counts that go on changing.
+
+    Raises:
+        LoadRefused: The files are damaged, or were made for another shard map.
+        MetadataError: The cluster did not answer for ``PATIENCE_S``; what was created stays.
+    """
+    began = time.monotonic()
+    manifest = read_load_manifest(folder)
+    await asyncio.to_thread(check_files, folder, manifest)
+    source = AskedCluster(endpoints)
+    client = Client(list(endpoints))
+    pool = ExchangePool(lambda: source.view.shard_map_version)
+    try:
+        await source.ask()
+        _check_map(manifest, source)
+        loaded = Loaded()
+        if parents:
+            created = await create_parents(client, folder, manifest)
+            loaded.tenants_created = created.tenants
+            loaded.namespaces_created = created.namespaces
+        load = FolderLoad(folder, manifest, ShardRouter(source, pool), loaded, on_loaded)
+        if resume:
+            await load.skip_loaded(client)
+        await load.run()
+    finally:
+        await pool.stop()
+        await client.close()
+        await source.close()
+    loaded.elapsed_s = time.monotonic() - began
+    return loaded
+
+
+def _check_map(manifest: LoadManifest, source: AskedCluster) -> None:
+    table = source.view.slot_table
+    assert table is not None, "asking raises without a map"
+    if table.owners != manifest.table.owners:
+        raise LoadRefused(
+            f"the files were made for version {manifest.table.version} of a shard map, the "
+            f"cluster's version {table.version} gives slots to other shards: make them again"
+        )
+
+
+class Shards(Protocol):
+    """What carries a request to a shard's leader: a ``ShardRouter``."""
+
+    async def call(
+        self, shard_id: int, request: ShardRequest, *, timeout_ms: int
+    ) -> ShardResponse: ...
+
+
+class FolderLoad:
+    """One load under way."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: LoadManifest,
+        router: Shards,
+        loaded: Loaded,
+        on_loaded: OnLoaded,
+    ) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._router = router
+        self._loaded = loaded
+        self._on_loaded = on_loaded
+        self._saved_at = time.monotonic()
+        self._refusals_kept = 0
+        for shard_id, files in manifest.shards.items():
+            loaded.shards[shard_id] = ShardLoaded(sum(file.rows for file in files))
+
+    async def skip_loaded(self, client: Client) -> None:
+        """Begin each shard behind what was written down, if its last name is there."""
+        for shard_id, (rows, last_name) in read_loaded(self._folder).items():
+            shard = self._loaded.shards.get(shard_id)
+            if shard is None or not 0 < rows <= shard.rows_total or not last_name:
+                continue
+            if await client.get_topic(last_name) is not None:
+                shard.rows = shard.skipped = rows
+                shard.last_name = last_name
+
+    async def run(self) -> None:
+        """Load all shards; what was answered for is written down however it ends."""
+        with (self._folder / REFUSED).open("w", encoding="utf-8") as refused:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for shard_id, files in self._manifest.shards.items():
+                        tasks.create_task(self._load_shard(shard_id, files, refused))
+            except ExceptionGroup as group:
+                raise _first(group) from None
+            finally:
+                save_loaded(self._folder, self._loaded)
+
+    async def _load_shard(self, shard_id: int, files: Sequence[LoadFile], refused: TextIO) -> None:
+        shard = self._loaded.shards[shard_id]
+        under_way: deque[tuple[list[str], asyncio.Task[BulkCreateResponse]]] = deque()
+        try:
+            for block in blocks_of(self._folder, files, skip=shard.skipped):
+                if len(under_way) == BULK_IN_FLIGHT_MAX:
+                    await self._settle(shard_id, under_way, refused)
+                task = asyncio.create_task(self._send(shard_id, block))
+                under_way.append((block, task))
+            while under_way:
+                await self._settle(shard_id, under_way, refused)
+        finally:
+            for _, task in under_way:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
+
+    async def _settle(
+        self,
+        shard_id: int,
+        under_way: deque[tuple[list[str], asyncio.Task[BulkCreateResponse]]],
+        refused: TextIO,
+    ) -> None:
+        """Take the oldest block's answer in."""
+        block, task = under_way[0]
+        answer = await task
+        under_way.popleft()
+        shard = self._loaded.shards[shard_id]
+        shard.created += answer.created
+        shard.existing += answer.existing
+        shard.refused += len(answer.refusals)
+        shard.rows += len(block)
+        places = {refusal.place for refusal in answer.refusals}
+        there = (name for place, name in enumerate(block) if place not in places)
+        shard.last_name = max(there, default=shard.last_name)
+        for refusal in answer.refusals:
+            self._loaded.refusals[refusal.rejection_code] += 1
+            if self._refusals_kept < BULK_REFUSALS_KEPT_MAX:
+                self._refusals_kept += 1
+                line = {
+                    "name": block[refusal.place],
+                    "shard_id": shard_id,
+                    "code": refusal.rejection_code,
+                    "message": refusal.message,
+                }
+                refused.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._on_loaded(self._loaded)
+        if time.monotonic() >= self._saved_at + SAVE_S:
+            self._saved_at = time.monotonic()
+            save_loaded(self._folder, self._loaded)
+
+    async def _send(self, shard_id: int, block: list[str]) -> BulkCreateResponse:
+        """Return the answer to ``block``, sent as often as it takes."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            request = ShardRequest(bulk_create=BulkCreateRequest(names=block))
+            try:
+                answer = await self._router.call(
+                    shard_id, request, timeout_ms=BULK_REQUEST_TIMEOUT_MS
+                )
+            except StaleShardMap as error:
+                raise LoadRefused(
+                    f"the shard map changed while loading ({error}): make the load files again"
+                ) from error
+            except _PASSING:
+                if time.monotonic() >= give_up_at:
+                    raise
+                await asyncio.sleep(PAUSE_S)
+                continue
+            found = answer.bulk_create
+            if found.created + found.existing + len(found.refusals) != len(block):
+                raise Unavailable(f"shard {shard_id} did not account for every name of a block")
+            return found
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the failure to tell of: an expected one if there is any."""
+    known = [each for each in group.exceptions if isinstance(each, MetadataError)]
+    return known[0] if known else group.exceptions[0]

@@ -1,0 +1,187 @@
+"""The manifest of a folder of load files: what is in it, and for which shard map it was made.
+
+    load.json                              this
+    shard=00001/part-00000.parquet         one column ``name``, ascending, over all files too
+    namespaces/part-00000.parquet          ``namespace``, ``topics``: the parents, each once
+    rejects/*.parquet                      what of the inventory is no topic's name, and why
+
+A file that it does not name is not loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nextgen.bulk.errors import LoadRefused
+from nextgen.kernel.slots import SLOT_TABLE_BYTES, SlotTable
+
+LOAD_MANIFEST = "load.json"
+FORMAT = "nextgen-load"
+FORMAT_VERSION = 1
+_READ_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFile:
+    """One file of one shard. ``path`` is relative to the folder, with slashes."""
+
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+    first_name: str
+    last_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadManifest:
+    """What one folder holds. The files of a shard are in the order of their names."""
+
+    table: SlotTable
+    shards: Mapping[int, tuple[LoadFile, ...]]
+    namespaces: tuple[LoadFile, ...]
+    """Their ``first_name`` and ``last_name`` are those of namespaces."""
+    namespace_count: int
+    rows_read: int
+    """Of the inventory: topics, duplicates and rejects together."""
+    duplicates: int
+    rejects: int
+
+    @property
+    def topics(self) -> int:
+        return sum(file.rows for files in self.shards.values() for file in files)
+
+    def to_json(self) -> str:
+        """Return the canonical text: the same folder, the same bytes."""
+        owners = base64.b64encode(zlib.compress(self.table.to_bytes(), 9)).decode("ascii")
+        fields = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "shard_map_version": self.table.version,
+            "slot_owners": owners,
+            "rows_read": self.rows_read,
+            "duplicates": self.duplicates,
+            "rejects": self.rejects,
+            "namespace_count": self.namespace_count,
+            "namespaces": [asdict(file) for file in self.namespaces],
+            "shards": {
+                str(shard_id): [asdict(file) for file in files]
+                for shard_id, files in sorted(self.shards.items())
+            },
+        }
+        return json.dumps(fields, ensure_ascii=False, indent=1) + "\n"
+
+
+def read_load_manifest(folder: Path) -> LoadManifest:
+    """Return the manifest of ``folder``.
+
+    Raises:
+        LoadRefused: There is none, it is damaged, or of a newer format.
+    """
+    path = folder / LOAD_MANIFEST
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LoadRefused(f"{folder} holds no load files: there is no {LOAD_MANIFEST}") from None
+    except (OSError, ValueError) as error:
+        raise LoadRefused(f"{path} cannot be read: {error}") from error
+    try:
+        return _manifest(fields)
+    except LoadRefused as error:
+        raise LoadRefused(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
+        raise LoadRefused(f"{path} is damaged: {error!r}") from error
+
+
+def check_files(folder: Path, manifest: LoadManifest) -> None:
+    """Check that every file is there, as long as it should be, and of this content.
+
+    Raises:
+        LoadRefused: One is not.
+    """
+    files = [file for shard in manifest.shards.values() for file in shard]
+    for file in (*files, *manifest.namespaces):
+        path = folder / file.path
+        try:
+            with path.open("rb") as opened:
+                digest = hashlib.sha256()
+                while chunk := opened.read(_READ_BYTES):
+                    digest.update(chunk)
+            size = path.stat().st_size
+        except OSError as error:
+            raise LoadRefused(f"{path} cannot be read: {error.strerror or error}") from error
+        if size != file.bytes or digest.hexdigest() != file.sha256:
+            raise LoadRefused(f"{path} was changed after it was made: make the load files again")
+
+
+def _manifest(fields: Mapping[str, Any]) -> LoadManifest:
+    if fields["format"] != FORMAT:
+        raise LoadRefused(f"the format is {fields['format']!r} and not {FORMAT}")
+    if fields["format_version"] != FORMAT_VERSION:
+        raise LoadRefused(
+            f"format version {fields['format_version']}, this program reads {FORMAT_VERSION}"
+        )
+    unpacking = zlib.decompressobj()
+    owners = unpacking.decompress(base64.b64decode(fields["slot_owners"]), SLOT_TABLE_BYTES)
+    table = SlotTable.from_bytes(_count(fields["shard_map_version"]), owners)
+    shards = {int(name): _files(files) for name, files in fields["shards"].items()}
+    strangers = set(shards) - set(table.shard_ids)
+    if strangers:
+        raise LoadRefused(f"files for shards {sorted(strangers)}, which the map does not have")
+    for shard_id, files in shards.items():
+        _check_order(shard_id, files)
+    return LoadManifest(
+        table=table,
+        shards=shards,
+        namespaces=_files(fields["namespaces"]),
+        namespace_count=_count(fields["namespace_count"]),
+        rows_read=_count(fields["rows_read"]),
+        duplicates=_count(fields["duplicates"]),
+        rejects=_count(fields["rejects"]),
+    )
+
+
+def _check_order(shard_id: int, files: tuple[LoadFile, ...]) -> None:
+    last = ""
+    for file in files:
+        if not last < file.first_name <= file.last_name:
+            raise LoadRefused(f"the files of shard {shard_id} overlap at {file.path}")
+        last = file.last_name
+
+
+def _files(listed: list[Mapping[str, Any]]) -> tuple[LoadFile, ...]:
+    files = []
+    for one in listed:
+        path = _text(one["path"])
+        if path.startswith("/") or ".." in path.split("/"):
+            raise LoadRefused(f"{path!r} is not a file of the folder")
+        files.append(
+            LoadFile(
+                path,
+                _count(one["rows"]),
+                _count(one["bytes"]),
+                _text(one["sha256"]),
+                _text(one["first_name"]),
+                _text(one["last_name"]),
+            )
+        )
+    return tuple(files)
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value

@@ -1,0 +1,108 @@
+"""How far a load has got: counts for those who watch, and a file to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nextgen.bulk.manifest import LOAD_MANIFEST
+
+LOADED = ".loaded.json"
+
+
+@dataclass(slots=True)
+class ShardLoaded:
+    """One shard's part. ``rows`` are answered for without a gap from the first on."""
+
+    rows_total: int
+    rows: int = 0
+    skipped: int = 0
+    """Of ``rows``: those that an earlier load was answered for."""
+    created: int = 0
+    existing: int = 0
+    refused: int = 0
+    last_name: str = ""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a load came to. ``is_whole``: every row was created, found, refused or skipped."""
+
+    shards: dict[int, ShardLoaded] = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How many, by rejection code."""
+    tenants_created: int = 0
+    namespaces_created: int = 0
+    elapsed_s: float = 0.0
+
+    def total(self, name: str) -> int:
+        """Return the sum over the shards of one of their counts."""
+        return sum(getattr(shard, name) for shard in self.shards.values())
+
+    @property
+    def is_whole(self) -> bool:
+        return all(
+            shard.rows_total
+            == shard.rows
+            == shard.skipped + shard.created + shard.existing + shard.refused
+            for shard in self.shards.values()
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what ``--json`` prints."""
+        names = ("rows_total", "rows", "skipped", "created", "existing", "refused")
+        return {
+            **{name: self.total(name) for name in names},
+            "refusals": dict(sorted(self.refusals.items())),
+            "tenants_created": self.tenants_created,
+            "namespaces_created": self.namespaces_created,
+            "shards": {
+                str(shard_id): {name: getattr(shard, name) for name in names}
+                for shard_id, shard in sorted(self.shards.items())
+            },
+            "elapsed_s": round(self.elapsed_s, 2),
+            "created_per_s": round(self.total("created") / self.elapsed_s) if self.elapsed_s else 0,
+        }
+
+
+OnLoaded = Callable[[Loaded], None]
+
+
+def save_loaded(folder: Path, loaded: Loaded) -> None:
+    """Write down how far each shard is, whole or not at all."""
+    told = {
+        "load": _fingerprint(folder),
+        "shards": {
+            str(shard_id): {"rows": shard.rows, "last_name": shard.last_name}
+            for shard_id, shard in loaded.shards.items()
+        },
+    }
+    draft = folder / f"{LOADED}.draft"
+    draft.write_text(json.dumps(told, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.replace(folder / LOADED)
+
+
+def read_loaded(folder: Path) -> dict[int, tuple[int, str]]:
+    """Return rows and last name by shard as they were written down for these very load files.
+
+    Nothing if they were made again since, or the file says nothing that makes sense: the load then
+    begins anew, which is harmless.
+    """
+    try:
+        told = json.loads((folder / LOADED).read_text(encoding="utf-8"))
+        if told["load"] != _fingerprint(folder):
+            return {}
+        return {
+            int(shard_id): (int(one["rows"]), str(one["last_name"]))
+            for shard_id, one in told["shards"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _fingerprint(folder: Path) -> str:
+    return hashlib.sha256((folder / LOAD_MANIFEST).read_bytes()).hexdigest()

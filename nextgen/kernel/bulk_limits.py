@@ -1,0 +1,32 @@
+"""Limits of loading topics in bulk, each with its unit and its reason."""
+
+from __future__ import annotations
+
+BULK_NAMES_MAX = 1_000
+"""Names in one request, which becomes one record: deciding them keeps the leader's loop busy for
+some 15 ms. With twice as many a load is no faster, and a create that comes meanwhile waits twice as
+long (benchmarks/bulk_load.py)."""
+
+BULK_NAMES_BYTES_MAX = 512 * 1024
+"""UTF-8 bytes of the names in one request. With ids and framing an event has at most 90 bytes more
+than its name, so that a record stays below half of ``RECORD_BYTES_MAX``."""
+
+BULK_REQUESTS_MAX = 8
+"""Requests that wait for their turn at one shard. Two loaders that each keep a few on their way."""
+
+BULK_RECORDS_AHEAD_MAX = 4
+"""Records in bulk that a majority of views has not folded yet. Folding is what bulk is bounded by:
+ordinary commands must never find the views too far behind (``VIEW_LAG_MS_MAX``)."""
+
+BULK_LOOK_MS = 5
+"""Between two looks at how far the views are."""
+
+BULK_IN_FLIGHT_MAX = 3
+"""Requests that a loader keeps on their way to one shard: one is decided, one is on its way there,
+one is in the log."""
+
+BULK_REQUEST_TIMEOUT_MS = 30_000
+"""For one request, the wait for room and an election included."""
+
+BULK_REFUSALS_KEPT_MAX = 100_000
+"""Refused names that a loader writes down, some 200 bytes each; beyond it they are counted."""
