@@ -1,8 +1,9 @@
 """The one place that knows what exported events look like, in every version, to Spark.
 
-A reader always gets the columns of ``SCHEMA_VERSION``. What an older file does not have is null
-there, or what ``upcast`` makes of what it has; a newer export is refused before it is read. Columns
-only grow, so there is one schema and no reader per version (``nextgen/export/README.md``).
+A reader always gets the columns of ``SCHEMA_VERSION``; a newer export is refused before it is read.
+Columns only grow, so there is one schema and no reader per version (``nextgen/export/README.md``).
+What an older file does not have is null, and null means what the field's default means: nobody
+said it. No version so far needs more of an upcast than that: tests/spark/test_golden_exports.py.
 """
 
 from __future__ import annotations

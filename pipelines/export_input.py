@@ -7,9 +7,13 @@ read: the job sees the generation of the manifest that it read first.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from nextgen.export.directory import load_manifest
@@ -19,6 +23,9 @@ from nextgen.export.manifest import ExportFile, Manifest
 from nextgen.export.store import Store, open_store
 from pipelines.errors import JobRefused
 from pipelines.event_schema import spark_schema
+
+CLUSTER_MANAGER_SHARD_ID = 0
+"""The cluster manager's own log. What it says of brokers and shards is not folded with shards."""
 
 NAMED_MAX = 3
 """Files that a refusal names."""
@@ -71,6 +78,30 @@ def open_export(url: str | os.PathLike[str]) -> ExportInput:
     _check_files(store, files)
     _check_ranges(store, manifest)
     return ExportInput(store.url, store, manifest, files)
+
+
+@contextmanager
+def damage_refused() -> Iterator[None]:
+    """Turn Spark's error about a file that it cannot decode into a refusal that names the file.
+
+    Raises:
+        JobRefused: As said. Other errors pass.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        damaged = _UNREADABLE.search(str(error))
+        if damaged is None:
+            raise
+        raise JobRefused(
+            f"{damaged.group(1)} is damaged: Spark cannot read it, though its size is what the "
+            "manifest says; 'nextgen pipeline audit' says more"
+        ) from error
+
+
+_UNREADABLE = re.compile(
+    r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[^\]]*\].* (?:file:/*(?=/))?(\S+\.parquet)"
+)
 
 
 def _check_files(store: Store, files: Sequence[ExportFile]) -> None:

@@ -12,6 +12,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, RefusesToStart
+from pipelines.export_input import damage_refused
 from pipelines.progress import spark_progress
 from pipelines.session import HEAP, LOCAL_MASTER, open_session
 from pipelines.summary import Summary, print_summary
@@ -51,18 +52,23 @@ def run_job(
     heap: str,
     as_json: bool,
     settings: Mapping[str, str] | None = None,
+    afterwards: Callable[[Summary], None] | None = None,
 ) -> None:
     """Run ``work`` in a session of its own; print its summary; end with the exit code it means.
 
-    Expected errors become one sentence on stderr.
+    ``afterwards`` is what is left to do without Spark, once its session has ended. Expected errors
+    become one sentence on stderr.
     """
     began = time.monotonic()
     try:
         with (
             open_session(job, master=master, heap=heap, settings=settings) as spark,
             spark_progress(spark, job, is_shown=not as_json),
+            damage_refused(),
         ):
             summary = work(spark)
+        if afterwards is not None:
+            afterwards(summary)
     except MetadataError as error:
         sys.stderr.write(f"nextgen: {' '.join(str(error).split())}\n")
         raise typer.Exit(code_of(error)) from None

@@ -24,6 +24,8 @@ _LOOPBACK = "127.0.0.1"
 
 ROCKSDB_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+PROPAGATE_EMPTY = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+
 
 @contextmanager
 def open_session(
@@ -50,6 +52,8 @@ def open_session(
         "spark.driver.memory": heap,
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
+        # Otherwise each column that is written down asks the JVM three times who wrote it.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB_STATE_STORE,
@@ -58,6 +62,8 @@ def open_session(
         # A file that a filter cannot read is a refusal, never a few rows less.
         "spark.sql.files.ignoreCorruptFiles": "false",
         "spark.sql.files.ignoreMissingFiles": "false",
+        # It drops what led to no row while the query runs, and with it what was observed there.
+        "spark.sql.adaptive.optimizer.excludedRules": PROPAGATE_EMPTY,
     }
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

@@ -15,7 +15,7 @@ from nextgen.export.schema import SCHEMA_VERSION
 from nextgen.export.shard_files import FileLimits
 from pipelines.errors import JobRefused
 from pipelines.event_schema import spark_schema
-from pipelines.export_input import open_export
+from pipelines.export_input import damage_refused, open_export
 from tests.support.export_logs import FakeLog, events
 
 
@@ -51,6 +51,17 @@ def test_a_file_that_is_cut_short_is_refused(export: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(JobRefused, match="another size"):
         open_export(export)
+
+
+def test_a_file_with_other_bytes_of_the_same_number_is_refused_by_its_name(
+    spark: SparkSession, export: Path
+) -> None:
+    path = data_file(export)
+    found = open_export(export)
+    path.write_bytes(bytes(path.stat().st_size))
+
+    with pytest.raises(JobRefused, match=f"^{path} is damaged"), damage_refused():
+        found.events(spark).count()
 
 
 def test_a_file_that_is_missing_is_refused(export: Path) -> None:
