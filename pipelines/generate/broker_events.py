@@ -1,0 +1,248 @@
+"""Sessions of brokers, their capacity, and what they report of their load: narrow events."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from pipelines.generate.chance import below, fraction
+from pipelines.generate.clock import is_out, returns_before, traffic_at
+from pipelines.generate.lives import ASSIGNED, outages
+from pipelines.generate.narrow import narrow, together
+from pipelines.generate.world import MINUTE_MS, SECOND_MS, World
+
+REPORT_MS = 10 * MINUTE_MS
+"""Between two load reports of a broker."""
+
+BUSIEST_MAX = 10
+"""Units that a load report names."""
+
+HOT_UNITS_PER_BROKER = 12
+"""Units that have enough traffic to be named, on the average."""
+
+TRAFFIC_TOP = 4_000_000
+"""Bytes a second of the busiest unit, before the time of day. The unit of rank k has k^0.8 less."""
+
+_CLUSTER = 0
+_FIRST_SESSIONS_MS = MINUTE_MS
+
+
+def session_events(home: DataFrame, sessions: DataFrame, world: World) -> DataFrame:
+    """Return sessions as they come and go, in the broker's home shard and at the cluster manager.
+
+    The manager's log has each change as ``broker_recorded``, and a lease for each shard.
+    """
+    over = outages(home.sparkSession, world).withColumn("returns", f.col("outage"))
+    first = home.select(
+        "broker",
+        "broker_id",
+        "shard_id",
+        f.lit(1).alias("session"),
+        (f.lit(_FIRST_SESSIONS_MS) + f.col("broker") * 7).cast("long").alias("established_ms"),
+    )
+    numbered = over.join(sessions, ["returns", "broker"]).join(f.broadcast(home), "broker")
+    later = numbered.select(
+        "broker",
+        "broker_id",
+        "shard_id",
+        (f.col("session") + 1).alias("session"),
+        f.col("returned_ms").alias("established_ms"),
+    )
+    ended = numbered.select(
+        "broker", "broker_id", "shard_id", "session", "out_began_ms", "out_ended_ms", "is_death"
+    )
+    return together([*_established(first.unionByName(later), world), *_ended(ended, world)])
+
+
+def _established(sessions: DataFrame, world: World) -> list[DataFrame]:
+    at = f.col("established_ms")
+    common: dict[str, Column | str | int] = {
+        "object": "broker",
+        "broker": "broker",
+        "session": "session",
+        "name": "broker_id",
+    }
+    leases = sessions.withColumn("lease", f.explode(f.sequence(f.lit(1), f.lit(world.shards))))
+    return [
+        narrow(
+            sessions,
+            event_type="broker_session_established",
+            shard_id="shard_id",
+            time_ms=at,
+            **common,
+        ),
+        narrow(
+            sessions, event_type="capacity_granted", shard_id="shard_id", time_ms=at + 15, **common
+        ),
+        narrow(
+            sessions,
+            event_type="broker_recorded",
+            shard_id=_CLUSTER,
+            time_ms=at + 30,
+            number=1,
+            **common,
+        ),
+        narrow(
+            leases,
+            event_type="capacity_leased",
+            shard_id=_CLUSTER,
+            time_ms=at + 500,
+            seq="lease",
+            number="lease",
+            **common,
+        ),
+    ]
+
+
+def _ended(sessions: DataFrame, world: World) -> list[DataFrame]:
+    at = f.col("out_ended_ms")
+    expired = f.when(f.col("session") % 2 == 0, "disconnected").otherwise("expired")
+    common: dict[str, Column | str | int] = {
+        "object": "broker",
+        "broker": "broker",
+        "session": "session",
+        "name": "broker_id",
+    }
+    leases = sessions.withColumn("lease", f.explode(f.sequence(f.lit(1), f.lit(world.shards))))
+    return [
+        narrow(
+            sessions,
+            event_type="broker_session_ended",
+            shard_id="shard_id",
+            time_ms=at,
+            detail=f.when(f.col("is_death"), expired).otherwise("closed"),
+            **common,
+        ),
+        narrow(
+            sessions.where(~f.col("is_death")),
+            event_type="broker_drain_set",
+            shard_id="shard_id",
+            time_ms="out_began_ms",
+            number=1,
+            **common,
+        ),
+        narrow(
+            sessions,
+            event_type="broker_recorded",
+            shard_id=_CLUSTER,
+            time_ms=at + 20,
+            number=0,
+            **common,
+        ),
+        narrow(
+            leases,
+            event_type="capacity_lease_released",
+            shard_id=_CLUSTER,
+            time_ms=at + 40,
+            seq="lease",
+            number="lease",
+            detail="session_ended",
+            **common,
+        ),
+    ]
+
+
+def unit_rate(world: World, topic: Column, part: Column) -> Column:
+    """Return bytes a second of a unit, before the time of day: few have nearly all (Zipf)."""
+    rank = f.floor(fraction(world, "traffic", topic, part) * world.topics) + 1
+    return f.floor(f.lit(TRAFFIC_TOP) / f.pow(rank, f.lit(0.8))).cast("long")
+
+
+def load_reports(home: DataFrame, sessions: DataFrame, lives: DataFrame, world: World) -> DataFrame:
+    """Return load reports: units and rates are sums of what the log says each broker has."""
+    ticks = home.withColumn(
+        "tick", f.explode(f.sequence(f.lit(0), f.lit(world.length_ms // REPORT_MS - 2)))
+    )
+    measured = (f.col("tick") + 1).cast("long") * REPORT_MS
+    offset = below(world, 30 * SECOND_MS, "report", f.col("broker"))
+    ticks = ticks.withColumn("measured_ms", measured).withColumn("time_ms", measured + offset)
+    # Who is out, or about to be, or was just a moment ago, says nothing.
+    live = ~is_out(world, f.col("broker"), f.col("measured_ms")) & ~is_out(
+        world, f.col("broker"), f.col("time_ms")
+    )
+    sums = _sums(ticks, lives, world)
+    said = (
+        ticks.where(live)
+        .join(sums, ["broker", "tick"])
+        .join(_busiest(lives, world), ["broker", "tick"], "left")
+        .withColumn("returns", returns_before(world, f.col("time_ms")))
+        .join(f.broadcast(sessions), ["returns", "broker"])
+    )
+    factor = traffic_at(world, f.col("measured_ms"))
+    return narrow(
+        said,
+        event_type="broker_load_reported",
+        shard_id="shard_id",
+        time_ms="time_ms",
+        object="broker",
+        broker="broker",
+        session="session",
+        name="broker_id",
+        number="units",
+        rate=f.floor(f.col("bytes") * factor).cast("long"),
+        seq="measured_ms",
+        busiest=f.transform(
+            f.col("busiest"),
+            lambda one: f.struct(
+                f.floor(one["rate"] * factor).cast("long").alias("rate"), one["name"], one["unit"]
+            ),
+        ),
+    )
+
+
+def _sums(ticks: DataFrame, lives: DataFrame, world: World) -> DataFrame:
+    """Return units and bytes of each broker at the end of each tick."""
+    tick = f.floor(f.col("time_ms") / REPORT_MS).cast("int")
+    rate = unit_rate(world, f.col("topic_no"), f.col("part"))
+    gained = f.when(f.col("event_type") == ASSIGNED, f.col("broker"))
+    changes = lives.select(
+        tick.alias("tick"),
+        rate.alias("rate"),
+        f.inline(
+            f.array(
+                f.struct(gained.alias("of"), f.lit(1).alias("change")),
+                f.struct(f.col("previous_broker").alias("of"), f.lit(-1).alias("change")),
+            )
+        ),
+    ).where(f.col("of").isNotNull())
+    by_tick = changes.groupBy(f.col("of").alias("broker"), "tick").agg(
+        f.sum("change").alias("unit_change"),
+        f.sum(f.col("change") * f.col("rate")).alias("byte_change"),
+    )
+    so_far = (
+        Window.partitionBy("broker")
+        .orderBy("tick")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    every = ticks.select("broker", "tick").join(by_tick, ["broker", "tick"], "left")
+    return every.select(
+        "broker",
+        "tick",
+        f.coalesce(f.sum("unit_change").over(so_far), f.lit(0)).alias("units"),
+        f.coalesce(f.sum("byte_change").over(so_far), f.lit(0)).alias("bytes"),
+    )
+
+
+def _busiest(lives: DataFrame, world: World) -> DataFrame:
+    """Return the busiest units of each broker at the end of each tick, the busiest first."""
+    rate = unit_rate(world, f.col("topic_no"), f.col("part"))
+    least = int(TRAFFIC_TOP / (HOT_UNITS_PER_BROKER * world.brokers) ** 0.8)
+    of_unit = Window.partitionBy("topic_no", "part").orderBy("epoch", "event_type")
+    until = f.coalesce(f.lead("time_ms").over(of_unit), f.lit(world.length_ms))
+    held = (
+        lives.withColumn("rate", rate)
+        .where(f.col("rate") >= least)
+        .withColumn("until_ms", until)
+        .where(f.col("event_type") == ASSIGNED)
+    )
+    first = f.floor(f.col("time_ms") / REPORT_MS)
+    last = f.floor(f.col("until_ms") / REPORT_MS) - 1
+    spans = held.withColumns({"first": first, "last": last})
+    at_ticks = spans.where(f.col("last") >= f.col("first")).withColumn(
+        "tick", f.explode(f.sequence(f.col("first").cast("int"), f.col("last").cast("int")))
+    )
+    unit = f.when(f.col("part") < 0, "").otherwise(f.concat(f.lit("p"), "part"))
+    listed = f.struct("rate", "name", unit.alias("unit"))
+    return at_ticks.groupBy("broker", "tick").agg(
+        f.slice(f.sort_array(f.collect_list(listed), asc=False), 1, BUSIEST_MAX).alias("busiest")
+    )

@@ -1,0 +1,125 @@
+"""How large a generated history is, and what follows from that. Nothing here knows Spark."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.slots import SlotTable, initial_table
+
+SECOND_MS = 1_000
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+
+STARTS_MS = 1_767_225_600_000
+"""2026-01-01 00:00 UTC: when every generated history begins."""
+
+TOPICS_MAX = 200_000_000
+BROKERS_MAX = 1_000
+SHARDS_MAX = 64
+FOLDERS_MAX = 1_000
+"""Shards times days: each pair is a file at least, and the manifest is made on the driver."""
+
+EVENTS_PER_TOPIC_MAX = 1_000
+
+NAMESPACES_PER_TENANT_MAX = 12
+NAMESPACE_STRIDE = 16
+"""Namespace ``i`` of tenant ``k`` has the number ``16 k + i``."""
+
+PARTITIONED_SHARE = 0.04
+USED_SHARE = 0.92
+"""Of topics: those that anybody ever looks up."""
+
+IDLE_SHARE = 0.45
+"""Of stays with a broker: those that end because nobody uses the unit any more."""
+
+OPENS_MS = 2 * HOUR_MS
+"""No broker fails before: until then the inventory of the first day is brought in."""
+
+OUTAGES_PER_BROKER = 2
+OUTAGE_MS = 20 * MINUTE_MS
+"""From the first sign to the last unit that is back."""
+
+CALM_MS = 5 * MINUTE_MS
+"""Behind an outage, when what was asked for meanwhile is made up for."""
+
+_EVENTS_OF_INVENTORY = 1.5
+_EVENTS_OF_OUTAGES = 2.2
+_EVENTS_PER_STAY = 1.55
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is asked for. The same values give the same events, whatever the cores or the cluster.
+
+    Raises:
+        InvalidRequest: No such history can be made.
+    """
+
+    topics: int
+    days: int
+    seed: int
+    shards: int = 4
+    brokers: int = 8
+    events_per_topic: float = 10.0
+    """On the average, load reports and recorded lookups not counted. The least is about 5."""
+
+    def __post_init__(self) -> None:
+        _check("topics", self.topics, 1, TOPICS_MAX)
+        _check("days", self.days, 1, FOLDERS_MAX)
+        _check("shards", self.shards, 1, SHARDS_MAX)
+        _check("brokers", self.brokers, 2, BROKERS_MAX)
+        _check("events per topic", self.events_per_topic, 1, EVENTS_PER_TOPIC_MAX)
+        _check("shards, one more, times days", (self.shards + 1) * self.days, 1, FOLDERS_MAX)
+        if self.capacity_units > BROKER_CAPACITY_UNITS_MAX:
+            raise InvalidRequest(
+                f"{self.brokers} brokers cannot carry {self.topics} topics: ask for more brokers"
+            )
+
+    @property
+    def length_ms(self) -> int:
+        return self.days * DAY_MS
+
+    @property
+    def tenants(self) -> int:
+        return max(4, min(2_000, round(math.sqrt(self.topics) / 2)))
+
+    @property
+    def bursts(self) -> int:
+        """Deployments that create many topics of one namespace within minutes."""
+        return max(2, 2 * self.days)
+
+    @property
+    def outages(self) -> int:
+        """Of brokers, one at a time: half a day holds no more than six."""
+        return min(OUTAGES_PER_BROKER * self.brokers, 12 * self.days - 2)
+
+    @property
+    def outage_slot_ms(self) -> int:
+        """Time in which there is exactly one outage."""
+        return (self.length_ms - OPENS_MS) // self.outages
+
+    @property
+    def stays_mean(self) -> float:
+        """Of one unit: times that it is looked up or moved."""
+        return max(
+            1.0,
+            (self.events_per_topic - _EVENTS_OF_INVENTORY - _EVENTS_OF_OUTAGES) / _EVENTS_PER_STAY,
+        )
+
+    @property
+    def capacity_units(self) -> int:
+        """Of each broker: twice its share, so that one may be out."""
+        return 1_000 * math.ceil((2.4 * self.topics / self.brokers + 100) / 1_000)
+
+    @property
+    def slot_table(self) -> SlotTable:
+        return initial_table(range(1, self.shards + 1))
+
+
+def _check(what: str, value: float, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InvalidRequest(f"{what}: {value} is not between {least} and {most}")

@@ -1,0 +1,85 @@
+"""The page of the job: shape of the day, heat map of brokers, hot topics, skew, forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from pipelines.load.job import HOURS_SHOWN_MAX, Shown
+from pipelines.reporting.page import Page
+
+_BAR = "#33506e"
+_MEGA = 1_000_000.0
+
+_SEEN = (
+    "A broker reports its busiest topics and a sum of the others. What is said of topics, "
+    "namespaces and tenants is what was among the busiest: the quiet ones are in the sums of "
+    "brokers only."
+)
+
+_LINE = (
+    "The straight line through the hourly units, and the capacity that is granted of live "
+    "sessions. No date: the line does not rise. A fit near 0 means that there is no line."
+)
+
+
+def write_report(path: Path, source: str, facts: Any, shown: Shown) -> None:
+    """Write the page, whole or not at all."""
+    page = Page(
+        "Load history",
+        f"{source}: {facts.reports:,} reports of {facts.brokers:,} brokers, "
+        f"{facts.first:%Y-%m-%d %H:%M} to {facts.last:%Y-%m-%d %H:%M} UTC",
+    )
+    page.add_plot("Shape of the day", _shape(shown.shape), "Relative to the mean of all hours.")
+    page.add_plot(
+        "Brokers by hour of the day", _heat(shown.heat), "Megabytes a second, in and out."
+    )
+    page.add_table("When capacity runs out", *_table(shown.forecast, _FORECAST), _LINE)
+    page.add_table("Hot topics", *_table(shown.hot_topics, _STATISTICS), _SEEN)
+    page.add_table("Tenants", *_table(shown.tenants, _STATISTICS))
+    page.add_table("Brokers", *_table(shown.brokers, _STATISTICS))
+    page.add_table("Skew", *_table(shown.skew, _SKEW), "1 is even: the most loaded by the mean.")
+    page.add_table("Shards", *_table(shown.shards, _SHARDS))
+    if facts.skewed:
+        page.add_text(
+            "Clocks",
+            f"{facts.skewed:,} reports were measured more than five minutes away from the time at "
+            "which the leader recorded them. Hours are by the leader's clock.",
+        )
+    page.write(path)
+
+
+_STATISTICS = ("name", "hours", "mean", "p50", "p95", "p99", "max", "growth_per_day")
+_SKEW = ("level", "names", "mean", "most", "max_over_mean", "variation")
+_SHARDS = ("shard_id", "events", "topics_created", "assignments")
+_FORECAST = ("scope", "units_now", "units_per_day", "fit", "capacity_units", "days_left")
+
+
+def _table(rows: Sequence[Any], columns: Sequence[str]) -> tuple[list[str], list[list[Any]]]:
+    headings = [name.replace("_", " ") for name in columns]
+    return headings, [[row[name] for name in columns] for row in rows]
+
+
+def _shape(rows: Sequence[Any]) -> Figure:
+    figure = Figure(figsize=(9, 3))
+    axes = figure.subplots()
+    axes.bar([row.hour_of_day for row in rows], [row.relative or 0.0 for row in rows], color=_BAR)
+    axes.set_xlabel("hour, UTC")
+    axes.set_ylabel("load by mean")
+    return figure
+
+
+def _heat(rows: Sequence[Any]) -> Figure:
+    names = sorted({row.name for row in rows})
+    means = {(row.name, row.hour_of_day): row.mean / _MEGA for row in rows}
+    cells = [[means.get((name, hour), 0.0) for hour in range(HOURS_SHOWN_MAX)] for name in names]
+    figure = Figure(figsize=(9, 1.2 + 0.28 * len(names)))
+    axes = figure.subplots()
+    image = axes.imshow(cells, aspect="auto", cmap="viridis")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("hour, UTC")
+    figure.colorbar(image, ax=axes, label="MB/s")
+    return figure
