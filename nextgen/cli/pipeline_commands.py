@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -49,12 +50,7 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
     Raises:
         RefusesToStart: The libraries of pipelines are not installed.
     """
-    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise RefusesToStart(
-            f"pipelines need {', '.join(missing)}: install them with "
-            "pip install 'pulsar-nextgen[pipeline]'"
-        )
+    _check_libraries()
     # A group of its own would not hear Ctrl-C; this one ends by itself when the terminal says so.
     with subprocess.Popen([sys.executable, "-m", "pipelines", job, *arguments]) as process:
         while True:
@@ -64,9 +60,34 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
                 continue
 
 
+def run_rebuild(arguments: Sequence[str]) -> int:
+    """Run ``rebuild``; verified without a target it is of a cluster of its own.
+
+    Raises:
+        RefusesToStart: The libraries of pipelines are not installed.
+    """
+    has_target = any(one.partition("=")[0] == "--target" for one in arguments)
+    if "--verify" not in arguments or "--help" in arguments or has_target:
+        return run_pipeline("rebuild", arguments)
+    _check_libraries()
+    from nextgen.cli.pipeline_rebuild import run_on_own_cluster
+
+    return run_on_own_cluster(arguments)
+
+
+def _check_libraries() -> None:
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RefusesToStart(
+            f"pipelines need {', '.join(missing)}: install them with "
+            "pip install 'pulsar-nextgen[pipeline]'"
+        )
+
+
 def _command_of(job: str) -> Callable[[list[str] | None], None]:
     def command(arguments: Arguments = None) -> None:
-        code = run_blocking(lambda: run_pipeline(job, arguments or ()))
+        run = run_rebuild if job == "rebuild" else partial(run_pipeline, job)
+        code = run_blocking(lambda: run(arguments or ()))
         if code:
             raise typer.Exit(ExitCode.INTERRUPTED if code < 0 else code)
 

@@ -15,11 +15,12 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nextgen.cli.chaos.disks import MOUNTS, mounted_below, unmount
 from nextgen.cli.chaos.gather import committed_positions
@@ -65,6 +66,20 @@ GREEN_RUNS_KEPT_MAX = 5
 Notice = Callable[[str], None]
 
 
+class Companion(Protocol):
+    """Uses the cluster of a run besides, under names of its own."""
+
+    async def beside(self, targets: Sequence[str]) -> None:
+        """Is called when the faults begin, and cancelled when they end."""
+
+    async def afterwards(self, targets: Sequence[str], run_dir: Path) -> None:
+        """Is called when the cluster is well and its export is made, before it is stopped.
+
+        Raises:
+            MetadataError: What it came for did not happen; the run fails.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
     """What a run is asked to be. ``targets`` empty: a cluster of its own."""
@@ -85,12 +100,15 @@ class ChaosOptions:
 class ChaosRun:
     """See the module."""
 
-    def __init__(self, options: ChaosOptions, notice: Notice) -> None:
+    def __init__(
+        self, options: ChaosOptions, notice: Notice, companion: Companion | None = None
+    ) -> None:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         self.run_dir = (options.data_dir / "chaos" / f"{stamp}-seed{options.seed}").absolute()
         self.told = RunTold(options.seed, options.minutes)
         self._options = options
         self._notice = notice
+        self._companion = companion
         self._began_ns = 0
 
     @property
@@ -167,12 +185,30 @@ class ChaosRun:
         load = ChaosLoad(plan)
         try:
             try:
-                await self._under_load(schedule, site, load, history_dir)
+                async with self._accompanied(site):
+                    await self._under_load(schedule, site, load, history_dir)
             finally:
                 await site.maker.undo_all()
             await self._after_load(site.maker, load, plan)
+            if self._companion is not None:
+                self._notice("what was asked for besides")
+                await self._companion.afterwards(site.targets, self.run_dir)
         finally:
             await load.stop()
+
+    @asynccontextmanager
+    async def _accompanied(self, site: Site) -> AsyncIterator[None]:
+        if self._companion is None:
+            yield
+            return
+        beside = asyncio.create_task(self._companion.beside(site.targets))
+        try:
+            yield
+        finally:
+            beside.cancel()
+            ended = await asyncio.gather(beside, return_exceptions=True)
+            if isinstance(ended[0], MetadataError):
+                self.told.complaints.append(f"beside the load: {ended[0]}")
 
     def _schedule(self, site: Site) -> Schedule:
         options = self._options

@@ -1,0 +1,1 @@
+"""Fold events up to a position or a time: every shard's view, as tables."""

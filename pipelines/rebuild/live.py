@@ -1,0 +1,170 @@
+"""A live cluster as Spark reads it: one partition for each shard, each as of one position.
+
+The one place where Python runs beside Spark's executors: docs/adr/0043. What is read here differs
+from one reading to the next, so it is written down once, and only what was written is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from nextgen.kernel.errors import Unavailable
+from pipelines.rebuild.shard_snapshot import Snapshot, spool_snapshot, spooled_items
+from pipelines.rebuild.tables import ACTIVE, DELETING
+from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item
+
+FORMAT = "nextgen-live"
+
+COMPLETE = "complete"
+"""Kind of the last row of each shard: the snapshot is whole, and this many items came before."""
+
+LIVE_SCHEMA = t.StructType(
+    [
+        t.StructField("shard_id", t.IntegerType(), False),
+        t.StructField("as_of_position", t.LongType(), False),
+        t.StructField("kind", t.StringType(), False),
+        t.StructField("items", t.LongType()),
+        t.StructField("name", t.StringType()),
+        t.StructField("object_id", t.StringType()),
+        t.StructField("parent_id", t.StringType()),
+        t.StructField("partitions", t.LongType()),
+        t.StructField("created_time_ms", t.LongType()),
+        t.StructField("properties", t.MapType(t.StringType(), t.StringType())),
+        t.StructField("version", t.LongType()),
+        t.StructField("life", t.StringType()),
+        t.StructField("policies", t.BinaryType()),
+        t.StructField("policies_version", t.LongType()),
+        t.StructField("unit", t.StringType()),
+        t.StructField("epoch", t.LongType()),
+        t.StructField("broker_id", t.StringType()),
+        t.StructField("session_id", t.StringType()),
+    ]
+)
+"""``kind`` is tenant, namespace, topic, assignment, or ``COMPLETE``; ``as_of_position`` is the
+snapshot's. Of an assignment, ``object_id`` is the topic's."""
+
+_WIDTH = len(LIVE_SCHEMA)
+
+
+def live_snapshots(spark: SparkSession, targets: Sequence[str], shards: Sequence[int]) -> DataFrame:
+    """Return what the cluster behind these discovery nodes holds: ``LIVE_SCHEMA``.
+
+    Each reading asks the cluster anew: write it down, and use what was written.
+    """
+    spark.dataSource.register(LiveSource)
+    reader = spark.read.format(FORMAT).option("targets", ",".join(targets))
+    return reader.option("shards", ",".join(map(str, shards))).load()
+
+
+def unavailable(error: PySparkException) -> Unavailable:
+    """Return why a shard was not read: the last words of the executor that failed at it."""
+    lines = [line.strip() for line in str(error).splitlines() if "nextgen." in line]
+    return Unavailable(f"the cluster cannot be read: {lines[-1] if lines else error}"[:500])
+
+
+class LiveSource(DataSource):  # type: ignore[misc]
+    """Options: ``targets`` (host:port, with commas) and ``shards`` (ids, with commas)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> t.StructType:
+        return LIVE_SCHEMA
+
+    def reader(self, schema: t.StructType) -> LiveReader:
+        return LiveReader(
+            self.options["targets"].split(","),
+            [int(it) for it in self.options["shards"].split(",")],
+        )
+
+
+class LiveReader(DataSourceReader):  # type: ignore[misc]
+    """See the module."""
+
+    def __init__(self, targets: Sequence[str], shards: Sequence[int]) -> None:
+        self._targets = targets
+        self._shards = shards
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(shard_id) for shard_id in self._shards]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Yield a shard's items, and that they are all.
+
+        Raises:
+            MetadataError: No replica of the shard answers.
+        """
+        shard_id = partition.value
+        with tempfile.TemporaryFile() as spool:
+            snapshot = asyncio.run(spool_snapshot(self._targets, shard_id, spool))
+            for item in spooled_items(spool):
+                yield _row(shard_id, snapshot, item)
+        end = (shard_id, snapshot.position, COMPLETE, snapshot.items)
+        yield end + (None,) * (_WIDTH - len(end))
+
+
+def _row(shard_id: int, snapshot: Snapshot, item: Item) -> tuple[Any, ...]:
+    kind = item.WhichOneof("value") or "unknown"
+    return (shard_id, snapshot.position, kind, None, item.name, *_VALUES[kind](item))
+
+
+_NOT_ASSIGNED = (None,) * 4
+
+
+def _tenant(item: Item) -> tuple[Any, ...]:
+    return (item.tenant.tenant_id, None, None, None, *_said(item.tenant), *_NOT_ASSIGNED)
+
+
+def _namespace(item: Item) -> tuple[Any, ...]:
+    value = item.namespace
+    return (value.namespace_id, value.tenant_id, None, None, *_said(value), *_NOT_ASSIGNED)
+
+
+def _topic(item: Item) -> tuple[Any, ...]:
+    value = item.topic
+    return (
+        value.topic_id,
+        value.namespace_id,
+        value.partitions,
+        value.created_time_ms,
+        *_said(value),
+        *_NOT_ASSIGNED,
+    )
+
+
+def _said(value: Any) -> tuple[Any, ...]:
+    """Return what tenants, namespaces and topics have alike."""
+    life = None
+    if hasattr(value, "state"):
+        life = DELETING if value.state == LIFE_STATE_DELETING else ACTIVE
+    # As clients pack them, and so as events have them: one text for one meaning.
+    packed = value.policies.SerializeToString(deterministic=True)
+    return (dict(value.properties), value.version, life, packed or None, value.policies_version)
+
+
+def _assignment(item: Item) -> tuple[Any, ...]:
+    value = item.assignment
+    said = (None,) * 8
+    return (value.topic_id, *said, value.unit, value.epoch, value.broker_id, value.session_id)
+
+
+def _unknown(_: Item) -> tuple[Any, ...]:
+    return (None,) * (_WIDTH - 5)
+
+
+_VALUES = {
+    "tenant": _tenant,
+    "namespace": _namespace,
+    "topic": _topic,
+    "assignment": _assignment,
+    "unknown": _unknown,
+}

@@ -1,0 +1,185 @@
+"""The tables that a rebuild makes, and which events make them.
+
+Each has one row for each object that there is, with the columns of the shard's view
+(``shards/projections``) and two more: ``shard_id``, and ``position``, of the last event that
+changed the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import types as t
+
+TENANTS = "tenants"
+NAMESPACES = "namespaces"
+TOPICS = "topics"
+POLICIES = "policies"
+ASSIGNMENTS = "assignments"
+SESSIONS = "sessions"
+
+ACTIVE = "active"
+DELETING = "deleting"
+
+POLICY_SET = "policy_set"
+POLICY_CLEARED = "policy_cleared"
+"""The event types that tenants, namespaces and topics share: their ``scope`` says whose it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTable:
+    """A table of objects that are created, changed and deleted under a name."""
+
+    name: str
+    scope: str
+    """What it is called in events: the first word of their types, and of its id."""
+
+    parent: str = ""
+    """Scope of the parent whose id it keeps."""
+
+    has_life: bool = True
+    """Whether its deletion takes two events."""
+
+    @property
+    def created(self) -> str:
+        return f"{self.scope}_created"
+
+    @property
+    def properties_set(self) -> str:
+        return f"{self.scope}_properties_set"
+
+    @property
+    def deletion_started(self) -> str:
+        return f"{self.scope}_deletion_started"
+
+    @property
+    def deletion_aborted(self) -> str:
+        return f"{self.scope}_deletion_aborted"
+
+    @property
+    def deleted(self) -> str:
+        return f"{self.scope}_deleted"
+
+    @property
+    def event_types(self) -> tuple[str, ...]:
+        """Types of its own; the policies' come on top."""
+        own = (self.created, self.properties_set, self.deleted)
+        return (*own, self.deletion_started, self.deletion_aborted) if self.has_life else own
+
+
+OBJECT_TABLES = (
+    ObjectTable(TENANTS, "tenant"),
+    ObjectTable(NAMESPACES, "namespace", parent="tenant"),
+    ObjectTable(TOPICS, "topic", parent="namespace", has_life=False),
+)
+
+ASSIGNED = "topic_assigned"
+UNASSIGNED = "topic_unassigned"
+ASSIGNMENT_TYPES = (ASSIGNED, UNASSIGNED)
+
+ESTABLISHED = "broker_session_established"
+ENDED = "broker_session_ended"
+GRANTED = "capacity_granted"
+DRAIN_SET = "broker_drain_set"
+SESSION_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN_SET)
+
+TABLE_NAMES = (TENANTS, NAMESPACES, TOPICS, POLICIES, ASSIGNMENTS, SESSIONS)
+
+FOLDED_TYPES = (
+    *(event_type for table in OBJECT_TABLES for event_type in table.event_types),
+    POLICY_SET,
+    POLICY_CLEARED,
+    *ASSIGNMENT_TYPES,
+    *SESSION_TYPES,
+)
+"""Types of events that some row rests on. The others leave no trace in these tables."""
+
+UNKNOWN_TYPE = "unknown"
+"""Of an event that the exporter had no column for."""
+
+CLUSTER_MANAGER_SHARD = 0
+"""Its log is of another kind: nothing in it is folded."""
+
+
+def _fields(*columns: tuple[str, t.DataType]) -> t.StructType:
+    return t.StructType([t.StructField(name, data_type) for name, data_type in columns])
+
+
+_PROPERTIES = ("properties", t.MapType(t.StringType(), t.StringType()))
+_POLICIES = (("policies", t.BinaryType()), ("policies_version", t.LongType()))
+
+POLICIES_SCHEMA = _fields(
+    ("shard_id", t.IntegerType()),
+    ("scope", t.StringType()),
+    ("name", t.StringType()),
+    ("object_id", t.StringType()),
+    *_POLICIES,
+)
+
+SCHEMAS: dict[str, t.StructType] = {
+    TENANTS: _fields(
+        ("shard_id", t.IntegerType()),
+        ("name", t.StringType()),
+        ("tenant_id", t.StringType()),
+        _PROPERTIES,
+        ("version", t.LongType()),
+        ("life", t.StringType()),
+        *_POLICIES,
+        ("position", t.LongType()),
+    ),
+    NAMESPACES: _fields(
+        ("shard_id", t.IntegerType()),
+        ("name", t.StringType()),
+        ("namespace_id", t.StringType()),
+        ("tenant_id", t.StringType()),
+        _PROPERTIES,
+        ("version", t.LongType()),
+        ("life", t.StringType()),
+        *_POLICIES,
+        ("position", t.LongType()),
+    ),
+    TOPICS: _fields(
+        ("shard_id", t.IntegerType()),
+        ("name", t.StringType()),
+        ("topic_id", t.StringType()),
+        ("namespace_id", t.StringType()),
+        ("partitions", t.LongType()),
+        ("created_time", t.TimestampType()),
+        _PROPERTIES,
+        ("version", t.LongType()),
+        *_POLICIES,
+        ("position", t.LongType()),
+    ),
+    POLICIES: POLICIES_SCHEMA,
+    ASSIGNMENTS: _fields(
+        ("shard_id", t.IntegerType()),
+        ("topic_id", t.StringType()),
+        ("unit", t.StringType()),
+        ("name", t.StringType()),
+        ("epoch", t.LongType()),
+        ("broker_id", t.StringType()),
+        ("session_id", t.StringType()),
+        ("position", t.LongType()),
+    ),
+    SESSIONS: _fields(
+        ("shard_id", t.IntegerType()),
+        ("broker_id", t.StringType()),
+        ("session_id", t.StringType()),
+        ("epoch", t.LongType()),
+        ("is_live", t.BooleanType()),
+        ("pulsar_url", t.StringType()),
+        ("grpc", t.StringType()),
+        ("http", t.StringType()),
+        ("capacity_units", t.LongType()),
+        ("granted_units", t.LongType()),
+        ("zone", t.StringType()),
+        ("rack", t.StringType()),
+        ("quarantined_until_ms", t.LongType()),
+        ("draining", t.BooleanType()),
+        ("drain_units_per_second", t.LongType()),
+        ("revision", t.LongType()),
+        ("started_at_ms", t.ArrayType(t.LongType())),
+        ("position", t.LongType()),
+    ),
+}
+"""Columns of each table, in their order. Numbers that the view keeps unsigned are longs."""

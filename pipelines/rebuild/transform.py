@@ -1,0 +1,354 @@
+"""The fold: events, with the columns of ``pipelines.event_schema``, to rows as of the last of them.
+
+What an event does is what ``shards/projections/evolution.py`` and the aggregates behind it do, and
+a test folds the same events both ways. It rests on two things that a log has: positions are the
+order, and whatever happened before the last creation of an object says nothing about it.
+
+    tenants, namespaces, topics, sessions   one sort by name and position
+    assignments                             one hash aggregation, of numbers only
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import functions as F
+
+from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
+from pipelines.rebuild import tables
+from pipelines.rebuild.tables import (
+    ACTIVE,
+    ASSIGNED,
+    ASSIGNMENT_TYPES,
+    DELETING,
+    DRAIN_SET,
+    ENDED,
+    ESTABLISHED,
+    GRANTED,
+    POLICY_CLEARED,
+    POLICY_SET,
+    SCHEMAS,
+    SESSION_TYPES,
+    ObjectTable,
+)
+
+UNBORN = "unborn"
+"""What an observation of events about nothing counts."""
+
+
+def fold_objects(
+    events: DataFrame, table: ObjectTable, unborn: Observation | None = None
+) -> DataFrame:
+    """Return the rows of ``SCHEMAS[table.name]``: what was created and not deleted since.
+
+    ``version`` is 1 at the creation and grows with each event about the object. ``unborn`` counts
+    events about objects that were never created, as ``UNBORN``: a log has none.
+    """
+    kind = F.col("event_type")
+    changes = _with_birth(_changes_of(events, table), _BY_NAME, table.created, unborn)
+    # What was said before the last creation was said of another object.
+    folded = (
+        changes.where("position >= born_at")
+        .groupBy(*_BY_NAME)
+        .agg(
+            F.first("object_id", ignorenulls=True).alias(f"{table.scope}_id"),
+            F.first("parent_id", ignorenulls=True).alias(f"{table.parent}_id"),
+            F.first("partitions", ignorenulls=True).alias("partitions"),
+            F.first("created_time", ignorenulls=True).alias("created_time"),
+            _latest("properties", kind.isin(table.created, table.properties_set)),
+            F.count(F.lit(1)).alias("version"),
+            _latest("life", kind.isin(table.deletion_started, table.deletion_aborted)),
+            _latest("policies", kind.isin(POLICY_SET, POLICY_CLEARED)),
+            _latest("policies_version", kind.isin(POLICY_SET, POLICY_CLEARED)),
+            F.max(F.when(kind == table.deleted, F.col("position"))).alias("deleted_at"),
+            F.max("position").alias("position"),
+        )
+    )
+    there = folded.where(F.col("deleted_at").isNull())
+    there = there.withColumns(
+        {
+            "life": F.coalesce("life", F.lit(ACTIVE)),
+            "policies_version": F.coalesce("policies_version", F.lit(0)),
+        }
+    )
+    return _with_columns_of(there, table.name)
+
+
+def fold_assignments(events: DataFrame) -> DataFrame:
+    """Return the rows of ``SCHEMAS["assignments"]``: of every unit that was ever assigned.
+
+    ``broker_id`` and ``session_id`` are empty while nobody has the unit. Units of a topic go with
+    it, their epochs too.
+    """
+    changes = _assignment_changes(events)
+    order = F.col("position")
+    latest = changes.groupBy("shard_id", "topic_id", "unit", "name").agg(
+        # Only numbers, so that Spark aggregates by hash and does not sort: who has the unit is
+        # carried as a hash, and looked up below.
+        F.max_by("owner", order).alias("owner"),
+        F.max_by("epoch", order).alias("epoch"),
+        F.max(order).alias("position"),
+    )
+    there = latest.join(_deleted_topics(events), ["shard_id", "topic_id"], "left_anti")
+    known = there.join(F.broadcast(_owners(changes)), "owner", "left")
+    return _with_columns_of(
+        known.withColumns(
+            {
+                "broker_id": F.coalesce("broker_id", F.lit("")),
+                "session_id": F.coalesce("session_id", F.lit("")),
+            }
+        ),
+        tables.ASSIGNMENTS,
+    )
+
+
+def fold_sessions(events: DataFrame, unborn: Observation | None = None) -> DataFrame:
+    """Return the rows of ``SCHEMAS["sessions"]``: the latest session of every broker ever seen.
+
+    ``started_at_ms`` has when the last sessions of the broker began, oldest first. ``unborn`` as
+    in ``fold_objects``.
+    """
+    kind, order = F.col("event_type"), F.col("position")
+    changes = _with_birth(_session_changes(events), _BY_BROKER, ESTABLISHED, unborn).where(
+        F.col("born_at").isNotNull()
+    )
+    is_of_latest = order >= F.col("born_at")
+    latest = kind.isin(ESTABLISHED) & is_of_latest
+    # Counted from the end, so that only as many as are kept are ever held.
+    starts_from_here = F.count(F.when(F.col("established_at_ms") > 0, 1)).over(
+        Window.partitionBy(*_BY_BROKER)
+        .orderBy("position")
+        .rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    )
+    start = F.struct("position", "established_at_ms")
+    is_kept = (F.col("established_at_ms") > 0) & (F.col("starts") <= SESSIONS_STARTED_MAX)
+    folded = (
+        changes.withColumn("starts", starts_from_here)
+        .groupBy(*_BY_BROKER)
+        .agg(
+            *(F.max_by(name, F.when(latest, order)).alias(name) for name in _ESTABLISHED_FIELDS),
+            F.max(F.when((kind == ENDED) & is_of_latest, order)).isNull().alias("is_live"),
+            *(
+                F.coalesce(
+                    F.max_by(name, F.when((kind == event_type) & is_of_latest, order)),
+                    F.lit(nothing),
+                ).alias(name)
+                for name, (event_type, nothing) in _CHANGED_FIELDS.items()
+            ),
+            F.transform(
+                F.array_sort(F.collect_list(F.when(is_kept, start))),
+                lambda pair: pair["established_at_ms"],
+            ).alias("started_at_ms"),
+            F.max(order).alias("position"),
+        )
+    )
+    return _with_columns_of(folded, tables.SESSIONS)
+
+
+def policies_of(folded: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the rows of ``SCHEMAS["policies"]``, from the rows of the three object tables.
+
+    Of every object whose policies were ever set; ``policies`` are null once they are cleared.
+    """
+    parts = [
+        folded[table.name]
+        .where("policies_version > 0")
+        .select(
+            "shard_id",
+            F.lit(table.scope).alias("scope"),
+            "name",
+            F.col(f"{table.scope}_id").alias("object_id"),
+            "policies",
+            "policies_version",
+        )
+        for table in tables.OBJECT_TABLES
+    ]
+    return _with_columns_of(reduce(DataFrame.unionByName, parts), tables.POLICIES)
+
+
+def topics_by_tenant(topics: DataFrame) -> DataFrame:
+    """Return tenant, topics, partitions, most topics first, from the table of topics."""
+    tenant = F.split_part(F.split_part("name", F.lit("://"), F.lit(2)), F.lit("/"), F.lit(1))
+    counted = topics.groupBy(tenant.alias("tenant")).agg(
+        F.count(F.lit(1)).alias("topics"), F.sum("partitions").alias("partitions")
+    )
+    return counted.orderBy(F.desc("topics"), "tenant")
+
+
+def up_to(events: DataFrame, positions: Mapping[int, int]) -> DataFrame:
+    """Return the events of the shards in ``positions``, up to these; none of the others."""
+    return events.where(is_up_to(positions))
+
+
+def is_up_to(positions: Mapping[int, int]) -> Column:
+    """Return whether an event is of a shard in ``positions`` and not behind its position."""
+    shards: dict[int, list[int]] = {}
+    for shard_id, position in sorted(positions.items()):
+        shards.setdefault(position, []).append(shard_id)
+    return reduce(
+        Column.__or__,
+        (
+            F.col("shard_id").isin(*some) & (F.col("position") <= position)
+            for position, some in shards.items()
+        ),
+        F.lit(False),
+    )
+
+
+# Helpers of the folds ------------------------------------------------------------------------
+
+_NOBODY = 0
+"""Owner of a unit that nobody has."""
+
+_TOPIC_DELETED = "topic_deleted"
+
+_ESTABLISHED_FIELDS = (
+    "session_id",
+    "epoch",
+    "pulsar_url",
+    "grpc",
+    "http",
+    "capacity_units",
+    "zone",
+    "rack",
+    "quarantined_until_ms",
+)
+_CHANGED_FIELDS: dict[str, tuple[str, bool | int]] = {
+    "granted_units": (GRANTED, 0),
+    "draining": (DRAIN_SET, False),
+    "drain_units_per_second": (DRAIN_SET, 0),
+    "revision": (DRAIN_SET, 0),
+}
+"""Of a session: what changes while it lasts, by which event, and what it begins with."""
+
+_BY_BROKER = ("shard_id", "broker_id")
+_BY_NAME = ("shard_id", "name")
+
+
+def _with_birth(
+    changes: DataFrame, key: Sequence[str], birth: str, unborn: Observation | None
+) -> DataFrame:
+    """Add ``born_at``: the position of the last birth of the object, null if it has none."""
+    # Sorted by position too: the aggregation behind it finds its input in order.
+    whole = (
+        Window.partitionBy(*key)
+        .orderBy("position")
+        .rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    )
+    born = F.max(F.when(F.col("event_type") == birth, F.col("position"))).over(whole)
+    dated = changes.withColumn("born_at", born)
+    if unborn is None:
+        return dated
+    # In the stage that writes: there, what is counted is counted once, whoever dies.
+    return dated.observe(unborn, F.count_if(F.col("born_at").isNull()).alias(UNBORN))
+
+
+def _latest(column: str, counts: Column) -> Column:
+    """Return the aggregate: ``column`` of the last event for which ``counts`` holds."""
+    return F.max_by(column, F.when(counts, F.col("position"))).alias(column)
+
+
+def _with_columns_of(rows: DataFrame, table: str) -> DataFrame:
+    return rows.select(*(F.col(field.name).cast(field.dataType) for field in SCHEMAS[table].fields))
+
+
+def _changes_of(events: DataFrame, table: ObjectTable) -> DataFrame:
+    """Return one row for each event about objects of this table."""
+    kind = F.col("event_type")
+    scope = F.coalesce(F.col("policy_set.scope"), F.col("policy_cleared.scope"))
+    is_policy = kind.isin(POLICY_SET, POLICY_CLEARED) & (scope == table.scope)
+    named = (*table.event_types, POLICY_SET, POLICY_CLEARED)
+    life = (
+        F.when(kind == table.deletion_started, DELETING).when(
+            kind == table.deletion_aborted, ACTIVE
+        )
+        if table.has_life
+        else F.lit(None).cast("string")
+    )
+    created = table.created
+    own = events.where(kind.isin(*named))  # By itself, so that Parquet skips what has none of it.
+    return own.where(kind.isin(*table.event_types) | is_policy).select(
+        "shard_id",
+        "position",
+        "event_type",
+        F.coalesce(*(F.col(f"{one}.name") for one in named)).alias("name"),
+        F.col(f"{created}.{table.scope}_id").alias("object_id"),
+        _created_field(created, f"{table.parent}_id" if table.parent else "", "parent_id"),
+        _created_field(created, "" if table.has_life else "partitions", "partitions"),
+        F.when(kind == created, F.col("time")).alias("created_time"),
+        F.coalesce(f"{created}.properties", f"{table.properties_set}.properties").alias(
+            "properties"
+        ),
+        life.alias("life"),
+        F.col("policy_set.policy").alias("policies"),
+        F.coalesce("policy_set.version", "policy_cleared.version").alias("policies_version"),
+    )
+
+
+def _created_field(created: str, field: str, name: str) -> Column:
+    return (F.col(f"{created}.{field}") if field else F.lit(None).cast("string")).alias(name)
+
+
+def _assignment_changes(events: DataFrame) -> DataFrame:
+    """Return one row for each event about a unit; ``owner`` stands for broker and session."""
+    both = {
+        name: F.coalesce(*(F.col(f"{one}.{name}") for one in ASSIGNMENT_TYPES))
+        for name in ("topic_id", "unit", "name", "epoch")
+    }
+    broker, session = F.col("topic_assigned.broker_id"), F.col("topic_assigned.session_id")
+    is_assigned = F.col("event_type") == ASSIGNED
+    owner = F.when(is_assigned, F.xxhash64(broker, session)).otherwise(F.lit(_NOBODY))
+    return events.where(F.col("event_type").isin(*ASSIGNMENT_TYPES)).select(
+        "shard_id",
+        "position",
+        *(column.alias(name) for name, column in both.items()),
+        owner.alias("owner"),
+        broker.alias("broker_id"),
+        session.alias("session_id"),
+    )
+
+
+def _deleted_topics(events: DataFrame) -> DataFrame:
+    return events.where(F.col("event_type") == _TOPIC_DELETED).select(
+        "shard_id", F.col(f"{_TOPIC_DELETED}.topic_id").alias("topic_id")
+    )
+
+
+def _owners(changes: DataFrame) -> DataFrame:
+    """Return broker and session by the hash that stands for them."""
+    distinct = (
+        changes.where(F.col("owner") != _NOBODY)
+        .select("owner", "broker_id", "session_id")
+        .distinct()
+    )
+    alike = F.concat(F.lit("two owners of units have the hash "), F.col("owner").cast("string"))
+    one_each = distinct.groupBy("owner").agg(
+        F.max(F.struct("broker_id", "session_id")).alias("who"), F.count(F.lit(1)).alias("owners")
+    )
+    # Once in a billion histories: then it is said, and nothing is given to the wrong broker.
+    who = F.when(F.col("owners") == 1, F.col("who")).otherwise(F.raise_error(alike))
+    return one_each.select("owner", who.alias("who")).select("owner", "who.*")
+
+
+def _session_changes(events: DataFrame) -> DataFrame:
+    """Return one row for each event about a broker's session, its load left out."""
+    born = F.col(ESTABLISHED)
+    return events.where(F.col("event_type").isin(*SESSION_TYPES)).select(
+        "shard_id",
+        "position",
+        "event_type",
+        F.coalesce(*(F.col(f"{one}.broker_id") for one in SESSION_TYPES)).alias("broker_id"),
+        *(
+            born[name].alias(name)
+            for name in ("session_id", "epoch", "capacity_units", "zone", "rack")
+        ),
+        *(born["endpoints"][name].alias(name) for name in ("pulsar_url", "grpc", "http")),
+        born["quarantined_until_ms"].alias("quarantined_until_ms"),
+        born["established_at_ms"].alias("established_at_ms"),
+        F.col(f"{GRANTED}.units").alias("granted_units"),
+        F.col(f"{DRAIN_SET}.draining").alias("draining"),
+        F.col(f"{DRAIN_SET}.units_per_second").alias("drain_units_per_second"),
+        F.col(f"{DRAIN_SET}.revision").alias("revision"),
+    )

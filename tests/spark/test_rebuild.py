@@ -1,0 +1,91 @@
+"""The rebuild: up to where it folds, what it counts, how Spark goes about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+from nextgen.export.local_store import LocalStore
+from nextgen.export.run import export_log
+from pipelines.export_input import open_export
+from pipelines.rebuild import tables, transform
+from pipelines.rebuild.as_of import AsOf
+from pipelines.rebuild.job import choose_input
+from protos.nextgen.v1.events_pb2 import Event, TopicCreated, TopicPropertiesSet
+from tests.support.export_logs import FakeLog
+from tests.support.spark_histories import HOUR_MS, TOLD_FROM_MS, told_history
+
+
+async def test_a_time_cuts_each_shard_before_its_first_later_event(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A clock that goes back behind that event brings nothing in again."""
+    until_ms = TOLD_FROM_MS + HOUR_MS
+    history = told_history()
+    kept = {
+        shard: sum(event.time_ms <= until_ms for event in log)
+        for shard, log in history.logs.items()
+        if shard
+    }
+    history.logs[1][-1].time_ms = TOLD_FROM_MS
+    export = open_export(await history.export(tmp_path / "export", file_rows=10))
+
+    chosen = choose_input(spark, export, AsOf(time=datetime.fromtimestamp(until_ms / 1_000, UTC)))
+
+    assert chosen.positions == kept
+    assert 0 < kept[1] < len(history.logs[1])
+    assert chosen.rows < export.rows
+
+
+async def test_events_about_things_that_were_never_created_are_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    known, unknown = "persistent://acme/orders/known", "persistent://acme/orders/unknown"
+    log = [
+        Event(position=1, shard_id=1, topic_properties_set=TopicPropertiesSet(name=unknown)),
+        Event(position=2, shard_id=1, topic_created=TopicCreated(name=known, topic_id="2")),
+        Event(position=3, shard_id=1, topic_properties_set=TopicPropertiesSet(name=known)),
+    ]
+    await export_log(FakeLog({1: log}), LocalStore(tmp_path / "export"))
+    events = open_export(tmp_path / "export").events(spark)
+    unborn = Observation("unborn")
+
+    (topic,) = transform.fold_objects(events, tables.OBJECT_TABLES[2], unborn).collect()
+
+    assert (topic["name"], topic["version"], topic["position"]) == (known, 2, 3)
+    assert unborn.get == {transform.UNBORN: 1}
+
+
+async def test_the_folds_read_once_sort_once_and_run_no_python(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    export = await told_history().export(tmp_path / "export")
+    events = open_export(export).events(spark)
+
+    for table in tables.OBJECT_TABLES:
+        plan = plan_of(transform.fold_objects(events, table))
+        assert plan.count("FileScan") == 1, plan
+        assert plan.count("Sort [") == 1, plan
+        assert plan.count("Exchange hashpartitioning") == 1, plan
+    plan = plan_of(transform.fold_sessions(events))
+    assert plan.count("FileScan") == 1, plan
+    plan = plan_of(transform.fold_assignments(events))
+    # Units, the topics that are gone, and who is meant by which hash.
+    assert plan.count("FileScan") == 3, plan
+    assert "HashAggregate(keys=[shard_id" in plan, plan
+    assert "SortAggregate(key=[shard_id" not in plan, plan
+
+
+def plan_of(rows: DataFrame) -> str:
+    plan = str(rows._jdf.queryExecution().executedPlan().toString())
+    for unwanted in (
+        "BatchEvalPython",
+        "ArrowEvalPython",
+        "MapInPandas",
+        "CartesianProduct",
+        "BroadcastNestedLoopJoin",
+    ):
+        assert unwanted not in plan, plan
+    return plan
