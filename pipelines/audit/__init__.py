@@ -1,0 +1,1 @@
+"""The audit: does the exported log keep every promise that a log makes?"""

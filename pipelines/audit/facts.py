@@ -1,0 +1,164 @@
+"""What an audit remembers of each event: one slim row of fixed width.
+
+Names and ids are 64-bit hashes here. That two of ten million are told as one has a chance of three
+in a million; findings are shown with the names of their events, so a person would see it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+TENANT, NAMESPACE, TOPIC = "tenant", "namespace", "topic"
+
+_LIFE = ("created", "properties_set", "deletion_started", "deletion_aborted", "deleted")
+_LIFE_OF = {TENANT: _LIFE, NAMESPACE: _LIFE, TOPIC: ("created", "properties_set", "deleted")}
+LIFE_TYPES = tuple(f"{scope}_{what}" for scope, types in _LIFE_OF.items() for what in types)
+
+POLICY_TYPES = ("policy_set", "policy_cleared")
+UNIT_TYPES = ("topic_assigned", "topic_unassigned")
+GATE_TYPES = ("parent_gate_opened", "parent_gate_closed")
+ESTABLISHED, ENDED = "broker_session_established", "broker_session_ended"
+GRANTED, DRAIN, LOAD = "capacity_granted", "broker_drain_set", "broker_load_reported"
+LEASED, RELEASED, RECORDED = "capacity_leased", "capacity_lease_released", "broker_recorded"
+BROKER_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN, LOAD, LEASED, RELEASED, RECORDED)
+WINDOW, MAP, QUOTAS = "lookup_window_recorded", "shard_map_changed", "quotas_set"
+
+_OBJECT_IDS = (
+    *(f"{scope}_{what}.{scope}_id" for scope in _LIFE_OF for what in ("created", "deleted")),
+    *(f"{policy}.object_id" for policy in POLICY_TYPES),
+    *(f"{unit}.topic_id" for unit in UNIT_TYPES),
+)
+_PARENT_IDS = (
+    "namespace_created.tenant_id",
+    "topic_created.namespace_id",
+    *(f"{gate}.parent_id" for gate in GATE_TYPES),
+)
+_NUMBERS = (
+    *(f"{policy}.version" for policy in POLICY_TYPES),
+    *(f"{unit}.epoch" for unit in UNIT_TYPES),
+    *(f"{gate}.attempt" for gate in GATE_TYPES),
+    f"{ESTABLISHED}.epoch",
+    f"{ENDED}.epoch",
+    f"{RECORDED}.epoch",
+    f"{GRANTED}.units",
+    f"{DRAIN}.revision",
+    f"{LEASED}.version",
+    f"{WINDOW}.began_at_ms",
+    f"{MAP}.version",
+    f"{QUOTAS}.version",
+)
+_UNITS = (f"{LEASED}.units", f"{ESTABLISHED}.capacity_units")
+
+
+def facts_of(events: DataFrame) -> DataFrame:
+    """Return one row per event of ``events`` (columns of ``pipelines.event_schema``).
+
+    ==============  ==============================================================================
+    shard_id (int), position, term (long), event_type, schema_version (int): as exported
+    time_ms         long, Unix time
+    file            long, hash of the file's path in the export
+    subject         long, what the event is about: a tenant, namespace, topic (by name), broker,
+                    or discovery process
+    object          long, the tenant's, namespace's or topic's id
+    parent          long, the parent's id: of children and gates
+    gate            long, the gate in this shard that the event concerns
+    unit            long, which part of the topic is assigned
+    session, broker long, of assignments and of everything that brokers do
+    number          long, what has to grow: epoch, version, revision, attempt, ...
+    units           long, of leases and capacities
+    of_shard        long, the shard that a lease is for
+    reason          string, of assignments
+    ==============  ==============================================================================
+
+    Null where an event has no such thing. Reads the events once and nothing else.
+    """
+    return events.select(
+        "shard_id",
+        "position",
+        "term",
+        "event_type",
+        "schema_version",
+        f.unix_millis("time").alias("time_ms"),
+        _file().alias("file"),
+        _subject().alias("subject"),
+        _hashed(_first_of(_OBJECT_IDS)).alias("object"),
+        _hashed(_first_of(_PARENT_IDS)).alias("parent"),
+        _gate().alias("gate"),
+        _hashed(_first_of([f"{unit}.unit" for unit in UNIT_TYPES])).alias("unit"),
+        _hashed(_first_of(_broker_fields("session_id"))).alias("session"),
+        _hashed(_first_of(_broker_fields("broker_id"))).alias("broker"),
+        _first_of(_NUMBERS).alias("number"),
+        _first_of(_UNITS).alias("units"),
+        _first_of([f"{LEASED}.shard_id", f"{RELEASED}.shard_id"]).alias("of_shard"),
+        _first_of([f"{unit}.reason" for unit in UNIT_TYPES]).alias("reason"),
+    )
+
+
+def named_events(events: DataFrame) -> DataFrame:
+    """Return shard_id, position, event_type and name (whom the event is about) of ``events``."""
+    names = [f"{event_type}.name" for event_type in (*LIFE_TYPES, *POLICY_TYPES, *UNIT_TYPES)]
+    names += [f"{event_type}.broker_id" for event_type in BROKER_TYPES]
+    names += [f"{event_type}.parent_name" for event_type in GATE_TYPES]
+    return events.select("shard_id", "position", "event_type", _first_of(names).alias("name"))
+
+
+def file_hash(path: Column) -> Column:
+    """Return what ``file`` is for a path relative to the export."""
+    return f.xxhash64(path)
+
+
+def _file() -> Column:
+    # shard=N/date=D/FIRST-LAST.parquet, whatever the export's own address is.
+    return file_hash(f.substring_index(f.col("_metadata.file_path"), "/", -3))
+
+
+def _first_of(fields: list[str] | tuple[str, ...]) -> Column:
+    # At most one of them is not null: an event has one payload.
+    return f.coalesce(*(f.col(field) for field in fields))
+
+
+def _hashed(value: Column, scope: str = "") -> Column:
+    return f.when(value.isNotNull(), f.xxhash64(f.lit(scope), value))
+
+
+def _broker_fields(name: str) -> list[str]:
+    return [f"topic_assigned.{name}", *(f"{event_type}.{name}" for event_type in BROKER_TYPES)]
+
+
+def _subject() -> Column:
+    hashes = [
+        _hashed(_first_of([f"{scope}_{what}.name" for what in types]), scope)
+        for scope, types in _LIFE_OF.items()
+    ]
+    for scope in _LIFE_OF:
+        for policy in POLICY_TYPES:
+            is_of_scope = f.col(f"{policy}.scope") == scope
+            hashes.append(f.when(is_of_scope, _hashed(f.col(f"{policy}.name"), scope)))
+    hashes.append(_hashed(_first_of([f"{kind}.broker_id" for kind in BROKER_TYPES]), "broker"))
+    process = f.concat_ws("/", f.col(f"{WINDOW}.node_id"), f.col(f"{WINDOW}.process"))
+    hashes.append(f.when(f.col(f"{WINDOW}.node_id").isNotNull(), f.xxhash64(process)))
+    return f.coalesce(*hashes)
+
+
+def _gate() -> Column:
+    kind = _first_of([f"{gate}.parent_kind" for gate in GATE_TYPES])
+    name = _first_of([f"{gate}.parent_name" for gate in GATE_TYPES])
+    tenant = f.split_part(
+        _first_of([f"namespace_{what}.name" for what in ("created", "deleted")]),
+        f.lit("/"),
+        f.lit(1),
+    )
+    topic = _first_of([f"topic_{what}.name" for what in ("created", "deleted")])
+    # persistent://tenant/namespace/base: the parts between the third slash and the next but one.
+    namespace = reduce(
+        lambda joined, part: f.concat_ws("/", joined, part),
+        [f.split_part(topic, f.lit("/"), f.lit(place)) for place in (3, 4)],
+    )
+    return f.coalesce(
+        f.when(name.isNotNull(), f.xxhash64(kind, name)),
+        f.when(tenant.isNotNull(), f.xxhash64(f.lit(TENANT), tenant)),
+        f.when(topic.isNotNull(), f.xxhash64(f.lit(NAMESPACE), namespace)),
+    )

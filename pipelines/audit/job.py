@@ -1,0 +1,290 @@
+"""Runs the audit: reads the export once, keeps what rules need, asks it everything.
+
+files hashed  →  events read once into facts (cached)  →  places  →  rules  →  findings
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+
+from nextgen.export.manifest import ExportFile
+from pipelines.audit import places
+from pipelines.audit.export_files import AuditInput, FileFinding, last_events_differ, look_at
+from pipelines.audit.facts import facts_of, file_hash, named_events
+from pipelines.audit.result import FINDINGS_COLLECTED, AuditResult, conclude
+from pipelines.audit.transform import Clocks, rule_findings, with_doubts
+from pipelines.event_schema import spark_schema
+from pipelines.output import replaced_folder
+from pipelines.summary import Summary
+
+JOB = "audit"
+
+LAG_S = 60
+"""How far shards of an export may lie apart, and how late a leader may hear of a session's end.
+What the log shows of wrong clocks is added twice: once for each of two of them."""
+
+SHARDS_MAX = 1_000
+MISMATCHES_MAX = 1_000
+
+ROWS_PER_PARTITION = 1_000_000
+PARTITIONS_MAX = 2_000
+"""Of a shuffle. A partition's facts are sorted in the memory of one task."""
+
+_ADAPTIVE, _PARTITIONS = "spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions"
+
+
+def run(
+    spark: SparkSession,
+    export: str | os.PathLike[str],
+    *,
+    out: Path | None = None,
+    lag_s: int = LAG_S,
+) -> tuple[Summary, AuditResult]:
+    """Audit the export at ``export``; whatever is wrong is a finding, and the audit goes on.
+
+    ``out`` is a folder for all findings (Parquet), replaced.
+
+    Raises:
+        ExportRefused: There is no export at all, or one of a newer format or schema.
+        ExportStopped: The disk refuses.
+        JobRefused: ``out`` cannot be written.
+    """
+    source = look_at(export)
+    result = AuditResult(source)
+    summary = Summary(JOB)
+    # The facts are told by their rows how many partitions they need: planning again after each of
+    # thirty small stages costs more than it finds out.
+    settings = {_ADAPTIVE: "false", _PARTITIONS: str(_partitions(spark, source))}
+    with _settings(spark, settings), _cached(facts_of(audited_events(spark, source))) as facts:
+        source.findings += _hash_mismatches(spark, source)
+        source.findings += last_events_differ(source)
+        told = _told_files(spark, source)
+        read = places.files_read(facts)
+        with _cached(read), _cached(places.blocks_of(facts)) as blocks:
+            _count_rows(summary, told, read, result)
+            result.shards = places.clocks_of(blocks).orderBy("shard_id").limit(SHARDS_MAX).collect()
+            found = _place_findings(spark, source, facts, blocks, result)
+            found = found.unionByName(places.compared_files(told, read))
+            result.clocks = _clocks(result.shards, lag_s)
+            rules = rule_findings(facts, result.clocks, has_ledger=0 in source.positions)
+            doubted = with_doubts(
+                found.unionByName(rules),
+                _troubles(spark, result.troubles),
+                is_any_troubled=bool(result.troubles),
+            )
+            with _cached(doubted) as findings:
+                _take_findings(result, findings)
+                _name_events(spark, result)
+                if out is not None:
+                    _write(findings, source, out)
+                    summary.outputs["findings"] = str(out)
+    conclude(summary, result)
+    return summary, result
+
+
+def audited_events(spark: SparkSession, source: AuditInput) -> DataFrame:
+    """Return the events of all files that are there, with the columns of this release.
+
+    A file that cannot be read gives fewer rows, never an error: they are counted by file.
+    """
+    files = source.readable
+    if not files:
+        empty = spark.createDataFrame([], spark_schema())
+        return empty.withColumn("_metadata", f.struct(f.lit("").alias("file_path")))
+    return read_files(spark, source, files)
+
+
+def read_files(spark: SparkSession, source: AuditInput, files: Sequence[ExportFile]) -> DataFrame:
+    """Return the events of ``files``, with the columns of this release."""
+    reader = spark.read.schema(spark_schema()).option("recursiveFileLookup", "true")
+    reader = reader.option("ignoreCorruptFiles", "true")
+    return reader.parquet(*(_address(source, file) for file in files))
+
+
+def _address(source: AuditInput, file: ExportFile) -> str:
+    return f"{source.url.rstrip('/')}/{file.path}"
+
+
+def _hash_mismatches(spark: SparkSession, source: AuditInput) -> Iterator[FileFinding]:
+    """Yield a finding for each file whose sha256, computed by Spark, is not the manifest's."""
+    named = [file for file in source.readable if file.sha256]
+    if not named:
+        return
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    content = reader.load([_address(source, file) for file in named])
+    path = f.substring_index("path", "/", -3)
+    hashed = content.select(path.alias("path"), f.sha2("content", 256).alias("found"))
+    rows = [(file.path, file.sha256) for file in named]
+    told = f.broadcast(spark.createDataFrame(rows, "path string, told string"))
+    differ = hashed.join(told, "path").where("found != told")
+    for row in differ.limit(MISMATCHES_MAX).collect():
+        said = f"has the hash {row.found}, the manifest says {row.told}"
+        yield FileFinding("hash", row.path, said)
+
+
+def _told_files(spark: SparkSession, source: AuditInput) -> DataFrame:
+    rows = []
+    for shard_id, file in source.files_by_shard():
+        counts = (file.rows, file.first_time_ms, file.last_time_ms)
+        said = counts if file.rows >= 0 else (None, None, None)
+        rows.append((file.path, shard_id, file.first_position, file.last_position, *said))
+    told = spark.createDataFrame(rows, places.FILE_SCHEMA)
+    return told.withColumn("file", file_hash(f.col("path")))
+
+
+def _count_rows(summary: Summary, told: DataFrame, read: DataFrame, result: AuditResult) -> None:
+    """Reconcile what the manifest says with what was read, file by file."""
+    by_file = read.groupBy("file").agg(
+        f.sum("rows_read").alias("rows_read"), f.sum("unknown_rows").alias("unknown_rows")
+    )
+    joined = by_file.join(f.broadcast(told.select("file", "rows")), "file", "left")
+    count = f.col("rows_read")
+    expected = f.coalesce("rows", count)
+    row = joined.agg(
+        f.sum(count).alias("read"),
+        f.sum(expected).alias("expected"),
+        f.sum(f.greatest(count - expected, f.lit(0))).alias("surplus"),
+        f.sum("unknown_rows").alias("unknown"),
+    ).first()
+    assert row is not None, "an aggregation without groups has one row"
+    summary.rows_read = row.read or 0
+    result.unknown_rows = row.unknown or 0
+    source = result.source
+    surplus = row.surplus or 0
+    # Without a manifest nobody says how many rows there should be.
+    rows_told = source.rows if source.manifest is not None else row.expected or 0
+    missing = rows_told + surplus - summary.rows_read
+    summary.rows_in = rows_told - missing + surplus
+    summary.numbers |= {
+        "rows_told": rows_told,
+        "rows_missing": missing,
+        "rows_surplus": surplus,
+    }
+    summary.rows_accounted = {
+        "judged": summary.rows_read - result.unknown_rows,
+        "of an unknown type": result.unknown_rows,
+    }
+    summary.reconcile()
+
+
+def _place_findings(
+    spark: SparkSession,
+    source: AuditInput,
+    facts: DataFrame,
+    blocks: DataFrame,
+    result: AuditResult,
+) -> DataFrame:
+    """Return findings about positions and terms; note from where on each shard is not whole."""
+    accepted = spark.createDataFrame(source.gaps, places.GAP_SCHEMA)
+    promised = spark.createDataFrame(
+        [(shard_id, 1, last) for shard_id, last in source.positions.items() if last],
+        places.GAP_SCHEMA,
+    )
+    holes = places.holes_of(blocks, accepted, promised)
+    crowded = places.crowded_blocks(blocks)
+    first_holes = holes.groupBy("shard_id").agg(
+        f.min("first_position").alias("at"), f.lit(False).alias("is_crowded")
+    )
+    first_crowded = crowded.groupBy("shard_id").agg(
+        (f.min("block") * places.BLOCK).alias("at"), f.lit(True).alias("is_crowded")
+    )
+    seen = first_holes.unionByName(first_crowded).limit(2 * SHARDS_MAX).collect()
+    for row in seen:
+        result.add_trouble(row.shard_id, row.at)
+    for shard_id, first, _ in source.gaps:
+        result.add_trouble(shard_id, first)
+    for row in result.shards:
+        if row.shard_id not in source.positions:
+            result.add_trouble(row.shard_id, 1)
+    found = places.terms_back(blocks)
+    if any(not row.is_crowded for row in seen):
+        found = found.unionByName(places.holes_as_findings(holes))
+    if any(row.is_crowded for row in seen):
+        found = found.unionByName(places.duplicates_of(facts, crowded))
+    return found
+
+
+def _troubles(spark: SparkSession, troubles: Mapping[int, int]) -> DataFrame:
+    return spark.createDataFrame(sorted(troubles.items()), "shard_id int, from_position long")
+
+
+def _clocks(shards: list[Row], lag_s: int) -> Clocks:
+    newest_ms = max((row.last_time_ms for row in shards), default=0)
+    back_ms = max((row.time_back_ms for row in shards), default=0)
+    lag_ms = lag_s * 1_000 + 2 * back_ms
+    return Clocks(settled_ms=newest_ms - lag_ms, lag_ms=lag_ms)
+
+
+def _take_findings(result: AuditResult, findings: DataFrame) -> None:
+    for row in findings.groupBy("rule", "is_doubtful").count().collect():
+        (result.doubtful if row.is_doubtful else result.by_rule)[row.rule] = row["count"]
+    if result.by_rule or result.doubtful:
+        ordered = findings.orderBy("is_doubtful", "shard_id", "position", "rule")
+        result.shown = ordered.limit(FINDINGS_COLLECTED).collect()
+
+
+def _name_events(spark: SparkSession, result: AuditResult) -> None:
+    """Look up the events of the findings that are shown: only now their names are wanted."""
+    places = {(row.shard_id, row.position) for row in result.shown}
+    places |= {(row.other_shard_id, row.other_position) for row in result.shown}
+    places = {(shard_id, position) for shard_id, position in places if position is not None}
+    source = result.source
+    files = [
+        file
+        for of_shard, file in source.files_by_shard()
+        if file.path in source.present
+        and any(
+            of_shard == shard_id and file.first_position <= position <= file.last_position
+            for shard_id, position in places
+        )
+    ]
+    if not files:
+        return
+    wanted = spark.createDataFrame(sorted(places), "shard_id int, position long")
+    found = named_events(read_files(spark, source, files)).join(
+        f.broadcast(wanted), ["shard_id", "position"]
+    )
+    for row in found.limit(2 * FINDINGS_COLLECTED).collect():
+        result.names[row.shard_id, row.position] = f"{row.event_type} {row.name or ''}".strip()
+
+
+def _write(findings: DataFrame, source: AuditInput, out: Path) -> None:
+    with replaced_folder(out, JOB) as folder:
+        ordered = findings.coalesce(1).sortWithinPartitions(*findings.columns)
+        ordered.write.parquet(str(folder / "findings"))
+        lines = "".join(f"{finding}\n" for finding in source.findings)
+        (folder / "files.txt").write_text(lines, encoding="utf-8")
+
+
+def _partitions(spark: SparkSession, source: AuditInput) -> int:
+    least = int(spark.conf.get(_PARTITIONS) or "8")
+    return max(least, min(PARTITIONS_MAX, source.rows // ROWS_PER_PARTITION))
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, known in before.items():
+            if known is not None:
+                spark.conf.set(name, known)
+
+
+@contextmanager
+def _cached(frame: DataFrame) -> Iterator[DataFrame]:
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()

@@ -1,0 +1,307 @@
+"""Units and their owners, brokers and their sessions: who may have what, and since when."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from pipelines.audit.facts import DRAIN, ENDED, ESTABLISHED, GRANTED, LOAD
+from pipelines.audit.finding import Broken, findings
+
+ASSIGNED, UNASSIGNED = "topic_assigned", "topic_unassigned"
+
+FIRST_LOOKUP = "first_lookup"
+BROKER_LOST = "broker_lost"
+TAKEN_OVER = (BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned")
+"""Reasons to give a unit that has an owner to another one."""
+LEFT = ("topic_deleted", "idle", "unloaded")
+"""Reasons to take a unit from its owner and give it to nobody."""
+
+
+def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int) -> DataFrame:
+    """Return findings about each assigned unit and its topic, by the topic's id.
+
+    ``sessions`` are those of ``sessions_of``: small, they are broadcast. One shuffle: what concerns
+    a unit and what concerns its topic lie in one partition.
+    """
+    wanted = ("topic_created", "topic_deleted", ASSIGNED, UNASSIGNED)
+    told = facts.where(f.col("event_type").isin(*wanted)).select(
+        "shard_id",
+        "position",
+        "time_ms",
+        "object",
+        "unit",
+        "session",
+        "number",
+        "reason",
+        _code("event_type", wanted).alias("kind"),
+    )
+    # By topic, so that one shuffle serves both windows: of a topic and of each of its units.
+    told = told.repartition("object")
+    frame = _with_unit_state(told)
+    topic = Window.partitionBy("object").orderBy("shard_id", "position")
+    before = topic.rowsBetween(Window.unboundedPreceding, -1)
+    kind = f.col("kind")
+    alive = f.when(kind == 0, f.lit(True)).when(kind == 1, f.lit(False))
+    gained = f.when((kind == 2) & ~f.col("had_owner"), 1).when((kind == 3) & f.col("had_owner"), -1)
+    frame = frame.withColumns(
+        {
+            "is_there": f.coalesce(f.last(alive, ignorenulls=True).over(before), f.lit(False)),
+            "topic_position": f.last(
+                f.when(kind.isin(0, 1), f.col("position")), ignorenulls=True
+            ).over(before),
+            "owners": f.coalesce(f.sum(gained).over(before), f.lit(0)),
+        }
+    )
+    frame = frame.drop("session").join(
+        f.broadcast(sessions), f.col("lost_session") == f.col("session"), "left"
+    )
+    return findings(frame, _unit_rules(settled_ms))
+
+
+def _with_unit_state(told: DataFrame) -> DataFrame:
+    unit = Window.partitionBy("object", "unit").orderBy("shard_id", "position")
+    frame = told.withColumns(
+        {
+            "before_kind": f.lag("kind").over(unit),
+            "before_epoch": f.lag("number").over(unit),
+            "before_session": f.lag("session").over(unit),
+            "before_shard": f.lag("shard_id").over(unit),
+            "before_position": f.lag("position").over(unit),
+        }
+    )
+    is_lost = (f.col("kind") == 2) & (f.col("reason") == BROKER_LOST)
+    return frame.withColumns(
+        {
+            "had_owner": f.coalesce(f.col("before_kind") == 2, f.lit(False)),
+            "is_other_session": f.col("session") != f.col("before_session"),
+            "lost_session": f.when(is_lost, f.col("before_session")),
+        }
+    )
+
+
+def _unit_rules(settled_ms: int) -> list[Broken]:
+    is_assigned, is_unassigned = f.col("kind") == 2, f.col("kind") == 3
+    had_owner, epoch = f.col("had_owner"), f.col("number")
+    before = f.col("before_position")
+    before_epoch = f.coalesce(f.col("before_epoch"), f.lit(0))
+    reason = f.col("reason")
+    is_here = f.coalesce(f.col("before_shard") == f.col("shard_id"), f.lit(True))
+    same_epoch = (epoch == before_epoch) & f.col("is_other_session")
+    return [
+        Broken(
+            "overlap",
+            is_assigned & ~is_here & had_owner,
+            before,
+            f.col("before_shard"),
+            found=epoch,
+            expected=before_epoch,
+        ),
+        Broken(
+            "overlap",
+            is_assigned & is_here & had_owner & (same_epoch | (reason == FIRST_LOOKUP)),
+            before,
+            found=epoch,
+            expected=before_epoch + 1,
+        ),
+        Broken(
+            "epoch",
+            is_assigned & is_here & (epoch != before_epoch + 1),
+            before,
+            found=epoch,
+            expected=before_epoch + 1,
+        ),
+        Broken("takeover_of_nothing", is_assigned & ~had_owner & reason.isin(*TAKEN_OVER), before),
+        Broken("unknown_reason", is_assigned & ~reason.isin(FIRST_LOOKUP, *TAKEN_OVER)),
+        Broken("unknown_reason", is_unassigned & ~reason.isin(*LEFT)),
+        Broken(
+            "not_owned",
+            is_unassigned & (~had_owner | (epoch != before_epoch)),
+            before,
+            found=epoch,
+            expected=before_epoch,
+        ),
+        Broken("orphan_assignment", is_assigned & ~f.col("is_there"), f.col("topic_position")),
+        Broken(
+            "deleted_with_owners",
+            (f.col("kind") == 1) & (f.col("owners") > 0),
+            f.col("topic_position"),
+            found=f.col("owners"),
+            expected=f.lit(0),
+        ),
+        Broken(
+            "not_lost",
+            f.col("lost_session").isNotNull()
+            & f.col("ended_position").isNull()
+            & (f.col("time_ms") < settled_ms),
+            before,
+        ),
+    ]
+
+
+def sessions_of(facts: DataFrame) -> DataFrame:
+    """Return one row per session of a broker: session, session_broker, session_shard,
+    began_position, ended_position, ended_at_ms. Null where it did not begin, or did not end."""
+    is_begin, is_end = f.col("event_type") == ESTABLISHED, f.col("event_type") == ENDED
+    told = facts.where((is_begin | is_end) & (f.col("shard_id") != 0))
+    return told.groupBy("session").agg(
+        f.max(f.when(is_begin, f.col("broker"))).alias("session_broker"),
+        f.max("shard_id").alias("session_shard"),
+        f.min(f.when(is_begin, f.col("position"))).alias("began_position"),
+        f.min(f.when(is_end, f.col("position"))).alias("ended_position"),
+        f.min(f.when(is_end, f.col("time_ms"))).alias("ended_at_ms"),
+    )
+
+
+def assigned_sessions(
+    facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms: int
+) -> DataFrame:
+    """Return findings: assignments to sessions that never were, of another broker, or long ended.
+
+    One for each session and shard: the first, or of ended ones the latest. ``lag_ms`` is how long
+    after a session's end a leader may not have heard of it, by clocks that differ.
+    """
+    used = (
+        facts.where(f.col("event_type") == ASSIGNED)
+        .groupBy("session", "broker", "shard_id")
+        .agg(
+            f.count("*").alias("rows"),
+            f.min("position").alias("position"),
+            f.min("time_ms").alias("first_at_ms"),
+            f.max("time_ms").alias("last_at_ms"),
+            f.max_by("position", "time_ms").alias("last_position"),
+        )
+        .join(f.broadcast(sessions), "session", "left")
+    )
+    began = f.col("began_position")
+    behind_ms = f.col("last_at_ms") - f.col("ended_at_ms")
+    is_late = f.coalesce(behind_ms > lag_ms, f.lit(False))
+    used = used.withColumn(
+        "position", f.when(is_late, f.col("last_position")).otherwise(f.col("position"))
+    )
+    rules = [
+        Broken(
+            "unknown_session",
+            began.isNull() & (f.col("first_at_ms") < settled_ms),
+            found=f.col("rows"),
+        ),
+        Broken(
+            "session_of_another",
+            f.col("session_broker") != f.col("broker"),
+            began,
+            f.col("session_shard"),
+            found=f.col("rows"),
+        ),
+        Broken(
+            "ended_session",
+            is_late,
+            f.col("ended_position"),
+            f.col("session_shard"),
+            found=behind_ms,
+            expected=f.lit(lag_ms),
+        ),
+    ]
+    return findings(used, rules)
+
+
+def broker_findings(facts: DataFrame) -> DataFrame:
+    """Return findings about each broker's sessions, in the log of the broker's own shard."""
+    told = facts.where(f.col("shard_id") != 0).select(
+        "shard_id", "position", "event_type", "subject", "session", "number", "units"
+    )
+    # Load is reported all the time; the first and the last of a session say as much as all.
+    loads = told.where(f.col("event_type") == LOAD).groupBy("shard_id", "subject", "session")
+    ends = loads.agg(f.array(f.min("position"), f.max("position")).alias("ends"))
+    rows = ends.select(
+        "shard_id",
+        f.explode(f.array_distinct("ends")).alias("position"),
+        f.lit(LOAD).alias("event_type"),
+        "subject",
+        "session",
+        f.lit(None).cast("long").alias("number"),
+        f.lit(None).cast("long").alias("units"),
+    )
+    others = told.where(f.col("event_type").isin(ESTABLISHED, ENDED, GRANTED, DRAIN))
+    frame = _with_session_state(others.unionByName(rows))
+    return findings(frame, _broker_rules())
+
+
+def _with_session_state(frame: DataFrame) -> DataFrame:
+    in_order = Window.partitionBy("subject").orderBy("shard_id", "position")
+    in_shard = Window.partitionBy("subject", "shard_id").orderBy("position")
+    before = in_shard.rowsBetween(Window.unboundedPreceding, -1)
+    kind = f.col("event_type")
+    is_begin = kind == ESTABLISHED
+
+    def last(value: Column) -> Column:
+        return f.last(value, ignorenulls=True).over(before)
+
+    return frame.withColumns(
+        {
+            "previous_shard": f.lag("shard_id").over(in_order),
+            "previous_position": f.lag("position").over(in_order),
+            "at_session": last(f.when(is_begin, f.col("session"))),
+            "at_epoch": f.coalesce(last(f.when(is_begin, f.col("number"))), f.lit(0)),
+            "is_live": f.coalesce(
+                last(f.when(is_begin, f.lit(True)).when(kind == ENDED, f.lit(False))),
+                f.lit(False),
+            ),
+            "since": last(f.when(kind.isin(ESTABLISHED, ENDED), f.col("position"))),
+            "capacity": last(f.when(is_begin, f.col("units"))),
+            "granted": last(f.when(is_begin, f.lit(0)).when(kind == GRANTED, f.col("number"))),
+            "revision": last(f.when(is_begin, f.lit(0)).when(kind == DRAIN, f.col("number"))),
+        }
+    )
+
+
+def _broker_rules() -> list[Broken]:
+    kind, number, since = f.col("event_type"), f.col("number"), f.col("since")
+    is_begin = kind == ESTABLISHED
+    is_latest = f.coalesce(f.col("session") == f.col("at_session"), f.lit(False))
+    is_live = is_latest & f.col("is_live")
+    wants_live = kind.isin(ENDED, GRANTED, DRAIN)
+    granted, capacity = f.col("granted"), f.col("capacity")
+    epoch_after = f.col("at_epoch") + 1
+    return [
+        Broken(
+            "two_homes",
+            f.col("previous_shard") != f.col("shard_id"),
+            f.col("previous_position"),
+            f.col("previous_shard"),
+        ),
+        Broken(
+            "session_epoch",
+            is_begin & (number != epoch_after),
+            since,
+            found=number,
+            expected=epoch_after,
+        ),
+        Broken("session_overlap", is_begin & f.col("is_live"), since),
+        Broken("session_not_live", (wants_live & ~is_live) | ((kind == LOAD) & ~is_latest), since),
+        Broken(
+            "session_epoch",
+            (kind == ENDED) & is_live & (number != f.col("at_epoch")),
+            since,
+            found=number,
+            expected=f.col("at_epoch"),
+        ),
+        Broken(
+            "grant",
+            (kind == GRANTED) & is_live & ((number < granted) | (number > capacity)),
+            since,
+            found=number,
+            expected=f.when(number < granted, granted).otherwise(capacity),
+        ),
+        Broken(
+            "drain_revision",
+            (kind == DRAIN) & is_live & (number != f.col("revision") + 1),
+            since,
+            found=number,
+            expected=f.col("revision") + 1,
+        ),
+    ]
+
+
+def _code(column: str, values: tuple[str, ...]) -> Column:
+    """Return the place of a value among ``values``, as an int: of fixed width in a sort."""
+    return (f.array_position(f.array(*map(f.lit, values)), f.col(column)) - 1).cast("int")

@@ -1,0 +1,107 @@
+"""What an audit found, as people read it: counts, sentences, notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import Row
+
+from pipelines.audit.export_files import AuditInput
+from pipelines.audit.finding import RULES
+from pipelines.audit.transform import Clocks
+from pipelines.summary import Summary
+
+FINDINGS_COLLECTED = 200
+"""Findings that come to the driver; all of them are in the folder that the job writes."""
+
+NOTES_MAX = 100
+"""Notes in the summary."""
+
+
+@dataclass(slots=True)
+class AuditResult:
+    """``shown`` has at most ``FINDINGS_COLLECTED`` findings, the certain ones first."""
+
+    source: AuditInput
+    clocks: Clocks = Clocks(0, 0)  # noqa: RUF009 - frozen.
+    shards: list[Row] = field(default_factory=list)
+    """One each: rows, first and last time, by how much time goes back, and where."""
+    by_rule: dict[str, int] = field(default_factory=dict)
+    """Findings by rule, without the doubtful ones."""
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """Findings by rule that may follow from what is missing or twice."""
+    shown: list[Row] = field(default_factory=list)
+    names: dict[tuple[int, int], str] = field(default_factory=dict)
+    """What the events of ``shown`` are, by shard and position: their type, and whom it is about."""
+    unknown_rows: int = 0
+    troubles: dict[int, int] = field(default_factory=dict)
+    """By shard the first position that is missing, or near the first that is there twice."""
+
+    def add_trouble(self, shard_id: int, position: int) -> None:
+        self.troubles[shard_id] = min(position, self.troubles.get(shard_id, position))
+
+    def name_of(self, shard_id: int | None, position: int | None) -> str:
+        """Return type and name of an event of ``shown``, "" if it is not there."""
+        if shard_id is None or position is None:
+            return ""
+        return self.names.get((shard_id, position), "")
+
+    @property
+    def rules_broken(self) -> set[str]:
+        """Of events and of files."""
+        return {*self.by_rule, *(finding.rule for finding in self.source.findings)}
+
+    def notes(self) -> list[str]:
+        """Return what is strange, and no finding."""
+        told = list(self.source.notes)
+        if self.unknown_rows:
+            told.append(f"{self.unknown_rows} events are of types that this release does not know")
+        told += [
+            f"shard {row.shard_id}: times go back by {row.time_back_ms} ms before "
+            f"{row.shard_id}:{row.back_at}"
+            for row in self.shards
+            if row.time_back_ms
+        ]
+        told += [
+            f"{shard_id}:{first} to {shard_id}:{last} were not in the log any more when they were "
+            "to be exported; that was accepted"
+            for shard_id, first, last in self.source.gaps
+        ]
+        if self.doubtful:
+            told.append(
+                f"{sum(self.doubtful.values())} findings may follow from events that are missing "
+                "or there twice, and are not counted"
+            )
+        return told
+
+
+def sentence_of(row: Row, name: str = "") -> str:
+    """Return a finding as people read it; events are named shard:position."""
+    event = f"{row.shard_id}:{row.position}" + (f" ({name})" if name else "")
+    sentence = f"{row.rule}: {event} {RULES[row.rule][1]}"
+    if row.other_position is not None:
+        sentence += f", see {row.other_shard_id}:{row.other_position}"
+    if row.expected is not None:
+        sentence += f", {row.found} instead of {row.expected}"
+    elif row.found is not None:
+        sentence += f", {row.found} in all"
+    return sentence
+
+
+def conclude(summary: Summary, result: AuditResult) -> None:
+    """Put what was found into ``summary``: findings of files first, then of events."""
+    for file_finding in result.source.findings:
+        summary.find(str(file_finding))
+    certain = [row for row in result.shown if not row.is_doubtful]
+    for row in certain:
+        summary.find(sentence_of(row, result.name_of(row.shard_id, row.position)))
+    summary.findings_total = len(result.source.findings) + sum(result.by_rule.values())
+    summary.numbers |= {
+        "files": len(result.source.files),
+        "shards": len(result.source.positions),
+        "by_rule": dict(sorted(result.by_rule.items())),
+        "doubtful": dict(sorted(result.doubtful.items())),
+        "clock_back_ms": max((row.time_back_ms for row in result.shards), default=0),
+        "judged_until_ms": result.clocks.settled_ms,
+        "notes": result.notes()[:NOTES_MAX],
+    }

@@ -1,0 +1,64 @@
+"""All rules over the facts of an export, as one frame of findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from pipelines.audit import inventory, ledger, ownership
+from pipelines.audit.finding import RULES, Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What an audit may conclude from times, in Unix milliseconds.
+
+    Shards are exported one after another, and their leaders' clocks differ: what happened after
+    ``settled_ms`` may have its counterpart in what another shard has not exported. ``lag_ms`` is by
+    how much an event may come after the end of a session that is in another shard.
+    """
+
+    settled_ms: int
+    lag_ms: int
+
+
+def rule_findings(facts: DataFrame, clocks: Clocks, *, has_ledger: bool) -> DataFrame:
+    """Return what breaks a rule (``FINDING_SCHEMA``), of all rules about what may follow what.
+
+    ``facts`` is used several times: persist it. ``has_ledger``: it has events of shard 0.
+    """
+    sessions = ownership.sessions_of(facts)
+    of_shards = facts.where("shard_id != 0")
+    parts = [
+        inventory.life_findings(of_shards, inventory.deleted_parents(facts), clocks.settled_ms),
+        inventory.ids_given_twice(of_shards),
+        inventory.gate_findings(of_shards),
+        inventory.unknown_parents(of_shards, clocks.settled_ms),
+        ownership.unit_findings(of_shards, sessions, clocks.settled_ms),
+        ownership.assigned_sessions(of_shards, sessions, clocks.settled_ms, clocks.lag_ms),
+        ownership.broker_findings(of_shards),
+    ]
+    if has_ledger:
+        parts.append(ledger.ledger_findings(facts.where("shard_id = 0")))
+    union = parts[0]
+    for part in parts[1:]:
+        union = union.unionByName(part)
+    return union
+
+
+def with_doubts(findings: DataFrame, troubles: DataFrame, *, is_any_troubled: bool) -> DataFrame:
+    """Return ``findings`` with ``is_doubtful``: may follow from events that are missing or twice.
+
+    ``troubles`` has one row per shard with any: shard_id, from_position (the first of them).
+    ``is_any_troubled`` says whether it has rows.
+    """
+    by_basis = {basis: [rule for rule, (of, _) in RULES.items() if of is basis] for basis in Basis}
+    joined = findings.join(f.broadcast(troubles), "shard_id", "left")
+    of_shard = f.col("rule").isin(by_basis[Basis.SHARD]) & (
+        f.col("position") >= f.col("from_position")
+    )
+    of_all = f.col("rule").isin(by_basis[Basis.ALL_SHARDS]) & f.lit(is_any_troubled)
+    doubtful = f.coalesce(of_shard, f.lit(False)) | of_all
+    return joined.withColumn("is_doubtful", doubtful).select(*findings.columns, "is_doubtful")
