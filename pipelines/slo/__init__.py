@@ -1,0 +1,1 @@
+"""Windows of lookups by minute and month: availability, error budget, worst minutes."""

@@ -1,0 +1,93 @@
+"""``pipeline slo``: availability and error budget from recorded windows of lookups."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from nextgen.kernel.errors import InvalidRequest
+from pipelines.options import (
+    DEFAULT_HEAP,
+    DEFAULT_MASTER,
+    ExportArgument,
+    HeapOption,
+    JsonFlag,
+    MasterOption,
+    OutOption,
+    ReportOption,
+    run_job,
+)
+from pipelines.slo.model import OBJECTIVE_PER_CENT, Question
+
+Since = Annotated[
+    str, typer.Option("--since", metavar="TIME", help="First minute, ISO 8601; UTC if not said.")
+]
+Until = Annotated[
+    str, typer.Option("--until", metavar="TIME", help="Minutes before this time, ISO 8601.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(slo)
+
+
+def slo(
+    export: ExportArgument,
+    out: OutOption,
+    objective: Annotated[
+        float,
+        typer.Option("--objective", min=50.0, max=99.9999, help="Good minutes of a month, %."),
+    ] = OBJECTIVE_PER_CENT,
+    since: Since = "",
+    until: Until = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="A month that misses the objective is a finding.")
+    ] = False,
+    report: ReportOption = None,
+    master: MasterOption = DEFAULT_MASTER,
+    heap: HeapOption = DEFAULT_HEAP,
+    json_output: JsonFlag = False,
+) -> None:
+    """Judge minutes, days and months of lookups as 'nextgen slo' does it live.
+
+    The export must have the cluster manager's log (shard 0). Ends with 4 if windows are recorded
+    twice or cannot be.
+    """
+    from pipelines.slo.job import JOB, run
+
+    try:
+        question = Question(
+            objective_per_cent=objective,
+            since_ms=time_ms_of("--since", since),
+            until_ms=time_ms_of("--until", until),
+            is_checked=check,
+        )
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
+    run_job(
+        JOB,
+        lambda spark: run(spark, export, out, question, report=report),
+        master=master,
+        heap=heap,
+        as_json=json_output,
+    )
+
+
+def time_ms_of(option: str, text: str) -> int | None:
+    """Return the Unix time that ``text`` means; None if it is empty.
+
+    Raises:
+        InvalidRequest: It is no time.
+    """
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"{option} {text} is no time like 2026-11-22T08:00") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1000)

@@ -1,0 +1,248 @@
+"""Windows of lookups as columns: which of them count, how they add up, and the verdict on a sum.
+
+The rule is that of ``nextgen.kernel.lookup_slo``, which the live meter uses; its numbers are taken
+from there. A frame of sums has ``errors`` and ``latency_counts``; ``judged`` adds what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from nextgen.kernel.lookup_slo import (
+    LATENCY_CLASSES,
+    LOOKUP_ERRORS_PER_CENT_MAX,
+    LOOKUP_MS_MAX,
+    LOOKUP_P99_MS_MAX,
+    LOOKUP_WINDOW_BOUNDS_MS,
+    LOOKUP_WINDOW_MS,
+)
+from nextgen.kernel.placement_limits import LOOKUPS_PER_WINDOW_MAX
+
+WINDOW_EVENT = "lookup_window_recorded"
+
+COUNTED = "counted"
+REPEATED = "repeated"
+IMPOSSIBLE = "impossible"
+OUTSIDE = "outside"
+"""What becomes of a recorded window. ``outside`` the time that was asked for."""
+
+_SLOW_CLASSES = LOOKUP_WINDOW_BOUNDS_MS.index(LOOKUP_P99_MS_MAX) + 1
+
+
+def recorded_windows(events: DataFrame) -> DataFrame:
+    """Return the windows among events of shard 0, one row each, as they were recorded.
+
+    Columns: position, recorded_at_ms (the cluster manager's clock), node_id, process, began_at_ms,
+    told_lookups, told_errors, told_too_slow, latency_counts, told_bad.
+    """
+    window = f.col(WINDOW_EVENT)
+    return events.where(f.col("event_type") == WINDOW_EVENT).select(
+        "position",
+        f.unix_millis("time").alias("recorded_at_ms"),
+        window["node_id"].alias("node_id"),
+        window["process"].alias("process"),
+        window["began_at_ms"].alias("began_at_ms"),
+        window["lookups"].alias("told_lookups"),
+        window["errors"].alias("told_errors"),
+        window["too_slow"].alias("told_too_slow"),
+        window["latency_counts"].alias("latency_counts"),
+        window["is_bad"].alias("told_bad"),
+    )
+
+
+def classified(
+    windows: DataFrame, *, since_ms: int | None = None, until_ms: int | None = None
+) -> DataFrame:
+    """Add to each recorded window its fate, and in words what is wrong with it.
+
+    Of several possible windows of one minute of a process the first by position counts.
+    ``since_ms`` and ``until_ms`` bound the beginning of windows, the latter excluded. Adds fate,
+    why (null if nothing is wrong), delay_ms (from the minute's end to the record: negative if
+    clocks differ), is_contradicted (the recorded verdict is another one), errors and latency_counts
+    (null if it is impossible) and those of ``judged``.
+    """
+    same = Window.partitionBy("node_id", "process", "began_at_ms")
+    possible_position = f.when(f.col("why").isNull(), f.col("position"))
+    is_outside = f.lit(False)
+    if since_ms is not None:
+        is_outside |= f.col("began_at_ms") < since_ms
+    if until_ms is not None:
+        is_outside |= f.col("began_at_ms") >= until_ms
+    checked = windows.withColumn("why", _why_impossible()).withColumn(
+        "first_position", f.min(possible_position).over(same)
+    )
+    fated = checked.select(
+        *(name for name in checked.columns if name != "latency_counts"),
+        f.when(f.col("why").isNotNull(), IMPOSSIBLE)
+        .when(f.col("position") != f.col("first_position"), REPEATED)
+        .when(is_outside, OUTSIDE)
+        .otherwise(COUNTED)
+        .alias("fate"),
+        # Numbers that cannot be are not computed with.
+        f.when(f.col("why").isNull(), f.col("told_errors")).alias("errors"),
+        f.when(f.col("why").isNull(), f.col("latency_counts")).alias("latency_counts"),
+        f.try_subtract("recorded_at_ms", f.try_add("began_at_ms", f.lit(LOOKUP_WINDOW_MS))).alias(
+            "delay_ms"
+        ),
+    )
+    repeats = f.concat(f.lit("repeats position "), f.col("first_position").cast("string"))
+    told = judged(fated).withColumns(
+        {
+            "why": f.when(f.col("fate") == REPEATED, repeats).otherwise(f.col("why")),
+            "is_contradicted": (f.col("fate") != IMPOSSIBLE)
+            & (f.coalesce("told_bad", f.lit(False)) != f.col("is_bad")),
+        }
+    )
+    return told.drop("first_position", "told_lookups", "told_errors", "told_too_slow")
+
+
+def added_up(windows: DataFrame, *keys: str | Column) -> DataFrame:
+    """Return the sums of windows by ``keys``, with the verdict on each sum.
+
+    Columns: the keys, errors, latency_counts, parts (windows in the sum), bad_parts, and those of
+    ``judged``. The order is Spark's.
+    """
+    # A sum for each class: buffers of fixed width are what Spark aggregates by hashing.
+    classes = [f"class_{number}" for number in range(LATENCY_CLASSES)]
+    sums = [
+        f.sum(f.get("latency_counts", f.lit(number))).alias(name)
+        for number, name in enumerate(classes)
+    ]
+    total = windows.groupBy(*keys).agg(
+        f.sum("errors").alias("errors"),
+        f.count(f.lit(1)).alias("parts"),
+        f.count_if("is_bad").alias("bad_parts"),
+        *sums,
+    )
+    return judged(total.withColumn("latency_counts", f.array(*classes)).drop(*classes))
+
+
+def judged(sums: DataFrame) -> DataFrame:
+    """Add to sums what follows from ``errors`` and ``latency_counts``.
+
+    Columns: lookups, slow (above a second), too_slow, p50_ms_at_most and p99_ms_at_most (bounds of
+    the class that the quantile is in; null above 3,000 ms), is_bad, why_bad (in the words of the
+    live meter; empty if it is a good one).
+    """
+    with_totals = sums.withColumns(
+        {
+            "lookups": _sum_of("latency_counts"),
+            "too_slow": f.get("latency_counts", f.lit(LATENCY_CLASSES - 1)),
+            "slow": _sum_of(
+                f.slice("latency_counts", _SLOW_CLASSES + 1, LATENCY_CLASSES - _SLOW_CLASSES)
+            ),
+        }
+    )
+    return with_totals.withColumn("why_bad", _why_bad()).withColumns(
+        {
+            "is_bad": f.col("why_bad") != "",
+            "p50_ms_at_most": _quantile_ms(50),
+            "p99_ms_at_most": _quantile_ms(99),
+        }
+    )
+
+
+# Inside ---------------------------------------------------------------------------------------
+
+
+def _sum_of(counts: str | Column) -> Column:
+    # Numbers that cannot be add up to null, not to an error that ends the job.
+    return f.aggregate(counts, f.lit(0).cast("long"), lambda sum_, count: f.try_add(sum_, count))
+
+
+def _why_impossible() -> Column:
+    """Return what is wrong with a recorded window in words, null if it can be."""
+    counts = f.col("latency_counts")
+    classes = f.coalesce(f.size(counts), f.lit(0))
+    lookups = _sum_of(counts)
+    too_slow = f.get(counts, f.lit(LATENCY_CLASSES - 1))
+    is_countable = f.forall(counts, lambda count: count.between(0, LOOKUPS_PER_WINDOW_MAX))
+    return (
+        f.when(
+            classes != LATENCY_CLASSES,
+            _text(f"has {{}} classes of latency, not {LATENCY_CLASSES}", classes),
+        )
+        .when(
+            ~is_countable | ~lookups.between(1, LOOKUPS_PER_WINDOW_MAX),
+            _text(
+                f"has {{}} lookups, 1 to {LOOKUPS_PER_WINDOW_MAX} are possible",
+                f.col("told_lookups"),
+            ),
+        )
+        .when(
+            (lookups != f.col("told_lookups")) | (too_slow != f.col("told_too_slow")),
+            _text(
+                "says {} lookups, {} of them too slow; its classes have {} and {}",
+                f.col("told_lookups"),
+                f.col("told_too_slow"),
+                lookups,
+                too_slow,
+            ),
+        )
+        .when(
+            ~f.col("told_errors").between(too_slow, lookups),
+            _text(
+                "has {} errors of {} lookups, of which {} took too long",
+                f.col("told_errors"),
+                lookups,
+                too_slow,
+            ),
+        )
+        .when(
+            f.col("began_at_ms") % LOOKUP_WINDOW_MS != 0,
+            f.lit("does not begin with a minute"),
+        )
+        .when(
+            (f.col("node_id") == "") | (f.col("process") == ""),
+            f.lit("names no node, or no process"),
+        )
+    )
+
+
+def _why_bad() -> Column:
+    lookups, errors = f.col("lookups"), f.col("errors")
+    reasons = (
+        f.when(
+            f.col("slow") * 100 > lookups,
+            _text(
+                f"p99 above {LOOKUP_P99_MS_MAX} ms: {{}} of {{}} were slower",
+                f.col("slow"),
+                lookups,
+            ),
+        ),
+        f.when(
+            f.col("too_slow") > 0,
+            _text(f"{{}} took longer than {LOOKUP_MS_MAX} ms", f.col("too_slow")),
+        ),
+        f.when(
+            errors * 100 > lookups * LOOKUP_ERRORS_PER_CENT_MAX,
+            _text(
+                f"{{}} of {{}} failed, more than {LOOKUP_ERRORS_PER_CENT_MAX} %", errors, lookups
+            ),
+        ),
+    )
+    return f.concat_ws("; ", *reasons)
+
+
+def _quantile_ms(per_cent: int) -> Column:
+    """Return the bound of the first class that reaches the quantile's rank, null for the last."""
+    rank = f.floor((f.col("lookups") * per_cent + 99) / 100)
+    bound = f.when(f.col("lookups") == 0, f.lit(0))
+    reached = f.lit(0).cast("long")
+    for number, limit_ms in enumerate(LOOKUP_WINDOW_BOUNDS_MS):
+        reached = reached + f.get("latency_counts", f.lit(number))
+        bound = bound.when(reached >= rank, f.lit(limit_ms))
+    return bound.cast("int")
+
+
+def _text(template: str, *values: Column) -> Column:
+    """Return ``template`` with each ``{}`` replaced by the value in its place."""
+    parts = template.split("{}")
+    columns: Sequence[Column] = [value.cast("string") for value in values]
+    pieces: list[Column] = [f.lit(parts[0])]
+    for value, part in zip(columns, parts[1:], strict=True):
+        pieces += [value, f.lit(part)]
+    return f.concat(*pieces)
