@@ -1,0 +1,1 @@
+"""Quotas of brokers and tenants from what they had and carried."""

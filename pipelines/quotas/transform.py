@@ -1,0 +1,243 @@
+"""From events to quotas: DataFrame to DataFrame, nothing is read or counted here.
+
+    events ──facts──┬─ loads and sessions ──▶ broker_quotas
+                    └─ changes of units ────▶ shard_units ──▶ tenant_needs ──▶ tenant_quotas
+
+A tenant's units are folded in the order of positions, shard by shard, as the shards count them.
+What is made of them is about hours: how many it had at most in each hour, those hours included in
+which nothing changed.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from pipelines.quotas.model import PERMILLE, Question, Shares
+
+UNITS, LOAD, SESSION, TENANT, QUOTAS = "units", "load", "session", "tenant", "quotas"
+"""Kinds of facts."""
+
+FACT_TYPES = {
+    "topic_assigned": UNITS,
+    "topic_unassigned": UNITS,
+    "broker_load_reported": LOAD,
+    "broker_session_established": SESSION,
+    "broker_session_ended": SESSION,
+    "tenant_created": TENANT,
+    "tenant_deleted": TENANT,
+    "quotas_set": QUOTAS,
+}
+"""Event types that quotas are made from, and what each tells of."""
+
+FIRST_ASSIGNMENT = "first_lookup"
+"""Reason of an assignment of a unit that nobody had; every other one moves it."""
+
+MANAGERS_SHARD = 0
+
+HOUR_MS = 3_600_000
+
+LOAD_SPEAKS_PERMILLE = 50
+"""A broker that is less busy than this says nothing of what it could carry."""
+
+P95 = 0.95
+
+
+def kind_of() -> Column:
+    """Return what an event tells of, null for events that quotas are not made from."""
+    pairs = [f.lit(text) for pair in FACT_TYPES.items() for text in pair]
+    return f.element_at(f.create_map(*pairs), f.col("event_type"))
+
+
+def facts(events: DataFrame) -> DataFrame:
+    """Return what quotas are made from, one narrow row for each event that tells of it.
+
+    Columns: kind, shard_id, position, hour (of the event's time, since 1970), name (of the tenant
+    or broker), and by kind
+        units    change: +1, -1, or 0 for a unit that changed its broker
+        load     units, permille (of the fuller of CPU and memory)
+        session  epoch, units (its capacity), change: 1 begun, -1 ended
+        tenant   change: 1 created, -1 deleted
+        quotas   units: the version that was set
+    """
+    assigned, unassigned = f.col("topic_assigned"), f.col("topic_unassigned")
+    begun, ended = f.col("broker_session_established"), f.col("broker_session_ended")
+    reported = f.col("broker_load_reported")
+    of_unit = f.coalesce(assigned["name"], unassigned["name"])
+    change = (
+        f.when(assigned["reason"] == FIRST_ASSIGNMENT, 1)
+        .when(assigned.isNotNull(), 0)
+        .when(unassigned.isNotNull() | ended.isNotNull(), -1)
+        .when(begun.isNotNull() | f.col("tenant_created").isNotNull(), 1)
+        .when(f.col("tenant_deleted").isNotNull(), -1)
+    )
+    return events.select(
+        kind_of().alias("kind"),
+        "shard_id",
+        "position",
+        f.floor(f.unix_millis("time") / HOUR_MS).alias("hour"),
+        f.coalesce(
+            f.split_part(of_unit, f.lit("/"), f.lit(3)),
+            reported["broker_id"],
+            begun["broker_id"],
+            ended["broker_id"],
+            f.col("tenant_created.name"),
+            f.col("tenant_deleted.name"),
+        ).alias("name"),
+        change.cast("long").alias("change"),
+        f.coalesce(begun["epoch"], ended["epoch"]).alias("epoch"),
+        f.coalesce(
+            reported["load"]["topics"], begun["capacity_units"], f.col("quotas_set.version")
+        ).alias("units"),
+        _permille(reported["load"]).alias("permille"),
+    ).where(f.col("kind").isNotNull())
+
+
+def broker_quotas(found: DataFrame, question: Question) -> DataFrame:
+    """Return the brokers whose latest session lives, with what each may be leased out.
+
+    Columns: broker_id, capacity_units, units_peak, units_p95, permille_peak, permille_p95 (both
+    over hours, null where nothing was reported), quota_units. A quota is the part of the capacity
+    that the headroom leaves, or the units with which the load would be that part, if that is less.
+    """
+    sessions = (
+        found.where((f.col("kind") == SESSION) & f.col("name").isNotNull())
+        .groupBy(f.col("name").alias("broker_id"))
+        .agg(
+            f.max(f.col("epoch") * 2 + (f.col("change") < 0).cast("long")).alias("last"),
+            f.max_by(f.when(f.col("change") > 0, f.col("units")), _begun_epoch()).alias(
+                "capacity_units"
+            ),
+        )
+        .where((f.col("last") % 2 == 0) & f.col("capacity_units").isNotNull())
+        .drop("last")
+    )
+    hours = (
+        found.where(f.col("kind") == LOAD)
+        .groupBy(f.col("name").alias("broker_id"), "hour")
+        .agg(f.max("units").alias("units"), f.max("permille").alias("permille"))
+    )
+    carried = hours.groupBy("broker_id").agg(
+        f.max("units").alias("units_peak"),
+        f.ceil(f.percentile("units", P95)).alias("units_p95"),
+        f.max("permille").alias("permille_peak"),
+        f.ceil(f.percentile("permille", P95)).alias("permille_p95"),
+    )
+    free = _part(f.col("capacity_units"), question.target_permille)
+    speaks = (f.col("permille_p95") >= LOAD_SPEAKS_PERMILLE) & (f.col("units_p95") > 0)
+    by_load = f.when(
+        speaks,
+        f.floor(f.col("units_p95") * question.target_permille / f.col("permille_p95")),
+    )
+    # A broker that carries more than it should with a single unit still has room for that one.
+    quota = f.least(f.col("capacity_units"), f.greatest(f.lit(1), f.least(free, by_load)))
+    return sessions.join(carried, "broker_id", "left").withColumn("quota_units", quota)
+
+
+def shard_units(found: DataFrame, end_hour: int) -> DataFrame:
+    """Return what each tenant had assigned in each shard, over the hours until ``end_hour``.
+
+    Columns: tenant, shard_id, units (at the end), units_peak, units_p95 (over hours, from the
+    first that the tenant had anything in).
+    """
+    changes = found.where((f.col("kind") == UNITS) & (f.col("change") != 0))
+    so_far = Window.partitionBy("shard_id", "name").orderBy("position")
+    counted = changes.withColumn("units", f.sum("change").over(so_far))
+    hours = counted.groupBy("shard_id", f.col("name").alias("tenant"), "hour").agg(
+        f.max(f.greatest("units", f.col("units") - f.col("change"))).alias("most"),
+        f.max_by("units", "position").alias("left"),
+        f.max("position").alias("position"),
+    )
+    later = Window.partitionBy("shard_id", "tenant").orderBy("hour")
+    next_hour = f.coalesce(f.lead("hour").over(later), f.lit(end_hour + 1))
+    with_quiet = hours.withColumn(
+        "quiet_hours", f.greatest(f.lit(0), next_hour - f.col("hour") - 1)
+    )
+    # Of an hour in which something changed the most counts, of the quiet ones behind what was left.
+    changed = f.struct(f.col("most").alias("units"), f.lit(1).cast("long").alias("hours"))
+    quiet = f.struct(f.col("left").alias("units"), f.col("quiet_hours").alias("hours"))
+    weighed = with_quiet.select(
+        "tenant", "shard_id", "position", "left", f.explode(f.array(changed, quiet)).alias("held")
+    ).where(f.col("held.hours") > 0)
+    return weighed.groupBy("tenant", "shard_id").agg(
+        f.max_by("left", "position").alias("units"),
+        f.max("held.units").alias("units_peak"),
+        f.ceil(f.percentile("held.units", P95, f.col("held.hours"))).alias("units_p95"),
+    )
+
+
+def tenant_needs(
+    found: DataFrame, in_shards: DataFrame, question: Question, shards: int, floor_units: int
+) -> DataFrame:
+    """Return what each tenant that there is needs.
+
+    Columns: tenant, units (at the end), units_peak, units_p95 (sums over the shards),
+    need_units. A shard needs what the tenant had there at most, or the headroom on top of what it
+    had in all but its fullest hours. Quotas are divided evenly, so the fullest shard decides:
+    ``need_units`` is its need, times ``shards``.
+    """
+    shard_need = f.greatest(
+        f.col("units_peak"),
+        f.ceil(f.col("units_p95") * question.growth_permille / PERMILLE),
+    )
+    used = in_shards.groupBy("tenant").agg(
+        f.sum("units").alias("units"),
+        f.sum("units_peak").alias("units_peak"),
+        f.sum("units_p95").alias("units_p95"),
+        f.max(shard_need).alias("fullest"),
+    )
+    told = (
+        found.where(f.col("kind") == TENANT)
+        .groupBy(f.col("name").alias("tenant"))
+        .agg(f.sum("change").alias("lives"))
+    )
+    # Of a tenant whose creation was lost with an accepted gap only its units are known.
+    present = used.join(told, "tenant", "full").where(f.coalesce("lives", f.lit(1)) > 0)
+    need = f.greatest(f.lit(floor_units), f.coalesce(f.col("fullest"), f.lit(0)) * shards)
+    return present.select(
+        "tenant",
+        *[f.coalesce(each, f.lit(0)).alias(each) for each in ("units", "units_peak", "units_p95")],
+        need.alias("need_units"),
+    )
+
+
+def largest_tenants(needs: DataFrame, most: int) -> DataFrame:
+    """Return the tenants with the largest needs, those with the lower names first among equals."""
+    return needs.orderBy(f.desc("need_units"), "tenant").limit(most)
+
+
+def tenant_quotas(needs: DataFrame, shares: Shares) -> DataFrame:
+    """Return ``needs`` with quota_units, together at most what is available.
+
+    Every tenant has its floor. What is left is divided by what tenants need beyond it, if it does
+    not suffice for all.
+    """
+    beyond = f.col("need_units") - shares.floor_units
+    if shares.is_scarce:
+        # Decimals: the product of two numbers of units may be more than a long has room for.
+        product = beyond.cast("decimal(19,0)") * f.lit(shares.spare_units).cast("decimal(19,0)")
+        beyond = f.floor(product / shares.wished_units).cast("long")
+    return needs.withColumn("quota_units", f.lit(shares.floor_units) + beyond)
+
+
+def as_object(named: DataFrame, name: str) -> DataFrame:
+    """Return one row, ``units``: all quotas as one JSON object, by name."""
+    pairs = f.sort_array(f.collect_list(f.struct(name, "quota_units")))
+    return named.agg(f.to_json(f.map_from_entries(pairs)).alias("units"))
+
+
+def _begun_epoch() -> Column:
+    return f.when(f.col("change") > 0, f.col("epoch"))
+
+
+def _part(units: Column, permille: int) -> Column:
+    return f.floor(units * permille / PERMILLE)
+
+
+def _permille(load: Column) -> Column:
+    """Return how full the fuller of CPU and memory is: ``broker_load.busiest_permille``."""
+    cpu = f.try_divide(load["cpu_fraction"], load["cores"])
+    memory = f.try_divide(load["memory_bytes"], load["memory_limit_bytes"])
+    fuller = f.greatest(f.coalesce(cpu, f.lit(0.0)), f.coalesce(memory, f.lit(0.0)))
+    permille = f.least(f.lit(PERMILLE), f.bround(fuller * PERMILLE))
+    return f.when(load.isNotNull(), permille.cast("long"))
