@@ -1,0 +1,1 @@
+"""``pipeline reshard``: what moves when the number of shards changes, in which order, how long."""

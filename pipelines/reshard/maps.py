@@ -1,0 +1,76 @@
+"""The two slot tables of a plan: the one that holds, and the one for another number of shards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from nextgen.kernel.limits import SHARDS_MAX
+from nextgen.kernel.slots import SlotTable, initial_table, rebalanced
+from pipelines.errors import JobRefused
+from pipelines.export_input import ExportInput
+
+CLUSTER_MANAGER_SHARD = 0
+
+
+def table_of_shards(shards: int) -> SlotTable:
+    """Return the first table that a cluster with shards 1 to ``shards`` makes."""
+    _check_count(shards)
+    return initial_table(range(1, shards + 1))
+
+
+def table_after(before: SlotTable, shards: int) -> SlotTable:
+    """Return the next table for ``shards`` shards; as few slots as possible move.
+
+    More: ids behind the highest come in. Fewer: those with the highest ids go.
+    """
+    _check_count(shards)
+    ids = list(before.shard_ids)[:shards]
+    ids += range(max(before.shard_ids) + 1, max(before.shard_ids) + 1 + shards - len(ids))
+    return rebalanced(before, ids)
+
+
+def table_of_file(path: Path) -> SlotTable:
+    """Return the table of a JSON file: ``version``, and ``shards``: [first, last] slots by id.
+
+    Raises:
+        JobRefused: It is not such a file, or does not give each slot to one shard.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(path.read_bytes())
+        owners: dict[int, int] = {}
+        for shard_id, ranges in fields["shards"].items():
+            for first, last in ranges:
+                owners |= dict.fromkeys(range(first, last + 1), int(shard_id))
+        packed = b"".join(owners[slot].to_bytes(2, "big") for slot in sorted(owners))
+        return SlotTable.from_bytes(int(fields["version"]), packed)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise JobRefused(f"{path} is not a map of slots to shards: {error}") from error
+
+
+def table_of_export(spark: SparkSession, export: ExportInput) -> SlotTable:
+    """Return the latest table that the cluster manager's log in the export has.
+
+    Raises:
+        JobRefused: The export does not have that log, or no table is in it.
+    """
+    shard = export.manifest.shards.get(CLUSTER_MANAGER_SHARD)
+    latest = None
+    if shard is not None:
+        changed = export.events(spark, shard.files).where("shard_map_changed is not null")
+        newest = f.max_by("shard_map_changed", "position").alias("changed")
+        latest = changed.agg(newest).select("changed.version", "changed.slot_owners").first()
+    if latest is None or latest.slot_owners is None:
+        raise JobRefused(
+            f"{export.url} does not say how slots were placed: give --shards-from or --map"
+        )
+    return SlotTable.from_bytes(latest.version, bytes(latest.slot_owners))
+
+
+def _check_count(shards: int) -> None:
+    if not 1 <= shards <= SHARDS_MAX:
+        raise JobRefused(f"{shards} shards, allowed are 1 to {SHARDS_MAX}")
