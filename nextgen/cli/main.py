@@ -10,6 +10,7 @@ import typer
 from nextgen.cli import (
     audit_command,
     broker_commands,
+    bulk_commands,
     chaos_command,
     cluster_commands,
     demo_command,
@@ -25,6 +26,7 @@ from nextgen.cli import (
     pipeline_commands,
     placement_commands,
     policy_commands,
+    quota_commands,
     rebalance_command,
     shard_commands,
     slo_command,
@@ -50,10 +52,12 @@ message_commands.register(app)
 event_commands.register(app)
 export_commands.register(app)
 pipeline_commands.register(app)
+bulk_commands.register(app)
 history_commands.register(app)
 watch_commands.register(app)
 node_commands.register(app)
 broker_commands.register(app)
+quota_commands.register(app)
 rebalance_command.register(app)
 shard_commands.register(app)
 perf_commands.register(app)
