@@ -360,12 +360,5 @@ def _translated(error: BaseException, endpoint: str) -> BaseException:
 
 
 def _is_echo(update: ClusterUpdate) -> bool:
-    return not (
-        update.full
-        or update.HasField("shard_map")
-        or update.leaders
-        or update.brokers
-        or update.nodes
-        or update.transfers
-        or update.manager_endpoints
-    )
+    """Say whether it tells nothing but that the cluster manager has heard a heartbeat."""
+    return all(field.name == "heartbeat_sequence" for field, _ in update.ListFields())

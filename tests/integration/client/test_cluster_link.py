@@ -8,6 +8,7 @@ from nextgen.client import cluster_link
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.kernel.errors import NotLeader, Unavailable, WrongCluster
 from protos.nextgen.v1 import cluster_service_pb2 as pb
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from tests.support.fake_cluster import FakeClusterServer, full_update
 
 
@@ -67,6 +68,30 @@ async def test_changes_reach_view_listeners_and_those_who_wait(managers, link):
     assert await waiting
     assert changes == [(1, True), (4, False)]
     assert [transfer.target for transfer in transfers] == ["node-2"]
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        pb.ClusterUpdate(loads=[pb.BrokerLoad(broker_id="b", session_id="s")]),
+        pb.ClusterUpdate(brokers=[BrokerRecorded(broker_id="b", session_id="s", epoch=1)]),
+    ],
+    ids=["loads", "brokers"],
+)
+async def test_whatever_an_update_tells_it_is_not_taken_for_an_echo(managers, link, update):
+    lead(managers, managers[0])
+    told = asyncio.Queue()
+    link.on_change(lambda _view, update: told.put_nowait(update))
+    await link.start()
+    await link.wait_ready()
+    await told.get()
+
+    managers[0].push(pb.ClusterUpdate(heartbeat_sequence=9))
+    managers[0].push(update)
+
+    async with asyncio.timeout(3):
+        assert await told.get() == update
+    assert told.empty(), "an echo is no change"
 
 
 async def test_a_listener_that_fails_disturbs_nobody(managers, link):
