@@ -235,6 +235,7 @@ def _broker_hello(config: BrokerConfig) -> BrokerHello:
         capacity_units=config.capacity_units,
         zone=config.zone,
         rack=config.rack,
+        skips_unknown=True,
     )
 
 

@@ -32,6 +32,7 @@ from cluster_manager.domain.leader_spread import Transfer
 from cluster_manager.domain.lookup_reports import RecordLookupWindow
 from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
 from cluster_manager.domain.shard_map import FIRST_VERSION, ShardMap, decide_led
+from cluster_manager.event_levels import level_of, not_known
 from cluster_manager.load_board import LoadBoard
 from cluster_manager.ports import Clock
 from cluster_manager.soft_state import LeaderEndpoint, LeaderEndpoints
@@ -45,6 +46,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
+from nextgen.kernel.event_levels import EVENT_LEVEL_UNSAID
 from nextgen.kernel.limits import (
     ADDRESS_BYTES_MAX,
     JOIN_SILENCE_MS,
@@ -113,10 +115,13 @@ class LeaderTerm:
 
         Raises:
             NotLeader, Overloaded: At once; nothing was proposed.
+            Refused: At once; nothing was proposed. A replica is not known to know such an event,
+                see ``ReplicatedLog.event_level``.
         """
         # This replica may lead again by now, in another term whose state is not this one's.
         if self._is_over:
             raise NotLeader(CLUSTER_MANAGER_GROUP_ID)
+        self._check_known(events)
         commit = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
         self.pending = fold_events(self.pending, events)
         self._proposed = commit
@@ -243,6 +248,8 @@ class LeaderTerm:
     def record_window(self, window: LookupWindow) -> None:
         """Record a discovery process's minute of lookups, once.
 
+        Left out while a replica of this group is not known to know such an event.
+
         Raises:
             NotLeader, Overloaded: Nothing was recorded; the report has to come again.
         """
@@ -253,8 +260,11 @@ class LeaderTerm:
             is_known = decision.code is RejectionCode.ALREADY_EXISTS
             log = _logger.debug if is_known else _logger.warning
             log("window of lookups refused", node=window.node_id, why=decision.message)
-        else:
+            return
+        try:
             self.propose(decision.events)
+        except Refused as refused:
+            _logger.debug("window of lookups left out", node=window.node_id, why=str(refused))
 
     async def change_replicas(
         self, request: cluster_pb.ChangeReplicasRequest
@@ -336,6 +346,12 @@ class LeaderTerm:
             self._disconnect(connection, error)
 
     # Inside -----------------------------------------------------------------------------------
+
+    def _check_known(self, events: Sequence[ClusterEvent]) -> None:
+        """Keep an event from the log that a replica of this group would stop by."""
+        level = level_of(events)
+        if level > EVENT_LEVEL_UNSAID and level > self._log.event_level:
+            raise not_known(events, self._log.event_level, self._log.behind_event_level(level))
 
     def _push_to_all(self, update: cluster_pb.ClusterUpdate) -> None:
         self._on_update(update)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nextgen.kernel.names import parse_topic
 from nextgen.runtime import lookup_steps, tracing
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
-from protos.nextgen.v1.shard_service_pb2 import AssignRequest, ObjectName
+from protos.nextgen.v1.shard_service_pb2 import ObjectName, TopicAssignment
 from shards.session_metadata import Sent, SessionMetadata
 
 _TENANT, _NAMESPACE, _TOPIC = 13, 14, 15
@@ -16,23 +16,23 @@ _ARRIVAL = 3
 
 
 def mark_asked(
-    request: AssignRequest, missing: Sequence[ObjectName], metadata: SessionMetadata
+    coming: Sequence[TopicAssignment], missing: Sequence[ObjectName], metadata: SessionMetadata
 ) -> None:
     """Mark steps 13 to 15: what is read of the inventories, and what the session has already."""
     if tracing.active is None:
         return
-    _mark_parents(request, missing, metadata, arrived=False)
+    _mark_parents(coming, missing, metadata, arrived=False)
     # The inventory and the controller of a topic are one shard: it came with the request.
     lookup_steps.step(_TOPIC, with_request=True)
 
 
 def mark_arrived(
-    request: AssignRequest, missing: Sequence[ObjectName], metadata: SessionMetadata
+    coming: Sequence[TopicAssignment], missing: Sequence[ObjectName], metadata: SessionMetadata
 ) -> None:
     """Mark steps 16 to 18."""
     if tracing.active is None:
         return
-    _mark_parents(request, missing, metadata, arrived=True)
+    _mark_parents(coming, missing, metadata, arrived=True)
     lookup_steps.step(_TOPIC + _ARRIVAL, with_request=True)
 
 
@@ -48,14 +48,14 @@ def mark_received(sequence: int) -> None:
 
 
 def _mark_parents(
-    request: AssignRequest,
+    coming: Sequence[TopicAssignment],
     missing: Sequence[ObjectName],
     metadata: SessionMetadata,
     *,
     arrived: bool,
 ) -> None:
     """Mark the tenant and the namespace of the first assignment: a request has one trace."""
-    name = parse_topic(request.assignments[0].name)
+    name = parse_topic(coming[0].name)
     read = {(each.kind == KIND_TENANT, each.name) for each in missing}
     shift = _ARRIVAL if arrived else 0
     for number, is_tenant, parent in (

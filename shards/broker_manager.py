@@ -80,7 +80,7 @@ class BrokerManager:
     ) -> AssignResponse:
         """Deliver assignments, and before them the metadata that the session was not yet sent.
 
-        Those of a request to ``prepare`` are held by nobody: the broker only learns what may come.
+        Those that are ``prepared`` are held by nobody: the broker only learns what may come.
         Returns once the broker's sync position covers them. May be repeated.
 
         Raises:
@@ -90,14 +90,15 @@ class BrokerManager:
                 these was delivered.
             MetadataError: The metadata could not be read, or is of another namespace.
         """
-        _check_batch(len(request.assignments))
+        coming = [*request.assignments, *request.prepared]
+        _check_batch(len(coming))
         session = await self._attached(request.broker_id, request.session_id)
-        missing = _missing_parents(request, session.metadata)
-        assign_trace.mark_asked(request, missing, session.metadata)
+        missing = _missing_parents(coming, session.metadata)
+        assign_trace.mark_asked(coming, missing, session.metadata)
         unread = [name for name in missing if not self._is_told(name)]
         items = await self._reads.read(unread) if unread else []
         session = self.sessions.live(request.broker_id, request.session_id)
-        await session.wait_room(request.assignments)
+        await session.wait_room(coming)
         # From here to the last append there is no await: the sequence has no gaps or strangers.
         # Others may have sent the same metadata while it was read, and later metadata been told.
         unsent = [
@@ -105,26 +106,24 @@ class BrokerManager:
             for item in self._latest(missing, items)
             if not session.metadata.has_parent(item.name, parent_id(item))
         ]
-        session.check_room(len(unsent) + len(request.assignments))
+        session.check_room(len(unsent) + len(coming))
         for item in unsent:
             session.append(_metadata_delivery(item))
             sent, evicted = session.metadata.note_parent(item)
             assign_trace.note_trace(sent)
             self._hold(sent, evicted)
         if missing:
-            _check_namespaces(request, session.metadata)
-        assign_trace.mark_arrived(request, missing, session.metadata)
+            _check_namespaces(coming, session.metadata)
+        assign_trace.mark_arrived(coming, missing, session.metadata)
         sequence = session.sequence
-        with tracing.span("deliver", assignments=len(request.assignments)):
+        with tracing.span("deliver", assignments=len(coming)):
             trace_id = tracing.outgoing()
-            watched = all(
-                self.metadata.is_followed(each.topic.name) for each in request.assignments
-            )
+            watched = all(self.metadata.is_followed(each.topic.name) for each in coming)
+            for assignment in request.prepared:
+                self._bring_up_to_date(assignment)
+                sequence = session.append(Delivery(prepare=assignment, trace_id=trace_id))
             for assignment in request.assignments:
                 self._bring_up_to_date(assignment)
-                if request.prepare:
-                    sequence = session.append(Delivery(prepare=assignment, trace_id=trace_id))
-                    continue
                 sequence = session.append(Delivery(assign=assignment, trace_id=trace_id))
                 self._hold(session.metadata.note_assigned(assignment))
             if on_sequenced is not None:
@@ -138,20 +137,20 @@ class BrokerManager:
     ) -> ReleaseResponse:
         """Tell a broker what it no longer owns; returns once its sync position covers that.
 
-        Of what a request to ``announce`` names it learns only where that is about to go.
+        Of what is ``announced`` it learns only where that is about to go.
 
         Raises:
             SessionExpired: The session is over, and what it had been assigned with it.
             Overloaded: The broker has too much that it has not synced.
         """
-        _check_batch(len(request.releases))
+        count = len(request.releases) + len(request.announced)
+        _check_batch(count)
         session = await self._attached(request.broker_id, request.session_id)
-        session.check_room(len(request.releases))
+        session.check_room(count)
         sequence = session.sequence
+        for release in request.announced:
+            sequence = session.append(Delivery(moving=release))
         for release in request.releases:
-            if request.announce:
-                sequence = session.append(Delivery(moving=release))
-                continue
             sequence = session.append(Delivery(release=release))
             topic = session.metadata.note_released(release)
             if topic is not None:
@@ -241,14 +240,16 @@ def _check_batch(count: int) -> None:
         )
 
 
-def _missing_parents(request: AssignRequest, metadata: SessionMetadata) -> list[ObjectName]:
+def _missing_parents(
+    assignments: Iterable[TopicAssignment], metadata: SessionMetadata
+) -> list[ObjectName]:
     """Return the tenants and namespaces that the session does not have, each once, tenants first.
 
     A namespace that was deleted and created again is another, and so may be its tenant.
     """
     tenants: dict[str, None] = {}
     namespaces: dict[str, None] = {}
-    for assignment in request.assignments:
+    for assignment in assignments:
         try:
             name = parse_topic(assignment.name)
         except InvalidName as error:
@@ -264,13 +265,13 @@ def _missing_parents(request: AssignRequest, metadata: SessionMetadata) -> list[
     ]
 
 
-def _check_namespaces(request: AssignRequest, metadata: SessionMetadata) -> None:
+def _check_namespaces(assignments: Iterable[TopicAssignment], metadata: SessionMetadata) -> None:
     """Return if every topic's own namespace is in the sequence.
 
     Raises:
         Unavailable: It was deleted, or created again while it was read; asking again settles it.
     """
-    for assignment in request.assignments:
+    for assignment in assignments:
         name = parse_topic(assignment.name)
         if not metadata.has_parent(name.namespace_text, assignment.topic.namespace_id):
             raise Unavailable(

@@ -151,10 +151,8 @@ class BrokerSessions:
             session = await self._establish(hello)
         connection = BrokerConnection(session)
         last_sequence = hello.last_sequence if resumed else 0
+        session.take_hello(hello)
         session.attach(connection, last_sequence)
-        if session.metadata.awaits_report:
-            said = hello.units_held if hello.HasField("units_held") else None
-            session.metadata.units_unreported = said
         session.heard_at = self._clock.monotonic()
         connection.answer(ManagerMessage(established=_established(session, resumed, last_sequence)))
         _logger.info(

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nextgen.kernel.errors import MetadataError, SessionExpired
+from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired
 from nextgen.kernel.limits import (
     ASSIGN_TIMEOUT_MS,
     ASSIGNMENTS_PER_REQUEST_MAX,
@@ -80,9 +80,11 @@ class BrokerSync:
     async def prepare(self, placed: Sequence[Placed]) -> MetadataError | None:
         """Have a session's broker get ready for units that may come; None once it knows of all.
 
-        Nothing is owned by it.
+        Nothing is owned by it. A broker manager of a release without this sees a request that
+        holds nothing and refuses it as malformed: then the units go unprepared.
         """
-        return await self._send(placed, PREPARE_MS_MAX, prepare=True)
+        error = await self._send(placed, PREPARE_MS_MAX, prepare=True)
+        return None if isinstance(error, InvalidRequest) else error
 
     async def release(
         self, moved: Sequence[Handed], *, timeout_ms: int = ASSIGN_TIMEOUT_MS
@@ -119,8 +121,8 @@ class BrokerSync:
                 request = AssignRequest(
                     broker_id=owner.broker_id,
                     session_id=owner.session_id,
-                    assignments=chunk,
-                    prepare=prepare,
+                    assignments=() if prepare else chunk,
+                    prepared=chunk if prepare else (),
                 )
                 await self._managers.assign(request, timeout_ms=timeout_ms)
         except SessionExpired as error:
@@ -153,11 +155,12 @@ class BrokerSync:
         ]
         try:
             for start in range(0, len(releases), ASSIGNMENTS_PER_REQUEST_MAX):
+                chunk = releases[start : start + ASSIGNMENTS_PER_REQUEST_MAX]
                 request = ReleaseRequest(
                     broker_id=owner.broker_id,
                     session_id=owner.session_id,
-                    releases=releases[start : start + ASSIGNMENTS_PER_REQUEST_MAX],
-                    announce=announce,
+                    releases=() if announce else chunk,
+                    announced=chunk if announce else (),
                 )
                 await self._managers.release(request, timeout_ms=timeout_ms)
         except SessionExpired:

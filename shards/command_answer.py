@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nextgen.kernel.decider import Accepted, Rejected
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.errors import Refused
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.projections.reading import RecordedOutcome
@@ -56,11 +57,19 @@ def record(
     *,
     time_ms: int | None = None,
 ) -> Answer:
-    """Propose ``events`` and remember ``result`` under the command's id, if it has one."""
+    """Propose ``events`` and remember ``result`` under the command's id, if it has one.
+
+    What a replica is not known to know is a rejection of this command, remembered like any other:
+    an attempt of it that comes late does not carry it out after all.
+    """
     if not events and not command_id:
         return Answer(result)
     outcome = result.SerializeToString() if command_id else b""
-    commit = state.propose(events, command_id=command_id, outcome=outcome, time_ms=time_ms)
+    try:
+        commit = state.propose(events, command_id=command_id, outcome=outcome, time_ms=time_ms)
+    except Refused as refused:
+        rejected = Rejected(RejectionCode(refused.code), str(refused))
+        return record(state, command_id, (), rejected_result(rejected))
     return Answer(result, len(events), commit)
 
 

@@ -29,7 +29,7 @@ class ExpectingManagers:
         self._homes = homes
 
     async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
-        if request.prepare:
+        if not request.assignments:
             # What a broker only prepares comes again, as it is then, once it is assigned.
             return await self._managers.assign(request, timeout_ms=timeout_ms)
         shard_id = self._homes.manager_shard(request.broker_id)

@@ -54,6 +54,13 @@ class MeasuredLog:
     def hears_leader(self) -> bool:
         return self._log.hears_leader
 
+    @property
+    def event_level(self) -> int:
+        return self._log.event_level
+
+    def behind_event_level(self, level: int) -> Sequence[NodeId]:
+        return self._log.behind_event_level(level)
+
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         proposed_at = self._monotonic()
         commit = self._log.propose(record)

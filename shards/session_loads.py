@@ -118,5 +118,8 @@ class SessionLoads:
             payload = report.SerializeToString(deterministic=True)
             await self._state.propose((BrokerLoadReported(broker_id, session_id, payload),))
         except MetadataError as error:
-            # A record for analysis: the next one comes in a minute.
+            # A record for analysis: the next one comes in a minute, however much has changed.
+            told = self._told.get(session_id)
+            if told is not None:
+                told.recorded = _NOTHING
             _logger.debug("load not recorded", broker=broker_id, why=str(error))

@@ -22,10 +22,13 @@ from nextgen.kernel.limits import (
     SESSION_RESUME_MS,
     SESSION_TTL_MS,
 )
-from protos.nextgen.v1.broker_service_pb2 import Deliveries, Delivery, ManagerMessage
+from protos.nextgen.v1.broker_service_pb2 import BrokerHello, Deliveries, Delivery, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment
 from shards.session_metadata import SessionMetadata
+
+_FIRST_DELIVERIES = frozenset({"tenant", "namespace", "assign", "release"})
+"""The kinds that brokers of every release know."""
 
 
 class SessionSoftState:
@@ -40,6 +43,8 @@ class SessionSoftState:
         """Of the last delivery."""
         self.acked = 0
         """Everything up to it was applied by the broker."""
+        self.skips_unknown = False
+        """Whether the broker is of a release that counts deliveries which it does not know."""
         self.connection: BrokerConnection | None = None
         self.broken_at: float | None = None
         """When the broker's last connection to this leader broke; None while there is one, and
@@ -72,6 +77,22 @@ class SessionSoftState:
     def can_resume(self, last_sequence: int) -> bool:
         """Say whether a broker that applied everything up to ``last_sequence`` may go on."""
         return not self.attached.is_set() or self.acked <= last_sequence <= self.sequence
+
+    def take_hello(self, hello: BrokerHello) -> None:
+        """Take in what the broker's release can do, and how many units it holds; before ``attach``.
+
+        The first release never reports what it holds: nobody knows more of it than what this leader
+        sends, and nothing may wait for the rest.
+        """
+        self.skips_unknown = hello.skips_unknown
+        if not self.metadata.awaits_report:
+            return
+        if self.skips_unknown or hello.HasField("units_held"):
+            said = hello.units_held if hello.HasField("units_held") else None
+            self.metadata.units_unreported = said
+        else:
+            self.metadata.awaits_report = False
+            self.reported.set()
 
     def attach(self, connection: BrokerConnection, last_sequence: int) -> None:
         """Make ``connection`` the session's only one; it is sent what is not yet applied."""
@@ -138,8 +159,13 @@ class SessionSoftState:
             )
 
     def append(self, delivery: Delivery) -> int:
-        """Give ``delivery`` the next sequence, queue it, and return that sequence."""
+        """Give ``delivery`` the next sequence, queue it, and return that sequence.
+
+        One that the broker would end its stream by is left out; then the last sequence is returned.
+        """
         assert self.attached.is_set(), "the sequence of this session is not known yet"
+        if not self.skips_unknown and delivery.WhichOneof("body") not in _FIRST_DELIVERIES:
+            return self.sequence
         self.sequence += 1
         delivery.sequence = self.sequence
         self._unacked[self.sequence] = delivery

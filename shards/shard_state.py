@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from nextgen.kernel.decider import Accepted
 from nextgen.kernel.errors import NotLeader, Overloaded, StaleShardMap
+from nextgen.kernel.event_levels import EVENT_LEVEL_UNSAID
 from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.ids import ID_ENTROPY_BYTES, mint_id
 from nextgen.kernel.limits import SHARD_PENDING_RECORDS_MAX
@@ -29,6 +30,7 @@ from shards.domain.parent_gate import ParentGate, ParentKind, gate_key
 from shards.domain.shard import NO_SLOTS, SHARD_KEY, AdoptSlots, Shard, SlotRanges
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
+from shards.event_levels import level_of, not_known
 from shards.projections.evolution import State, StateKind, States, evolve_all
 from shards.projections.reading import (
     RecordedOutcome,
@@ -363,9 +365,12 @@ class ShardState:
 
         Raises:
             NotLeader, Overloaded, InvalidRequest: At once; nothing was changed.
+            Refused: At once; nothing was changed. A replica is not known to know such an event,
+                see ``ReplicatedLog.event_level``. Final until that has changed.
             ProposalLost: From the future. Indefinite; this object is of no more use.
         """
         self._check_leads()
+        self._check_known(events)
         in_flight = len(self._proposals) + 1
         if in_flight % SETTLE_EVERY_RECORDS == 0 or in_flight > SHARD_PENDING_RECORDS_MAX:
             self._drop_applied()
@@ -410,6 +415,14 @@ class ShardState:
     def _check_leads(self) -> None:
         if self._is_lost:
             raise NotLeader(self.shard_id)
+
+    def _check_known(self, events: Sequence[DomainEvent]) -> None:
+        """Keep an event from the log that a member would stop by."""
+        level = level_of(events)
+        # The members are asked only about an event that came in later: this is the way of all.
+        if level > EVENT_LEVEL_UNSAID and level > self.log.event_level:
+            behind = self.log.behind_event_level(level)
+            raise not_known(self.shard_id, events, self.log.event_level, behind)
 
     def _one(self, kind: StateKind, key: str, of_type: type[S]) -> S | None:
         state = self.load(kind, (key,))[key]

@@ -91,6 +91,13 @@ def decode_event(stored: pb.Event) -> DomainEvent:
     return _decode(stored, stored.time_ms)
 
 
+def stored_name(event: DomainEvent) -> str:
+    """Return what ``event`` is called in a log: its field of ``Event``."""
+    name: str | None = _ENCODERS[type(event)](event).WhichOneof("payload")
+    assert name is not None, f"{event} is stored without a payload"
+    return name
+
+
 def to_properties(stored: Any) -> Properties:
     """Return a protobuf map as the aggregates keep it."""
     return tuple(sorted(stored.items())) if stored else ()

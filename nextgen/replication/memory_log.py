@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nextgen.kernel.errors import NotLeader, Overloaded, ProposalLost, TransferFailed, Unavailable
+from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.kernel.limits import ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
 from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
 from nextgen.replication.entry_codec import check_record, limited_run
@@ -91,6 +92,8 @@ class MemoryLog:
         self._pins: list[_MemoryPin] = []
         self._readers: dict[str, tuple[_MemoryPin, int]] = {}
         self.hurried = 0
+        self.event_levels: dict[NodeId, int] = {}
+        """What members are known to know; those that are not here know as much as this program."""
         self._queue: list[Pending] = []
         self._queue_bytes = 0
         self._flush_scheduled = False
@@ -200,6 +203,14 @@ class MemoryLog:
     @property
     def hears_leader(self) -> bool:
         return self._role is not Role.STOPPED and self._leader_id is not None
+
+    @property
+    def event_level(self) -> int:
+        return min(map(self._event_level_of, members_of(self._configuration)))
+
+    def behind_event_level(self, level: int) -> Sequence[NodeId]:
+        members = members_of(self._configuration)
+        return tuple(member for member in members if self._event_level_of(member) < level)
 
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         if not self.is_leader:
@@ -348,6 +359,9 @@ class MemoryLog:
     @property
     def _next_position(self) -> int:
         return self._entries[-1].next_position if self._entries else self._base.position + 1
+
+    def _event_level_of(self, node_id: NodeId) -> int:
+        return self.event_levels.get(node_id, EVENT_LEVEL)
 
     def _progress(self) -> tuple[MemberProgress, ...]:
         """The others, none of which exists, follow without delay."""

@@ -11,8 +11,10 @@ import asyncio
 import logging
 import random
 import secrets
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
 from nextgen.kernel.limits import MESH_CONNECTIONS_MAX
 from nextgen.replication.mesh_connection import HELLO_DEADLINE_S, PeerConnection
 from nextgen.replication.mesh_frames import (
@@ -40,6 +42,9 @@ LOG_INTERVAL_S = 60.0
 
 LOG_LINES_MAX = 64
 """Lines about refused peers in that time: whoever shouts at the port must not fill a disk."""
+
+EVENT_LEVELS_KEPT_MAX = MESH_CONNECTIONS_MAX
+"""Peers whose level of events is kept: no more can be connected at a time."""
 
 _ACCEPT_TURNS = 3
 """Turns of the loop within which a connection accepted before the listener closed is opened."""
@@ -83,6 +88,8 @@ class Mesh:
         self._server: asyncio.Server | None = None
         self._addresses: dict[NodeId, tuple[str, int]] = {}
         self._incarnations: dict[NodeId, str] = {}
+        self._event_levels: dict[NodeId, int] = {}
+        self._on_event_levels: Callable[[Mapping[NodeId, int]], None] | None = None
         self._channels: dict[int, MeshChannel] = {}
         self._connections: dict[NodeId, PeerConnection] = {}
         self._all_connections: set[PeerConnection] = set()
@@ -163,6 +170,23 @@ class Mesh:
     def is_connected(self, node_id: NodeId) -> bool:
         return node_id in self._connections
 
+    def peer_event_level(self, node_id: NodeId) -> int:
+        """Return which events a peer knows, as it said last, connected or not.
+
+        ``EVENT_LEVEL_UNSAID`` for one that was never heard.
+        """
+        return self._event_levels.get(node_id, EVENT_LEVEL_UNSAID)
+
+    def keep_event_levels(
+        self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
+    ) -> None:
+        """Begin with what peers said to an earlier process; before ``start``.
+
+        ``on_heard`` is given the levels of all peers whenever one has said its own.
+        """
+        self._event_levels = dict(known)
+        self._on_event_levels = on_heard
+
     def send(self, node_id: NodeId, channel: int, message: Message) -> bool:
         """Queue ``message`` for ``node_id``; False if there is no connection."""
         connection = self._connections.get(node_id)
@@ -175,7 +199,12 @@ class Mesh:
 
     def hello_to(self, target_id: NodeId) -> Hello:
         return Hello(
-            MESH_PROTOCOL_VERSION, self._cluster_id, self._node_id, target_id, self._incarnation
+            MESH_PROTOCOL_VERSION,
+            self._cluster_id,
+            self._node_id,
+            target_id,
+            self._incarnation,
+            EVENT_LEVEL,
         )
 
     def connection_opened(self, connection: PeerConnection) -> None:
@@ -187,6 +216,7 @@ class Mesh:
         self._check_hello(connection, hello)
         restarted = self._incarnations.get(hello.node_id) not in (None, hello.incarnation)
         self._incarnations[hello.node_id] = hello.incarnation
+        self._note_event_level(hello.node_id, hello.event_level)
         previous = self._connections.get(hello.node_id)
         self._connections[hello.node_id] = connection
         if previous is not None:
@@ -239,6 +269,15 @@ class Mesh:
             )
         if connection.dialed is not None and hello.node_id != connection.dialed:
             raise RemoteProtocolError(f"{connection.dialed} was dialed, {hello.node_id} answered")
+
+    def _note_event_level(self, node_id: NodeId, level: int) -> None:
+        levels = self._event_levels
+        levels.pop(node_id, None)  # So that the one heard of longest ago goes first.
+        levels[node_id] = level
+        if len(levels) > EVENT_LEVELS_KEPT_MAX:
+            del levels[next(iter(levels))]
+        if self._on_event_levels is not None:
+            self._on_event_levels(dict(levels))
 
     def _tell_disconnected(self, node_id: NodeId) -> None:
         for receiver in tuple(self._channels.values()):

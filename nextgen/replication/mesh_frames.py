@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgpack
 
+from nextgen.kernel.event_levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
 from nextgen.kernel.limits import MESH_FRAME_BYTES_MAX
 from nextgen.replication.ports import NodeId
 
@@ -38,13 +39,18 @@ class RemoteProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who is at the other end. ``incarnation`` differs after every start of a process."""
+    """Who is at the other end. ``incarnation`` differs after every start of a process.
+
+    ``event_level`` says which events it knows, see ``nextgen.kernel.event_levels``. Older peers
+    neither say it nor look at it.
+    """
 
     protocol_version: int
     cluster_id: str
     node_id: NodeId
     target_id: NodeId
     incarnation: str
+    event_level: int = EVENT_LEVEL_UNSAID
 
 
 def encode_frame(channel: int, message: Message) -> bytes:
@@ -85,6 +91,7 @@ def encode_hello(hello: Hello) -> bytes:
             "node_id": hello.node_id,
             "target_id": hello.target_id,
             "incarnation": hello.incarnation,
+            "event_level": hello.event_level,
         },
     )
 
@@ -101,8 +108,16 @@ def parse_hello(channel: int, message: Message) -> Hello:
     texts = [message.get(k) for k in ("cluster_id", "node_id", "target_id", "incarnation")]
     if not isinstance(version, int) or not all(isinstance(text, str) for text in texts):
         raise RemoteProtocolError("the hello lacks a field")
+    level = message.get("event_level", EVENT_LEVEL_UNSAID)
+    if not is_event_level(level):
+        raise RemoteProtocolError("the hello says a level of events that is none")
     cluster_id, node_id, target_id, incarnation = (str(text) for text in texts)
-    return Hello(version, cluster_id, NodeId(node_id), NodeId(target_id), incarnation)
+    return Hello(version, cluster_id, NodeId(node_id), NodeId(target_id), incarnation, level)
+
+
+def is_event_level(value: object) -> TypeGuard[int]:
+    """Say whether ``value``, which came from elsewhere, can be a level of events."""
+    return type(value) is int and EVENT_LEVEL_UNSAID <= value <= EVENT_LEVEL_MAX
 
 
 class FrameReader:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgpack
-from crc32c import crc32c
 
 from nextgen.kernel.errors import InvalidRequest, Overloaded, PositionCompacted, Unavailable
 from nextgen.kernel.stream_limits import (
@@ -26,13 +25,12 @@ from nextgen.kernel.stream_limits import (
     LOG_READERS_MAX,
     POSITION_MAX,
 )
+from nextgen.replication.checked_file import read_checked, replace_file
 from nextgen.replication.log_retention import LogRetention, Pin
 from nextgen.replication.ports import LogReader
 from nextgen.replication.storage import Storage
 
 READERS_NAME = "log.readers"
-_DRAFT_NAME = "log.readers.draft"
-_CHECKSUM_BYTES = 4
 
 _logger = logging.getLogger(__name__)
 
@@ -69,29 +67,16 @@ class ReadersFile:
         """
         rows = [(one.reader_id, one.position, one.ttl_ms) for one in readers]
         payload: bytes = msgpack.packb(rows)
-        storage, draft = self._storage, self._directory / _DRAFT_NAME
-        storage.unlink(draft)
-        handle = storage.open(draft, create=True)
-        try:
-            storage.pwrite(handle, crc32c(payload).to_bytes(_CHECKSUM_BYTES, "big") + payload, 0)
-            storage.sync(handle, label="readers.file")
-        finally:
-            storage.close(handle)
-        storage.rename(draft, self._directory / READERS_NAME)
-        storage.sync_directory(self._directory, label="readers.name")
+        path = self._directory / READERS_NAME
+        replace_file(self._storage, path, payload, label="readers")
         self.stored = readers
 
     def _load(self) -> tuple[StoredReader, ...]:
-        if READERS_NAME not in self._storage.list_names(self._directory):
-            return ()
         path = self._directory / READERS_NAME
-        handle = self._storage.open(path)
-        try:
-            data = self._storage.pread(handle, self._storage.size(handle), 0)
-        finally:
-            self._storage.close(handle)
-        checksum, payload = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
-        if int.from_bytes(checksum, "big") != crc32c(payload) or not payload:
+        payload = read_checked(self._storage, path)
+        if payload is None:
+            return ()
+        if not payload:
             _logger.error("%s is damaged: its readers keep no log any more", path)
             return ()
         return tuple(StoredReader(*one) for one in msgpack.unpackb(payload))

@@ -284,6 +284,21 @@ class ReplicatedLog(Protocol):
         """True while this replica leads, or heard its leader within an election's silence."""
         ...
 
+    @property
+    def event_level(self) -> int:
+        """The highest level of events that every member is known to know; see
+        ``nextgen.kernel.event_levels``.
+
+        Voters and learners of the configuration that holds, this process included; of one that is
+        away what it said last, ``EVENT_LEVEL_UNSAID`` if it was never heard. WHOEVER PROPOSES
+        writes no event of a higher level: a member that does not know it would stop for good.
+        """
+        ...
+
+    def behind_event_level(self, level: int) -> Sequence[NodeId]:
+        """Return the members that are not known to know events of ``level``, sorted."""
+        ...
+
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         """Queue ``record`` for the log and return a future of its commit; never blocks.
 
@@ -367,7 +382,8 @@ class ReplicatedLog(Protocol):
         Raises:
             NotLeader: At once; nothing changed.
             Refused: Another change is under way, the learner to promote has not caught up,
-                or the last voter would go. Nothing changed.
+                the last voter would go, or a member that would stay is not known to know
+                ``CONFIGURATION_LEVEL``. Nothing changed.
             ProposalLost: Leadership moved first; the change may or may not survive.
         """
         ...

@@ -7,15 +7,22 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
+from nextgen.kernel.event_levels import (
+    CONFIGURATION_LEVEL,
+    EVENT_LEVEL_UNSAID,
+    not_known_everywhere,
+)
 from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.divergence import ViewDiverged
 from nextgen.replication.entry_codec import decode_records
 from nextgen.replication.handovers import Handovers
 from nextgen.replication.journal import JournalEntry
+from nextgen.replication.membership import members_of
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.named_readers import NamedReaders
 from nextgen.replication.ports import (
     AppliedPoint,
+    ChangeKind,
     Commit,
     Configuration,
     Entry,
@@ -47,9 +54,12 @@ class PySyncObjGroup:
         applied: AppliedPoint,
         handovers: Handovers,
         on_stopped: Callable[[PySyncObjGroup], None],
+        event_level_of: Callable[[NodeId], int],
     ) -> None:
+        """``event_level_of`` says which events a member is known to know, this one included."""
         self._handovers = handovers
         self._on_stopped = on_stopped
+        self._event_level_of = event_level_of
         self._commit_listeners: ListenerSet[Sequence[Entry]] = ListenerSet()
         self._role_listeners: ListenerSet[RoleChange] = ListenerSet()
         self._index_waiters = ProgressWaiters(applied.index)
@@ -151,6 +161,15 @@ class PySyncObjGroup:
         replica = self._replica
         return not replica.stopped and (replica.is_ready_leader or replica.election.is_leader_alive)
 
+    @property
+    def event_level(self) -> int:
+        members = members_of(self._replica.configuration)
+        return min(map(self._event_level_of, members), default=EVENT_LEVEL_UNSAID)
+
+    def behind_event_level(self, level: int) -> Sequence[NodeId]:
+        members = members_of(self._replica.configuration)
+        return tuple(member for member in members if self._event_level_of(member) < level)
+
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         return self._replica.propose(record)
 
@@ -197,6 +216,15 @@ class PySyncObjGroup:
         await self._transfer(target, self._replica.config.transfer_deadline_ms)
 
     async def change_members(self, change: MemberChange) -> Configuration:
+        if self.is_leader:
+            staying = [
+                member
+                for member in self.behind_event_level(CONFIGURATION_LEVEL)
+                if change != MemberChange(ChangeKind.REMOVE, member)
+            ]
+            if staying:
+                group = f"group {self._replica.group_id}"
+                raise not_known_everywhere(group, staying, "changes of the members")
         return await self._replica.change_members(change)
 
     def pin(self, name: str, position: int) -> LogPin:

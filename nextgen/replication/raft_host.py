@@ -4,6 +4,7 @@
 <data_directory>/group-<id>/snapshots/  complete snapshots, at most two, and what arrives of one
 <data_directory>/group-<id>/diverged    the view is not to be trusted: see ``distrust``
 <data_directory>/group-<id>.member      this node has been a member: it may have voted
+<data_directory>/event-levels           which events the peers know: see ``event_levels_file``
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from nextgen.kernel.errors import JournalCorrupted
+from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.kernel.snapshot_limits import SNAPSHOT_TRANSFERS_MAX
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.disk_room import FreeBytes, disk_free_bytes, endless_disk
 from nextgen.replication.distrust import begin_again_if_distrusted, note_distrust
+from nextgen.replication.event_levels_file import EventLevelsFile
 from nextgen.replication.handovers import Handovers
 from nextgen.replication.journal import Journal, JournalBroken
 from nextgen.replication.journal_worker import Runner, ThreadRunner
@@ -63,6 +66,10 @@ class HostMesh(Protocol):
     async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None: ...
     def send(self, node_id: NodeId, channel: int, message: Message) -> bool: ...
     def is_connected(self, node_id: NodeId) -> bool: ...
+    def peer_event_level(self, node_id: NodeId) -> int: ...
+    def keep_event_levels(
+        self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class PySyncObjHost:
         self._snapshot_executor = self._surroundings.make_executor("snapshot")
         self._transfer_executor = self._surroundings.make_executor("transfer")
         self._transfers = asyncio.Semaphore(SNAPSHOT_TRANSFERS_MAX)
+        self._event_levels = EventLevelsFile(self._storage, data_directory)
         self._heartbeat: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -140,6 +148,8 @@ class PySyncObjHost:
         return tuple(self._groups.values())
 
     async def start(self) -> None:
+        # On the loop: a file of a few hundred bytes, before there is anything to wait for it.
+        self._mesh.keep_event_levels(self._event_levels.load(), self._store_event_levels)
         await self._mesh.start()
         self._schedule_heartbeat()
 
@@ -192,7 +202,12 @@ class PySyncObjHost:
                 group_id,
                 journal.recovery.outcome.value,
             )
-        group = PySyncObjGroup(applied=applied, handovers=self._handovers, on_stopped=self._forget)
+        group = PySyncObjGroup(
+            applied=applied,
+            handovers=self._handovers,
+            on_stopped=self._forget,
+            event_level_of=self._event_level_of,
+        )
         broken.append(group.broken)
         self._wire(group, group_id, given, journal, view, files, readers, applied)
         self._groups[group_id] = group
@@ -329,6 +344,15 @@ class PySyncObjHost:
             await self._blocking(lambda: note_distrust(self._storage, directory))
 
         group.attach(replica, snapshots, readers, state_machine, release, distrust)
+
+    def _event_level_of(self, node_id: NodeId) -> int:
+        return EVENT_LEVEL if node_id == self._node_id else self._mesh.peer_event_level(node_id)
+
+    def _store_event_levels(self, levels: Mapping[NodeId, int]) -> None:
+        # One worker writes them, in order; whoever stops waits for it. What a disk refused is
+        # tried again with the next hello.
+        if levels != self._event_levels.stored:
+            self._snapshot_executor.submit(self._event_levels.store, levels)
 
     def _forget(self, group: PySyncObjGroup) -> None:
         self._groups.pop(group.engine.group_id, None)

@@ -17,6 +17,7 @@ from nextgen.kernel.errors import (
     TransferFailed,
     Unavailable,
 )
+from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.kernel.limits import PROPOSE_QUEUE_BYTES_MAX, RECORD_BYTES_MAX
 from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
 from nextgen.replication.memory_log import MemoryLog
@@ -460,6 +461,16 @@ async def test_the_fake_leaves_what_is_pinned_until_it_is_released() -> None:
     pin.release()
     await log.take_snapshot()
     assert log.status.first_position == 11
+
+
+async def test_every_member_comes_to_be_known_to_know_what_this_program_knows(
+    subject: Subject,
+) -> None:
+    log = subject.log
+    await eventually(lambda: log.event_level == EVENT_LEVEL, "every member was heard")
+
+    assert log.behind_event_level(EVENT_LEVEL) == ()
+    assert log.behind_event_level(EVENT_LEVEL + 1) == log.status.members
 
 
 async def test_leadership_moves_to_the_replica_that_is_named(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ class RaftCluster:
         return self.logs[member]
 
     async def _start_host(self, member: NodeId) -> None:
+        (self.directory / member).mkdir(parents=True, exist_ok=True)
         host = PySyncObjHost(
             node_id=member,
             cluster_id="test-cluster",

@@ -189,6 +189,8 @@ class LocalShard:
         self.assigned: list[pb.AssignRequest] = []
         self.released: list[pb.ReleaseRequest] = []
         self.reads: list[str] = []
+        self.is_older = False
+        """Whether broker managers are of a release that knows neither preparing nor announcing."""
         self.before_step: Callable[[str, str], None] | None = None
         """Is told of each request to a broker manager: what it is, and of which broker."""
 
@@ -207,12 +209,14 @@ class LocalShard:
         return await self.call(SHARD, request, timeout_ms=timeout_ms)
 
     async def assign(self, request: pb.AssignRequest, *, timeout_ms: int) -> pb.AssignResponse:
-        error = self.prepare_error if request.prepare else self.assign_error
+        error = self.prepare_error if request.prepared else self.assign_error
         if error is not None:
             raise error
         if self.before_step is not None:
-            self.before_step("prepare" if request.prepare else "assign", request.broker_id)
+            self.before_step("prepare" if request.prepared else "assign", request.broker_id)
         self.assigned.append(request)
+        if self.is_older:
+            request.ClearField("prepared")
         wrapped = pb.ShardRequest(assign=request)
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).assign
 
@@ -220,8 +224,10 @@ class LocalShard:
         if self.release_error is not None:
             raise self.release_error
         if self.before_step is not None:
-            self.before_step("announce" if request.announce else "release", request.broker_id)
+            self.before_step("announce" if request.announced else "release", request.broker_id)
         self.released.append(request)
+        if self.is_older:
+            request.ClearField("announced")
         wrapped = pb.ShardRequest(release=request)
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).release
 
@@ -247,6 +253,8 @@ class FakeBroker:
         self.broker_id = broker_id
         self.capacity_units = capacity_units
         self.session_id = ""
+        self.skips_unknown = True
+        """Whether it is of a release that counts deliveries which it does not know."""
         self.resumed = False
         self.is_asked_what_it_holds = False
         self.error: MetadataError | None = None
@@ -314,6 +322,7 @@ class FakeBroker:
             last_sequence=self.applied,
             endpoints=BrokerEndpoints(grpc=f"{self.broker_id}:1", pulsar_url="pulsar://it:2"),
             capacity_units=self.capacity_units,
+            skips_unknown=self.skips_unknown,
         )
 
     async def connect(self) -> None:

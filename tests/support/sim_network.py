@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 
+from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.replication.mesh import MeshChannel
 from nextgen.replication.mesh_frames import FrameReader, Message, decode_frame, encode_frame
 from nextgen.replication.ports import NodeId
@@ -134,6 +135,8 @@ class SimMesh:
         self.context = copy_context()
         self.peers: dict[NodeId, SimMesh] = {}
         """Whom this process believes to be connected with, each in one of its lives."""
+        self.event_levels: dict[NodeId, int] = {}
+        """Which events peers are known to know, those that are not here as many as we."""
         self._network = network
         self._channels: dict[int, MeshChannel] = {}
 
@@ -165,6 +168,14 @@ class SimMesh:
 
     def is_connected(self, node_id: NodeId) -> bool:
         return node_id in self.peers
+
+    def peer_event_level(self, node_id: NodeId) -> int:
+        return self.event_levels.get(node_id, EVENT_LEVEL)
+
+    def keep_event_levels(
+        self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
+    ) -> None:
+        """Nobody says hello here: what peers know is what the test says."""
 
     def receive(self, sender: NodeId, channel: int, message: Message) -> None:
         if channel in self._channels:

@@ -76,6 +76,12 @@ class SimNode:
         """True while its process runs and has not opened the group yet."""
         return self.process is not None and self.log is None
 
+    @property
+    def mesh(self) -> SimMesh:
+        """Its end of the network while it is up."""
+        assert self._mesh is not None, f"{self.node_id} is down"
+        return self._mesh
+
     async def start(self, *, rejoining: bool = False, joining: bool = False) -> None:
         """Start a process and open the group.
 

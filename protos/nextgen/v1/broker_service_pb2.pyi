@@ -29,7 +29,7 @@ class BrokerMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ...) -> None: ...
 
 class BrokerHello(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack", "units_held")
+    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack", "units_held", "skips_unknown")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class BrokerHello(_message.Message):
     ZONE_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     UNITS_HELD_FIELD_NUMBER: _ClassVar[int]
+    SKIPS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: str
     session_id: str
@@ -48,7 +49,8 @@ class BrokerHello(_message.Message):
     zone: str
     rack: str
     units_held: int
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., units_held: _Optional[int] = ...) -> None: ...
+    skips_unknown: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., units_held: _Optional[int] = ..., skips_unknown: _Optional[bool] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("sent_at_ms", "load")

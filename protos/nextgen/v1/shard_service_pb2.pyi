@@ -418,16 +418,16 @@ class ShardLookupResponse(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ...) -> None: ...
 
 class AssignRequest(_message.Message):
-    __slots__ = ("broker_id", "session_id", "assignments", "prepare")
+    __slots__ = ("broker_id", "session_id", "assignments", "prepared")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
-    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     assignments: _containers.RepeatedCompositeFieldContainer[TopicAssignment]
-    prepare: bool
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[TopicAssignment, _Mapping]]] = ..., prepare: _Optional[bool] = ...) -> None: ...
+    prepared: _containers.RepeatedCompositeFieldContainer[TopicAssignment]
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[TopicAssignment, _Mapping]]] = ..., prepared: _Optional[_Iterable[_Union[TopicAssignment, _Mapping]]] = ...) -> None: ...
 
 class TopicAssignment(_message.Message):
     __slots__ = ("topic", "unit", "name", "epoch", "shard_id", "take_over")
@@ -456,16 +456,16 @@ class AssignResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., synced: _Optional[bool] = ..., watched: _Optional[bool] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
-    __slots__ = ("broker_id", "session_id", "releases", "announce")
+    __slots__ = ("broker_id", "session_id", "releases", "announced")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     RELEASES_FIELD_NUMBER: _ClassVar[int]
-    ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     releases: _containers.RepeatedCompositeFieldContainer[TopicRelease]
-    announce: bool
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., releases: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ..., announce: _Optional[bool] = ...) -> None: ...
+    announced: _containers.RepeatedCompositeFieldContainer[TopicRelease]
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., releases: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ..., announced: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ...) -> None: ...
 
 class TopicRelease(_message.Message):
     __slots__ = ("topic_id", "unit", "name", "epoch", "new_broker_id", "new_epoch", "new_broker_grpc", "new_broker_url")

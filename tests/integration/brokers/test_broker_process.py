@@ -168,6 +168,7 @@ async def test_a_broker_registers_serves_what_it_is_assigned_and_says_goodbye():
 
     assert (hello.broker_id, hello.session_id, hello.zone) == ("broker-1", "", "east")
     assert hello.capacity_units == 50_000
+    assert hello.skips_unknown
     assert sync.sequence == 3
     assert [one.serves for one in answer.answers] == [True, False]
     assert (answer.answers[0].epoch, answer.answers[0].has_metadata) == (4, True)

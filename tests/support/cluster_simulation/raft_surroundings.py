@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.mesh import MeshChannel
 from nextgen.replication.mesh_frames import FrameReader, Message, decode_frame, encode_frame
@@ -106,6 +107,8 @@ class SimulatedMesh:
         self.node_id = NodeId(process.name)
         self.known: dict[NodeId, None] = {}
         self.connected: dict[NodeId, SimulatedMesh] = {}
+        self.event_levels: dict[NodeId, int] = {}
+        """Which events peers are known to know, those that are not here as many as we."""
         self._fabric = fabric
         self._channels: dict[int, MeshChannel] = {}
 
@@ -146,6 +149,14 @@ class SimulatedMesh:
 
     def is_connected(self, node_id: NodeId) -> bool:
         return node_id in self.connected
+
+    def peer_event_level(self, node_id: NodeId) -> int:
+        return self.event_levels.get(node_id, EVENT_LEVEL)
+
+    def keep_event_levels(
+        self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
+    ) -> None:
+        """Nobody says hello here: what peers know is what the test says."""
 
     def receive(self, sender: NodeId, channel: int, message: Message) -> None:
         if channel in self._channels:

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nextgen.kernel.event_levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
 from nextgen.kernel.limits import MESH_FRAME_BYTES_MAX
 from nextgen.replication.mesh_frames import (
+    HELLO_CHANNEL,
+    HELLO_MAGIC,
     FrameReader,
     Hello,
     RemoteProtocolError,
@@ -64,3 +67,37 @@ def test_a_hello_survives_the_journey() -> None:
     (body,) = FrameReader().receive_data(encode_hello(hello))
 
     assert parse_hello(*decode_frame(body)) == hello
+
+
+def hello_saying(**more: object) -> dict[str, object]:
+    """Return a hello as a release without levels makes it, and what else is said in it."""
+    fields = ("cluster_id", "node_id", "target_id", "incarnation")
+    return {"magic": HELLO_MAGIC, "protocol_version": 1, **dict.fromkeys(fields, "x"), **more}
+
+
+def test_a_hello_carries_the_level_of_events() -> None:
+    hello = Hello(1, "cluster", NodeId("a"), NodeId("b"), "123", 7)
+    (body,) = FrameReader().receive_data(encode_hello(hello))
+
+    assert parse_hello(*decode_frame(body)).event_level == 7
+
+
+def test_a_hello_without_a_level_is_of_a_release_that_knows_the_first_events() -> None:
+    assert parse_hello(HELLO_CHANNEL, hello_saying()).event_level == EVENT_LEVEL_UNSAID
+
+
+def test_what_a_later_release_says_more_in_its_hello_is_passed_over() -> None:
+    assert parse_hello(HELLO_CHANNEL, hello_saying(later=[1])) == parse_hello(
+        HELLO_CHANNEL, hello_saying()
+    )
+
+
+@pytest.mark.parametrize("level", [EVENT_LEVEL_UNSAID, EVENT_LEVEL_MAX])
+def test_every_level_that_can_be_is_taken(level: int) -> None:
+    assert parse_hello(HELLO_CHANNEL, hello_saying(event_level=level)).event_level == level
+
+
+@pytest.mark.parametrize("level", [0, -1, EVENT_LEVEL_MAX + 1, True, 2.0, "2", None, [2], b"2"])
+def test_a_level_that_cannot_be_is_no_hello(level: object) -> None:
+    with pytest.raises(RemoteProtocolError, match="level of events"):
+        parse_hello(HELLO_CHANNEL, hello_saying(event_level=level))

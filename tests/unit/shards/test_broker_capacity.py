@@ -25,11 +25,12 @@ def unit(number: int, epoch: int = 1) -> pb.TopicAssignment:
 async def assign(
     shard: Harness, broker: FakeBroker, *numbers: int, epoch: int = 1, prepare: bool = False
 ) -> pb.AssignResponse:
+    units = [unit(number, epoch) for number in numbers]
     request = pb.AssignRequest(
         broker_id=broker.broker_id,
         session_id=broker.session_id,
-        assignments=[unit(number, epoch) for number in numbers],
-        prepare=prepare,
+        assignments=() if prepare else units,
+        prepared=units if prepare else (),
     )
     return (await shard.ask(assign=request)).assign
 

@@ -105,6 +105,25 @@ def test_an_owner_is_told_the_url_when_it_is_announced_and_when_it_lets_go(tmp_p
     in_shard(tmp_path, scenario)
 
 
+def test_units_are_moved_unprepared_by_a_manager_that_knows_no_such_requests(
+    tmp_path: Path,
+) -> None:
+    """One of an older release sees a request without units, and refuses it as malformed."""
+
+    async def scenario(shard: Harness) -> None:
+        first, second, (topic,) = await two_brokers(shard)
+        shard.others.is_older = True
+
+        (answer,) = await shard.move((topic, "broker-2"))
+
+        assert (answer.broker_id, answer.epoch) == ("broker-2", 2)
+        assert second.prepared == first.announced == []
+        assert first.released == [(topic, 1, "broker-2")]
+        assert (holds(first, topic), holds(second, topic)) == (0, 2)
+
+    in_shard(tmp_path, scenario)
+
+
 # Refused, nothing changed --------------------------------------------------------------------
 
 
@@ -309,8 +328,8 @@ def test_only_so_many_are_prepared_together(tmp_path: Path, more: int) -> None:
 
         await shard.move(*((topic, "broker-2") for topic in topics))
 
-        prepares = [each for each in shard.others.assigned if each.prepare]
-        announces = [each for each in shard.others.released if each.announce]
+        prepares = [each for each in shard.others.assigned if each.prepared]
+        announces = [each for each in shard.others.released if each.announced]
         assert len(prepares) == len(announces) == 1 + more
 
     async def with_room(shard: Harness) -> None:

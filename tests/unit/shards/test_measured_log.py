@@ -62,6 +62,8 @@ async def test_everything_else_is_the_logs_own() -> None:
     await it.log.wait_applied(await it.log.read_index())
     await it.log.wait_position(commit.first_position)
     assert it.log.is_leader
+    it.inner.event_levels[NodeId("node-2")] = 1
+    assert (it.log.event_level, it.log.behind_event_level(2)) == (1, (NodeId("node-2"),))
     assert it.log.status == it.inner.status
     assert it.log.read(1, events_max=1, bytes_max=1) == it.inner.read(1, events_max=1, bytes_max=1)
     assert len(seen) == 1

@@ -1,0 +1,48 @@
+"""The level of each event of group 0, and how an event that is too late for a replica is named.
+
+See ``nextgen.kernel.event_levels``. An event type keeps its level for ever. One that is added has
+the level of the program that adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cluster_manager import wire
+from cluster_manager.domain.broker_directory import BrokerRecorded
+from cluster_manager.domain.capacity_ledger import (
+    CapacityGranted,
+    CapacityLeased,
+    CapacityLeaseReleased,
+)
+from cluster_manager.domain.cluster import ClusterEvent
+from cluster_manager.domain.lookup_reports import LookupWindowRecorded
+from cluster_manager.domain.membership import NodeRegistered
+from cluster_manager.domain.quotas import QuotasSet
+from cluster_manager.domain.shard_map import ShardMapChanged
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.event_levels import not_known_everywhere
+
+EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
+    NodeRegistered: 1,
+    ShardMapChanged: 1,
+    BrokerRecorded: 1,
+    LookupWindowRecorded: 2,
+    CapacityGranted: 1,
+    CapacityLeased: 1,
+    CapacityLeaseReleased: 1,
+    QuotasSet: 3,
+}
+
+
+def level_of(events: Iterable[ClusterEvent]) -> int:
+    """Return the level that a replica must know to fold ``events``, 0 for none."""
+    return max([EVENT_LEVELS[type(event)] for event in events], default=0)
+
+
+def not_known(events: Iterable[ClusterEvent], level: int, members: Sequence[str]) -> Refused:
+    """Return why ``events`` are not proposed: ``members`` may not know those above ``level``."""
+    late = next(event for event in events if EVENT_LEVELS[type(event)] > level)
+    name = wire.event_to_proto(late).WhichOneof("payload")
+    return not_known_everywhere("the cluster manager", members, f"{name} events")

@@ -1,0 +1,100 @@
+"""Events of group 0 that are too late for a replica are left out; nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cluster_manager import wire
+from cluster_manager.domain.lookup_reports import LookupWindowRecorded
+from cluster_manager.event_levels import EVENT_LEVELS, level_of
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.replication.ports import NodeId
+from tests.unit.cluster_manager.fakes import ManagerUnderTest, settle
+from tests.unit.cluster_manager.test_lookup_windows import BAD, message_of, recorded, said
+from tests.unit.cluster_manager.test_wire import EVENTS
+
+WINDOW = LookupWindowRecorded(BAD)
+
+FIRST_LEVEL = {
+    "node_registered",
+    "shard_map_changed",
+    "broker_recorded",
+    "capacity_granted",
+    "capacity_leased",
+    "capacity_lease_released",
+}
+"""What the release that says no level reads from its log."""
+
+SECOND_LEVEL = {"lookup_window_recorded"}
+
+
+def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
+    stored: dict[int, set[str | None]] = {1: set(), 2: set()}
+    for event in (*EVENTS, WINDOW):
+        level = EVENT_LEVELS[type(event)]
+        stored[level].add(wire.event_to_proto(event).WhichOneof("payload"))
+
+    assert stored == {1: FIRST_LEVEL, 2: SECOND_LEVEL}
+    assert set(wire._FROM_PROTO) == FIRST_LEVEL | SECOND_LEVEL
+    assert max(EVENT_LEVELS.values()) <= EVENT_LEVEL
+
+
+def test_a_record_has_the_level_of_its_latest_event() -> None:
+    assert [level_of(events) for events in ([], EVENTS, [*EVENTS, WINDOW])] == [0, 1, 2]
+
+
+@pytest.fixture
+async def one(tmp_path: Path) -> AsyncIterator[ManagerUnderTest]:
+    manager = ManagerUnderTest(tmp_path)
+    yield manager
+    manager.manager.stop()
+    await manager.log.stop()
+
+
+async def test_an_event_that_is_too_late_for_a_replica_changes_nothing(
+    one: ManagerUnderTest,
+) -> None:
+    one.log.event_levels[NodeId("cm-3")] = EVENT_LEVEL_UNSAID
+    term = one.manager.leader_term
+    assert term is not None
+    before, last_index = term.pending, one.log.status.last_index
+
+    with pytest.raises(
+        Refused, match="the cluster manager: cm-3 is not known to know lookup_window_recorded"
+    ):
+        term.propose([WINDOW])
+
+    await asyncio.sleep(0)
+    assert (term.pending, one.log.status.last_index) == (before, last_index)
+
+
+async def test_windows_are_left_out_until_the_last_replica_knows_them(
+    one: ManagerUnderTest,
+) -> None:
+    one.log.event_levels[NodeId("cm-2")] = EVENT_LEVEL_UNSAID
+
+    connection = await said(one, BAD)
+
+    assert recorded(one) == []
+    assert not connection.has_ended, "the node did nothing wrong"
+    one.log.event_levels.clear()
+    one.manager.receive(connection, message_of(BAD))
+    await settle()
+    assert len(recorded(one)) == 1
+
+
+async def test_nodes_join_and_the_map_is_made_while_a_replica_is_older(
+    one: ManagerUnderTest,
+) -> None:
+    one.log.event_levels[NodeId("cm-2")] = EVENT_LEVEL_UNSAID
+
+    await one.join_shard_nodes()
+
+    term = one.manager.leader_term
+    assert term is not None
+    assert term.committed.shard_map is not None
