@@ -10,6 +10,7 @@ import pytest
 
 from cluster_manager import wire
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
+from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.event_levels import EVENT_LEVELS, level_of
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
@@ -19,6 +20,7 @@ from tests.unit.cluster_manager.test_lookup_windows import BAD, message_of, reco
 from tests.unit.cluster_manager.test_wire import EVENTS
 
 WINDOW = LookupWindowRecorded(BAD)
+QUOTAS = QuotasSet(Quotas(version=1))
 
 FIRST_LEVEL = {
     "node_registered",
@@ -31,16 +33,17 @@ FIRST_LEVEL = {
 """What the release that says no level reads from its log."""
 
 SECOND_LEVEL = {"lookup_window_recorded"}
+THIRD_LEVEL = {"quotas_set"}
 
 
 def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
-    stored: dict[int, set[str | None]] = {1: set(), 2: set()}
-    for event in (*EVENTS, WINDOW):
+    stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set()}
+    for event in (*EVENTS, WINDOW, QUOTAS):
         level = EVENT_LEVELS[type(event)]
         stored[level].add(wire.event_to_proto(event).WhichOneof("payload"))
 
-    assert stored == {1: FIRST_LEVEL, 2: SECOND_LEVEL}
-    assert set(wire._FROM_PROTO) == FIRST_LEVEL | SECOND_LEVEL
+    assert stored == {1: FIRST_LEVEL, 2: SECOND_LEVEL, 3: THIRD_LEVEL}
+    assert set(wire._FROM_PROTO) == FIRST_LEVEL | SECOND_LEVEL | THIRD_LEVEL
     assert max(EVENT_LEVELS.values()) <= EVENT_LEVEL
 
 

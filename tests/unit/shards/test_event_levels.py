@@ -63,7 +63,7 @@ SECOND_LEVEL = {"policy_set", "policy_cleared", "broker_drain_set", "broker_load
 
 def test_every_event_that_can_be_written_has_a_level_that_this_program_knows():
     assert set(EVENT_LEVELS) == set(wire_event._ENCODERS)
-    assert set(EVENT_LEVELS.values()) == set(range(1, EVENT_LEVEL + 1))
+    assert set(EVENT_LEVELS.values()) <= set(range(1, EVENT_LEVEL + 1))
 
 
 @pytest.mark.parametrize(("level", "names"), [(1, FIRST_LEVEL), (2, SECOND_LEVEL)])
