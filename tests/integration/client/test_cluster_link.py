@@ -171,16 +171,16 @@ async def test_silence_means_reconnect(managers, link, monkeypatch):
 
 
 async def test_echoes_keep_the_connection_and_wake_no_listener(managers, link, monkeypatch):
-    monkeypatch.setattr(cluster_link, "MANAGER_HEARTBEAT_MS", 20)
-    monkeypatch.setattr(cluster_link, "MANAGER_SILENCE_MS_MAX", 100)
+    monkeypatch.setattr(cluster_link, "MANAGER_HEARTBEAT_MS", 50)
+    monkeypatch.setattr(cluster_link, "MANAGER_SILENCE_MS_MAX", 1_000)
     lead(managers, managers[0])
     changes = []
     link.on_change(lambda _view, update: changes.append(update))
     await link.start()
     await link.wait_ready()
 
-    async with asyncio.timeout(5):
-        while len(managers[0].received) < 15:
+    async with asyncio.timeout(10):
+        while len(managers[0].received) < 30:
             await asyncio.sleep(0.01)
 
     assert len(managers[0].hellos) == 1

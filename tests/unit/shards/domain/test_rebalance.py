@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shards.domain.rebalance import (
@@ -190,11 +190,29 @@ def test_every_move_brings_the_brokers_nearer_to_their_shares(burdens: list[Burd
     assert max(Counter(move.name for move in found.moves).values(), default=1) == 1
 
 
-@given(weighed_clusters)
-def test_what_a_plan_leaves_needs_no_other_plan(burdens: list[Burden]) -> None:
+@given(equal_clusters)
+def test_what_a_plan_of_equal_units_leaves_needs_no_other_plan(burdens: list[Burden]) -> None:
     found = plan(burdens, anywhere, moves_max=NO_END)
 
     assert plan(_moved(burdens, found.moves), anywhere, moves_max=NO_END).moves == ()
+
+
+# A plan moves no unit twice, so with units that weigh much another one may find more to do.
+@given(weighed_clusters)
+@example([weighed("b-0", []), weighed("b-1", [1000, 1000, 3002]), weighed("b-2", [2000, 2001])])
+def test_plans_on_what_plans_left_come_to_an_end_and_a_met_one_is_the_last(
+    burdens: list[Burden],
+) -> None:
+    shares = shares_of(burdens)
+    left = distance({each.broker_id: each.weight for each in burdens}, shares)
+
+    found = plan(burdens, anywhere, moves_max=NO_END)
+    while found.moves:
+        assert distance(found.after, shares) < left, "it ends: each is nearer than the one before"
+        left = distance(found.after, shares)
+        burdens, was_met = _moved(burdens, found.moves), found.is_met
+        found = plan(burdens, anywhere, moves_max=NO_END)
+        assert not (was_met and found.moves)
 
 
 @given(weighed_clusters, st.randoms(use_true_random=False))
