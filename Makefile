@@ -26,10 +26,10 @@ down: setup ## Stop the cluster that `make up` started
 
 test: setup-pipeline ## All tests but those that take minutes or a container engine; ARGS for pytest
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
-	$(BIN)/pytest -m "spark and not slow" --timeout=300 $(ARGS)
+	$(BIN)/pytest -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
 
 spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
-	$(BIN)/pytest -m "spark and not slow" --timeout=300 $(ARGS)
+	$(BIN)/pytest -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
 
 clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
 	$(BIN)/pytest -m clients $(ARGS)
@@ -69,7 +69,7 @@ sim: setup ## Seeded simulations, the quick set; SEEDS=n [FROM=n] many, SEED=n [
 mutants: setup ## Remove each guard of the engine in turn and see what fails: writes docs/guards.md; SEEDS=n
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.prove --seeds=$(or $(SEEDS),40) --write $(ARGS)
 
-chaos: setup ## Break clusters under load, a minute by `nextgen chaos` too, and compare what was acknowledged
+chaos: setup-pipeline ## Break clusters under load, a minute by `nextgen chaos` too, and compare what was acknowledged
 	$(BIN)/pytest -m "chaos and not slow" $(ARGS)
 
 soak: setup ## 10,000 seeds and 30 min of chaos, goes on where it stopped; SEEDS=n MINUTES=n PARTS=n ONLY=sim or chaos
