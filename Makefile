@@ -26,10 +26,10 @@ down: setup ## Stop the cluster that `make up` started
 
 test: setup-pipeline ## All tests but those that take minutes or a container engine; ARGS for pytest
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
-	$(BIN)/pytest -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
 
 spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
-	$(BIN)/pytest -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
 
 clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
 	$(BIN)/pytest -m clients $(ARGS)
