@@ -30,7 +30,8 @@ _FIRST_SESSIONS_MS = MINUTE_MS
 def session_events(home: DataFrame, sessions: DataFrame, world: World) -> DataFrame:
     """Return sessions as they come and go, in the broker's home shard and at the cluster manager.
 
-    The manager's log has each change as ``broker_recorded``, and a lease for each shard.
+    The manager's log has each change as ``broker_recorded``, the capacity it was granted, and a
+    lease of it for each shard.
     """
     over = outages(home.sparkSession, world).withColumn("returns", f.col("outage"))
     first = home.select(
@@ -81,6 +82,9 @@ def _established(sessions: DataFrame, world: World) -> list[DataFrame]:
             time_ms=at + 30,
             number=1,
             **common,
+        ),
+        narrow(
+            sessions, event_type="capacity_granted", shard_id=_CLUSTER, time_ms=at + 45, **common
         ),
         narrow(
             leases,

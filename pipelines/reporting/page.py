@@ -62,7 +62,8 @@ class Page:
             lstrip_blocks=True,
         )
         environment.filters["cell"] = _cell
-        return environment.get_template("page.html").render(page=self)
+        rendered: str = environment.get_template("page.html").render(page=self)
+        return rendered
 
     def write(self, path: Path) -> None:
         """Write the page, whole or not at all."""
