@@ -370,13 +370,17 @@ FILE_BREAKAGES = (
 )
 
 
+LARGE_FILE = 2
+"""The first day of shard 1: the one before has too few rows to lose one in the middle."""
+
+
 async def _write_all(folder: Path) -> None:
     await told_history().export(folder / "clean")
     for log_breakage in LOG_BREAKAGES:
         await broken_log(folder / log_breakage.name.replace(" ", "-"), log_breakage)
     for file_breakage in FILE_BREAKAGES:
         export = await told_history().export(folder / file_breakage.name.replace(" ", "-"))
-        file_breakage.spoil(export, 1)
+        file_breakage.spoil(export, LARGE_FILE)
 
 
 if __name__ == "__main__":
