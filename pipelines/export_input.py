@@ -21,10 +21,11 @@ from nextgen.export.errors import ExportRefused
 from nextgen.export.layout import MANIFEST, Kind, kind_of
 from nextgen.export.manifest import ExportFile, Manifest
 from nextgen.export.store import Store, open_store
+from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
 from pipelines.errors import JobRefused
 from pipelines.event_schema import spark_schema
 
-CLUSTER_MANAGER_SHARD_ID = 0
+CLUSTER_MANAGER_SHARD_ID = int(CLUSTER_MANAGER_GROUP_ID)
 """The cluster manager's own log. What it says of brokers and shards is not folded with shards."""
 
 NAMED_MAX = 3

@@ -21,6 +21,7 @@ from pipelines.audit.facts import facts_of, file_hash, named_events
 from pipelines.audit.result import FINDINGS_COLLECTED, AuditResult, conclude
 from pipelines.audit.transform import Clocks, rule_findings, with_doubts
 from pipelines.event_schema import spark_schema
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
 from pipelines.output import replaced_folder
 from pipelines.summary import Summary
 
@@ -73,7 +74,8 @@ def run(
             found = _place_findings(spark, source, facts, blocks, result)
             found = found.unionByName(places.compared_files(told, read))
             result.clocks = _clocks(result.shards, lag_s)
-            rules = rule_findings(facts, result.clocks, has_ledger=0 in source.positions)
+            has_ledger = CLUSTER_MANAGER_SHARD_ID in source.positions
+            rules = rule_findings(facts, result.clocks, has_ledger=has_ledger)
             doubted = with_doubts(
                 found.unionByName(rules),
                 _troubles(spark, result.troubles),

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from nextgen.export.schema import SCHEMA_VERSION
+from nextgen.export.schema import SCHEMA_VERSION, UNKNOWN_TYPE
 from pipelines.audit.finding import Broken, findings
 
 BLOCK = 64
@@ -177,7 +177,7 @@ def files_read(facts: DataFrame) -> DataFrame:
         f.min("time_ms").alias("first_time_read_ms"),
         f.max("time_ms").alias("last_time_read_ms"),
         f.max("schema_version").alias("schema_read"),
-        f.count_if(f.col("event_type") == "unknown").alias("unknown_rows"),
+        f.count_if(f.col("event_type") == UNKNOWN_TYPE).alias("unknown_rows"),
     )
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from pipelines.audit import inventory, ledger, ownership
 from pipelines.audit.finding import RULES, Basis
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,11 @@ class Clocks:
 def rule_findings(facts: DataFrame, clocks: Clocks, *, has_ledger: bool) -> DataFrame:
     """Return what breaks a rule (``FINDING_SCHEMA``), of all rules about what may follow what.
 
-    ``facts`` is used several times: persist it. ``has_ledger``: it has events of shard 0.
+    ``facts`` is used several times: persist it. ``has_ledger``: it has events of the cluster
+    manager.
     """
     sessions = ownership.sessions_of(facts)
-    of_shards = facts.where("shard_id != 0")
+    of_shards = facts.where(f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID)
     parts = [
         inventory.life_findings(of_shards, inventory.deleted_parents(facts), clocks.settled_ms),
         inventory.ids_given_twice(of_shards),
@@ -41,7 +43,8 @@ def rule_findings(facts: DataFrame, clocks: Clocks, *, has_ledger: bool) -> Data
         ownership.broker_findings(of_shards),
     ]
     if has_ledger:
-        parts.append(ledger.ledger_findings(facts.where("shard_id = 0")))
+        is_ledgers = f.col("shard_id") == CLUSTER_MANAGER_SHARD_ID
+        parts.append(ledger.ledger_findings(facts.where(is_ledgers)))
     union = parts[0]
     for part in parts[1:]:
         union = union.unionByName(part)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pipelines.durations import MINUTE_MS, SECOND_MS
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
 from pipelines.generate.chance import below, fraction
 from pipelines.generate.clock import is_out, returns_before, traffic_at
 from pipelines.generate.lives import ASSIGNED, outages
 from pipelines.generate.narrow import narrow, together
-from pipelines.generate.world import MINUTE_MS, SECOND_MS, World
+from pipelines.generate.world import World
 
 REPORT_MS = 10 * MINUTE_MS
 """Between two load reports of a broker."""
@@ -23,7 +25,6 @@ HOT_UNITS_PER_BROKER = 12
 TRAFFIC_TOP = 4_000_000
 """Bytes a second of the busiest unit, before the time of day. The unit of rank k has k^0.8 less."""
 
-_CLUSTER = 0
 _FIRST_SESSIONS_MS = MINUTE_MS
 
 
@@ -78,18 +79,22 @@ def _established(sessions: DataFrame, world: World) -> list[DataFrame]:
         narrow(
             sessions,
             event_type="broker_recorded",
-            shard_id=_CLUSTER,
+            shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 30,
             number=1,
             **common,
         ),
         narrow(
-            sessions, event_type="capacity_granted", shard_id=_CLUSTER, time_ms=at + 45, **common
+            sessions,
+            event_type="capacity_granted",
+            shard_id=CLUSTER_MANAGER_SHARD_ID,
+            time_ms=at + 45,
+            **common,
         ),
         narrow(
             leases,
             event_type="capacity_leased",
-            shard_id=_CLUSTER,
+            shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 500,
             seq="lease",
             number="lease",
@@ -128,7 +133,7 @@ def _ended(sessions: DataFrame, world: World) -> list[DataFrame]:
         narrow(
             sessions,
             event_type="broker_recorded",
-            shard_id=_CLUSTER,
+            shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 20,
             number=0,
             **common,
@@ -136,7 +141,7 @@ def _ended(sessions: DataFrame, world: World) -> list[DataFrame]:
         narrow(
             leases,
             event_type="capacity_lease_released",
-            shard_id=_CLUSTER,
+            shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 40,
             seq="lease",
             number="lease",

@@ -14,17 +14,9 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from pipelines.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from pipelines.generate.chance import below, fraction, happens
-from pipelines.generate.world import (
-    CALM_MS,
-    DAY_MS,
-    HOUR_MS,
-    MINUTE_MS,
-    OPENS_MS,
-    OUTAGE_MS,
-    SECOND_MS,
-    World,
-)
+from pipelines.generate.world import CALM_MS, OPENS_MS, OUTAGE_MS, World
 
 BUSIEST_HOUR = 14
 

@@ -12,10 +12,12 @@ from nextgen.kernel.lookup_slo import (
     LOOKUP_P99_MS_MAX,
     LOOKUP_WINDOW_BOUNDS_MS,
 )
+from pipelines.durations import HOUR_MS, MINUTE_MS
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
 from pipelines.generate.chance import below, fraction, happens
 from pipelines.generate.clock import is_death, outage_at, session_ends, traffic_at
 from pipelines.generate.narrow import narrow, together
-from pipelines.generate.world import HOUR_MS, MINUTE_MS, World
+from pipelines.generate.world import World
 from pipelines.slots import slot_owners
 
 NODES = ("node-1", "node-2", "node-3")
@@ -24,7 +26,6 @@ DISCOVERY_NODES = 2
 LOOKUPS_OPEN_MS = HOUR_MS
 """When the first window is recorded: with the first topics."""
 
-_CLUSTER = 0
 _SHARES = (0.62, 0.18, 0.1, 0.05, 0.03, 0.012, 0.005, 0.0019, 0.0006, 0.0003)
 """Of the lookups of a good minute, by classes of latency; the classes above get none."""
 
@@ -58,13 +59,13 @@ def first_events(spark: SparkSession, world: World) -> DataFrame:
             narrow(
                 spark.range(1, numPartitions=1),
                 event_type="shard_map_changed",
-                shard_id=_CLUSTER,
+                shard_id=CLUSTER_MANAGER_SHARD_ID,
                 time_ms=0,
             ),
             narrow(
                 nodes.select("id", name.alias("name"), kind.alias("kind")),
                 event_type="node_registered",
-                shard_id=_CLUSTER,
+                shard_id=CLUSTER_MANAGER_SHARD_ID,
                 time_ms=f.col("id") + 1,
                 object="id",
                 name="name",
@@ -84,7 +85,7 @@ def lookup_windows(spark: SparkSession, world: World) -> DataFrame:
     return narrow(
         minutes,
         event_type="lookup_window_recorded",
-        shard_id=_CLUSTER,
+        shard_id=CLUSTER_MANAGER_SHARD_ID,
         time_ms=recorded,
         object="node",
         name=f.concat(f.lit("discovery-"), f.col("node") + 1),

@@ -13,11 +13,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.kernel.ids import ID_ENTROPY_BYTES
+from pipelines.durations import HOUR_MS, MINUTE_MS
 from pipelines.generate.chance import below, fraction, happens, hex_digits, one_of
 from pipelines.generate.clock import by_day, on_clock
 from pipelines.generate.world import (
-    HOUR_MS,
-    MINUTE_MS,
     NAMESPACE_STRIDE,
     NAMESPACES_PER_TENANT_MAX,
     PARTITIONED_SHARE,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from pipelines.durations import DAY_MS, MINUTE_MS, SECOND_MS
 from pipelines.generate.chance import below, fraction, happens, one_of
 from pipelines.generate.clock import (
     broker_returns,
@@ -21,16 +22,7 @@ from pipelines.generate.clock import (
     session_ends,
     spread,
 )
-from pipelines.generate.world import (
-    BROKERS_MAX,
-    DAY_MS,
-    IDLE_SHARE,
-    MINUTE_MS,
-    OUTAGE_MS,
-    SECOND_MS,
-    USED_SHARE,
-    World,
-)
+from pipelines.generate.world import BROKERS_MAX, IDLE_SHARE, OUTAGE_MS, USED_SHARE, World
 
 WHOLE = -1
 """``part`` of a unit that is a whole topic; else it is the partition's number."""

@@ -14,10 +14,11 @@ from pyspark.sql import types as t
 
 from nextgen.client.policies_wire import pack_policies
 from nextgen.kernel.policies import Policies, Retention
+from pipelines.durations import DAY_MS, HOUR_MS
 from pipelines.event_schema import ENVELOPE_COLUMNS, spark_schema
 from pipelines.generate.chance import below, fraction, hex_digits, one_of
 from pipelines.generate.cluster_events import NODES, latency_counts, why_bad, window_errors
-from pipelines.generate.world import DAY_MS, HOUR_MS, STARTS_MS, World
+from pipelines.generate.world import STARTS_MS, World
 
 EVENT_VERSION = 1
 """``schema_version`` of the events: what a release of this schema writes."""

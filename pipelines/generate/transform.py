@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from pipelines.durations import DAY_MS
 from pipelines.generate.broker_events import session_events
 from pipelines.generate.cluster_events import first_events, lookup_windows
 from pipelines.generate.inventory_events import inventory_events
 from pipelines.generate.lives import UNASSIGNED
 from pipelines.generate.narrow import ORDER, narrow, together
-from pipelines.generate.world import DAY_MS, STARTS_MS, World
+from pipelines.generate.world import STARTS_MS, World
 
 
 @dataclass(frozen=True, slots=True)

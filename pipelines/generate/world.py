@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
 from nextgen.kernel.slots import SlotTable, initial_table
-
-SECOND_MS = 1_000
-MINUTE_MS = 60_000
-HOUR_MS = 3_600_000
-DAY_MS = 86_400_000
+from pipelines.durations import DAY_MS, HOUR_MS, MINUTE_MS
 
 STARTS_MS = 1_767_225_600_000
 """2026-01-01 00:00 UTC: when every generated history begins."""

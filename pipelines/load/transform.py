@@ -19,6 +19,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pipelines.durations import MINUTE_MS
+
 REPORTED = "broker_load_reported"
 GRANTED = "capacity_granted"
 ESTABLISHED = "broker_session_established"
@@ -29,7 +31,7 @@ USED_TYPES = (REPORTED, GRANTED, ESTABLISHED, ENDED)
 
 BROKER, TOPIC, NAMESPACE, TENANT = "broker", "topic", "namespace", "tenant"
 
-SKEW_OF_CLOCKS_MAX_MS = 5 * 60_000
+SKEW_OF_CLOCKS_MAX_MS = 5 * MINUTE_MS
 """Between a broker's clock and the leader's, before a report counts as skewed."""
 
 PERCENTILES = (0.5, 0.95, 0.99)

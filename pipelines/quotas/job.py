@@ -13,11 +13,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
+from nextgen.export.schema import UNKNOWN_TYPE
 from nextgen.kernel.limits import BROKERS_MAX
 from nextgen.kernel.placement_limits import QUOTA_TENANTS_MAX
 from nextgen.kernel.quota_file import QuotaFile, to_bytes
+from pipelines.durations import HOUR_MS
 from pipelines.errors import JobRefused
-from pipelines.export_input import ExportInput, open_export
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.output import replaced_folder
 from pipelines.quotas import transform
 from pipelines.quotas.model import Question, Shares
@@ -36,7 +38,7 @@ _NEEDS = "needs"
 ROWS_SHOWN_MAX = 200
 """Of each table, for the page."""
 
-CLOCK_BACK_MS = 3_600_000
+CLOCK_BACK_MS = HOUR_MS
 """A leader whose clock is behind its predecessor's by more than an hour is told of."""
 
 NOTES_MAX = 10
@@ -108,7 +110,7 @@ class _Making:
             read,
             f.count(f.lit(1)).alias("read"),
             *[f.count_if(kind == each).alias(each) for each in set(transform.FACT_TYPES.values())],
-            f.count_if(f.col("event_type") == "unknown").alias("of_unknown_types"),
+            f.count_if(f.col("event_type") == UNKNOWN_TYPE).alias("of_unknown_types"),
         )
         found = transform.facts(counted).persist(StorageLevel.MEMORY_AND_DISK)
         found.count()
@@ -233,11 +235,11 @@ def source_of(export: ExportInput) -> str:
 
 
 def _shard_ids(export: ExportInput) -> Sequence[int]:
-    return [each for each in export.positions() if each != transform.MANAGERS_SHARD]
+    return [each for each in export.positions() if each != CLUSTER_MANAGER_SHARD_ID]
 
 
 def _end_hour(export: ExportInput) -> int:
-    return max((file.last_time_ms for file in export.files), default=0) // transform.HOUR_MS
+    return max((file.last_time_ms for file in export.files), default=0) // HOUR_MS
 
 
 def _tell(summary: Summary, made: _Making, shares: Shares, quotas: QuotaFile) -> None:
@@ -259,7 +261,7 @@ def _tell(summary: Summary, made: _Making, shares: Shares, quotas: QuotaFile) ->
 def _notes(export: ExportInput) -> list[str]:
     """Return what the reader of the quotas should know of the export."""
     notes = _clock_notes(export)
-    if transform.MANAGERS_SHARD not in export.positions():
+    if CLUSTER_MANAGER_SHARD_ID not in export.positions():
         notes.append(
             "the export has no log of the cluster manager: which quotas hold is not known from it, "
             "so the version is 1 unless it is said"

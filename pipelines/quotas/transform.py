@@ -13,6 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pipelines.durations import HOUR_MS
 from pipelines.quotas.model import PERMILLE, Question, Shares
 
 UNITS, LOAD, SESSION, TENANT, QUOTAS = "units", "load", "session", "tenant", "quotas"
@@ -32,10 +33,6 @@ FACT_TYPES = {
 
 FIRST_ASSIGNMENT = "first_lookup"
 """Reason of an assignment of a unit that nobody had; every other one moves it."""
-
-MANAGERS_SHARD = 0
-
-HOUR_MS = 3_600_000
 
 LOAD_SPEAKS_PERMILLE = 50
 """A broker that is less busy than this says nothing of what it could carry."""

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from nextgen.export.manifest import ExportFile
+from nextgen.export.schema import UNKNOWN_TYPE
 from nextgen.kernel.slots import SHARD_ID_MAX
-from pipelines.export_input import ExportInput, open_export
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.output import replaced_folder
 from pipelines.rebuild import tables, transform
 from pipelines.rebuild.as_of import END, AsOf, check_positions
@@ -86,7 +87,7 @@ def choose_input(spark: SparkSession, export: ExportInput, as_of: AsOf) -> FoldI
     exported = {
         shard_id: position
         for shard_id, position in export.positions().items()
-        if shard_id != tables.CLUSTER_MANAGER_SHARD
+        if shard_id != CLUSTER_MANAGER_SHARD_ID
     }
     if as_of.time is not None:
         positions = _positions_at(spark, export, exported, as_of.time)
@@ -151,7 +152,7 @@ def _account(summary: Summary, chosen: FoldInput, events: DataFrame) -> None:
     becomes = (
         F.when(~transform.is_up_to(chosen.positions), _BEHIND)
         .when(kind.isin(*tables.FOLDED_TYPES), _FOLDED)
-        .when(kind == tables.UNKNOWN_TYPE, _UNKNOWN)
+        .when(kind == UNKNOWN_TYPE, _UNKNOWN)
         .otherwise(_NO_TRACE)
     )
     counted = events.groupBy(becomes.alias("becomes")).count().collect()
@@ -187,7 +188,7 @@ def _positions_at(
     at = F.timestamp_millis(F.lit(time_ms))
     first_later = (
         export.events(spark, later)
-        .where((F.col("time") > at) & (F.col("shard_id") != tables.CLUSTER_MANAGER_SHARD))
+        .where((F.col("time") > at) & (F.col("shard_id") != CLUSTER_MANAGER_SHARD_ID))
         .groupBy("shard_id")
         .agg(F.min("position").alias("position"))
         .limit(SHARD_ID_MAX)

@@ -94,12 +94,6 @@ FOLDED_TYPES = (
 )
 """Types of events that some row rests on. The others leave no trace in these tables."""
 
-UNKNOWN_TYPE = "unknown"
-"""Of an event that the exporter had no column for."""
-
-CLUSTER_MANAGER_SHARD = 0
-"""Its log is of another kind: nothing in it is folded."""
-
 
 def _fields(*columns: tuple[str, t.DataType]) -> t.StructType:
     return t.StructType([t.StructField(name, data_type) for name, data_type in columns])

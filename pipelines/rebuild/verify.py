@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import JobRefused
-from pipelines.export_input import ExportInput, open_export
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.output import replaced_folder
 from pipelines.rebuild import compare, tables
 from pipelines.rebuild.as_of import AsOf
@@ -118,7 +118,7 @@ def _reaching(export_url: str, positions: Mapping[int, int], within_s: float) ->
     while True:
         export = open_export(export_url)
         exported = export.positions()
-        others = sorted(set(exported) - {tables.CLUSTER_MANAGER_SHARD} - set(positions))
+        others = sorted(set(exported) - {CLUSTER_MANAGER_SHARD_ID} - set(positions))
         if others:
             raise JobRefused(
                 f"the export has the shards {others}, the cluster has {sorted(positions)}: "

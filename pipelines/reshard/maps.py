@@ -12,9 +12,7 @@ from pyspark.sql import functions as f
 from nextgen.kernel.limits import SHARDS_MAX
 from nextgen.kernel.slots import SlotTable, initial_table, rebalanced
 from pipelines.errors import JobRefused
-from pipelines.export_input import ExportInput
-
-CLUSTER_MANAGER_SHARD = 0
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput
 
 
 def table_of_shards(shards: int) -> SlotTable:
@@ -58,7 +56,7 @@ def table_of_export(spark: SparkSession, export: ExportInput) -> SlotTable:
     Raises:
         JobRefused: The export does not have that log, or no table is in it.
     """
-    shard = export.manifest.shards.get(CLUSTER_MANAGER_SHARD)
+    shard = export.manifest.shards.get(CLUSTER_MANAGER_SHARD_ID)
     latest = None
     if shard is not None:
         changed = export.events(spark, shard.files).where("shard_map_changed is not null")

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from nextgen.export.manifest import ExportFile
+from pipelines.durations import MINUTE_MS
 from pipelines.errors import JobRefused
 from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.output import replaced_folder
@@ -39,7 +40,7 @@ from pipelines.summary import FINDINGS_SHOWN_MAX, Summary
 
 JOB = "slo"
 
-LATE_MS = 60_000
+LATE_MS = MINUTE_MS
 """A window that is recorded later than this behind its minute's end is told as a late one: a
 discovery process reports each within seconds, if there is a cluster manager."""
 

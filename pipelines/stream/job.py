@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from nextgen.export.directory import load_manifest
 from nextgen.export.store import open_store
+from pipelines.durations import MINUTE_MS
 from pipelines.errors import JobRefused
 from pipelines.export_input import open_export
 from pipelines.output import MARKER
@@ -34,7 +35,7 @@ from pipelines.summary import Summary
 
 JOB = "stream"
 
-DELAY_MS = 10 * 60_000
+DELAY_MS = 10 * MINUTE_MS
 """How far behind the latest event an event may be and still count in its own minute: an exporter
 that follows closes its files every five minutes."""
 
