@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from tests.support.cluster_simulation.network import Network
+from tests.support.cluster_simulation.outside_world import simulated_world
+from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
 from tests.support.sim_process import SimProcess
 from tests.support.virtual_time import IsolatedLoop, VirtualTimeLoop, run_virtual
 
@@ -99,3 +106,31 @@ def test_each_step_is_told() -> None:
         assert process.steps >= 3
 
     isolated(main)
+
+
+def test_other_threads_of_this_process_see_the_world_as_it_is() -> None:
+    """A cluster that a fixture of other tests keeps goes on by the real clock."""
+
+    def clocks_are_real() -> bool:
+        real = time.clock_gettime(time.CLOCK_MONOTONIC), time.clock_gettime(time.CLOCK_REALTIME)
+        return (time.monotonic(), time.time()) == pytest.approx(real, abs=60)
+
+    def chance() -> tuple[float, bytes]:
+        return random.Random().random(), os.urandom(8)
+
+    loop = SimulatedLoop(lambda: None)
+    network = Network(loop, random.Random(1))
+    drawn = []
+    with ThreadPoolExecutor(1) as other_thread:
+        assert other_thread.submit(clocks_are_real).result()
+        for _ in range(2):
+            with simulated_world(loop, network, seed=1):
+                assert not clocks_are_real()
+                assert other_thread.submit(clocks_are_real).result()
+                others = other_thread.submit(chance).result()
+                drawn.append((chance(), others))
+    loop.close()
+
+    (first, others_first), (second, others_second) = drawn
+    assert first == second, "what another thread draws changes nothing"
+    assert others_first != others_second

@@ -1,6 +1,8 @@
 """Everything outside our code that a run must not see: clocks, chance, ports, gRPC's core.
 
-Only what belongs to Python or to a library is replaced; the project's modules are as they are.
+Only what belongs to Python or to a library is replaced; the project's modules are as they are. It
+is replaced for the thread of the run only: a cluster that a fixture of other tests keeps has
+threads of its own in this process, with timers by the real clock and channels to real servers.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ import gc
 import os
 import random
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -52,11 +55,23 @@ def simulated_world(loop: SimulatedLoop, network: Network, seed: int) -> Iterato
         _replace_chance(stack, seed)
         _replace_garbage_collector(stack)
         _replace_grpc(stack, network)
-        stack.enter_context(patch.object(REGISTRY, "register", _register))
-        stack.enter_context(patch.object(REGISTRY, "unregister", lambda _collector: None))
+        _replace(stack, REGISTRY, "register", _register)
+        _replace(stack, REGISTRY, "unregister", lambda _collector: None)
         stack.enter_context(patch.object(ports_check, "socket", _sockets(network)))
         stack.enter_context(patch.object(psutil, "Process", _IdleProcess))
         yield
+
+
+def _replace(stack: ExitStack, owner: Any, name: str, simulated: Callable[..., Any]) -> None:
+    """Replace a function for this thread."""
+    real = getattr(owner, name)
+    here = threading.get_ident()
+
+    def of_this_thread(*arguments: Any, **named: Any) -> Any:
+        chosen = simulated if threading.get_ident() == here else real
+        return chosen(*arguments, **named)
+
+    stack.enter_context(patch.object(owner, name, of_this_thread))
 
 
 def _replace_clocks(stack: ExitStack, loop: SimulatedLoop) -> None:
@@ -74,27 +89,29 @@ def _replace_clocks(stack: ExitStack, loop: SimulatedLoop) -> None:
         "perf_counter_ns": lambda: round(loop.time() * 1e9),
     }
     for name, clock in clocks.items():
-        stack.enter_context(patch.object(time, name, clock))
+        _replace(stack, time, name, clock)
 
 
 def _replace_chance(stack: ExitStack, seed: int) -> None:
     entropy = random.Random(f"entropy {seed}")
     seeds = random.Random(f"seeds {seed}")
     real_random = random.Random
+    here = threading.get_ident()
 
     class Seeded(real_random):
         def __new__(cls, *arguments: Any) -> Seeded:
             return super().__new__(cls)
 
         def __init__(self, given: Any = None) -> None:
-            super().__init__(seeds.getrandbits(64) if given is None else given)
+            is_ours = given is None and threading.get_ident() == here
+            super().__init__(seeds.getrandbits(64) if is_ours else given)
 
     state = random.getstate()
     stack.callback(random.setstate, state)
     random.seed(f"module {seed}")
     stack.enter_context(patch.object(random, "Random", Seeded))
-    stack.enter_context(patch.object(random, "_urandom", entropy.randbytes))
-    stack.enter_context(patch.object(os, "urandom", entropy.randbytes))
+    _replace(stack, random, "_urandom", entropy.randbytes)
+    _replace(stack, os, "urandom", entropy.randbytes)
 
 
 def _replace_garbage_collector(stack: ExitStack) -> None:
@@ -119,8 +136,8 @@ def _replace_grpc(stack: ExitStack, network: Network) -> None:
     ) -> SimulatedServer:
         return SimulatedServer(network, interceptors, maximum_concurrent_rpcs)
 
-    stack.enter_context(patch.object(grpc.aio, "insecure_channel", insecure_channel))
-    stack.enter_context(patch.object(grpc.aio, "server", server))
+    _replace(stack, grpc.aio, "insecure_channel", insecure_channel)
+    _replace(stack, grpc.aio, "server", server)
 
 
 def _register(collector: Any) -> None:
