@@ -12,6 +12,7 @@ from nextgen.client.cluster_link import ChangeListener
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits import CHANNEL_PING_INTERVAL_MS_MIN
 from nextgen.kernel.slots import initial_table
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc
@@ -128,7 +129,12 @@ class FakeClusterServer(cluster_service_pb2_grpc.ClusterServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self, port: int = 0) -> str:
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),
+            ]
+        )
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         await self._server.start()

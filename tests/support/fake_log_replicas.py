@@ -9,13 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import grpc.aio
 
+from nextgen.client import event_log
+from nextgen.client.channel import wait_connected
 from nextgen.client.errors_wire import to_detail
 from nextgen.client.event_bytes import EventFilter
 from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted
+from nextgen.runtime.grpc_server import GrpcServer, new_server
 from protos.nextgen.v1 import discovery_service_pb2_grpc, shard_service_pb2_grpc
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
@@ -24,6 +29,7 @@ from protos.nextgen.v1.events_pb2 import Event, NodeRegistered, ShardMapChanged,
 
 SHARD = 1
 PAGE_EVENTS = 3
+ANSWER_TIMEOUT_MS = 30_000
 
 
 def event_at(position: int) -> Event:
@@ -137,22 +143,36 @@ class FakeLogDiscovery(discovery_service_pb2_grpc.DiscoveryServiceServicer):
 
 @asynccontextmanager
 async def served(replicas: Sequence[FakeLogReplica]) -> AsyncIterator[str]:
-    """Serve the replicas and a discovery node; yield that one's endpoint."""
-    servers: list[grpc.aio.Server] = []
+    """Serve the replicas and a discovery node; yield that one's endpoint.
+
+    Readers wait long for them meanwhile: none goes elsewhere because this process, which is the
+    replicas too, stood still for a moment.
+    """
+    servers: list[GrpcServer] = []
+
+    async def start(add: Callable[[grpc.aio.Server], None]) -> str:
+        server = new_server([])
+        add(server.server)
+        port = await server.start("127.0.0.1", 0, "a test")
+        servers.append(server)
+        return f"127.0.0.1:{port}"
+
+    connected = partial(wait_connected, timeout_ms=ANSWER_TIMEOUT_MS)
     try:
         for replica in replicas:
-            server = grpc.aio.server()
-            shard_service_pb2_grpc.add_ShardServiceServicer_to_server(replica, server)
-            replica.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-            await server.start()
-            servers.append(server)
-        server = grpc.aio.server()
-        discovery_service_pb2_grpc.add_DiscoveryServiceServicer_to_server(
-            FakeLogDiscovery(replicas), server
+            replica.endpoint = await start(
+                partial(shard_service_pb2_grpc.add_ShardServiceServicer_to_server, replica)
+            )
+        endpoint = await start(
+            partial(
+                discovery_service_pb2_grpc.add_DiscoveryServiceServicer_to_server,
+                FakeLogDiscovery(replicas),
+            )
         )
-        endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
-        servers.append(server)
-        yield endpoint
+        with (
+            patch.object(event_log, "wait_connected", connected),
+            patch.object(event_log, "PIN_TIMEOUT_MS", ANSWER_TIMEOUT_MS),
+        ):
+            yield endpoint
     finally:
-        await asyncio.gather(*(server.stop(None) for server in servers))
+        await asyncio.gather(*(server.stop(grace_ms=0) for server in servers))

@@ -14,6 +14,7 @@ import grpc.aio
 
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError, NotLeader
+from nextgen.kernel.limits import CHANNEL_PING_INTERVAL_MS_MIN
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2_grpc
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
@@ -21,7 +22,11 @@ from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Namespace, Topic
 
 Hook = Callable[[pb.ShardRequest], Awaitable[pb.ShardResponse | None]]
 
-TTL_MS = 2_000
+TTL_MS = 60_000
+"""Of leased watches: nothing runs out because this machine stood still for a while."""
+
+WAIT_S = 30
+"""For requests to arrive. Only a failing test waits that long."""
 
 
 class FakeShard:
@@ -81,7 +86,7 @@ class FakeShard:
 class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
     """Serves the shards it was given on a loopback port."""
 
-    def __init__(self, *shard_ids: int, update_ms: int = 100) -> None:
+    def __init__(self, *shard_ids: int, update_ms: int = 100, ttl_ms: int = TTL_MS) -> None:
         self.shards = {shard_id: FakeShard(shard_id) for shard_id in shard_ids}
         self.leads = set(shard_ids)
         self.leader_hint: str | None = None
@@ -93,12 +98,13 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         """False: a release that serves ``WatchAssignments`` only."""
         self.port = 0
         self._update_ms = update_ms
+        self._ttl_ms = ttl_ms
         self._server: grpc.aio.Server | None = None
         self._arrived = asyncio.Event()
 
     async def wait_requests(self, count: int) -> None:
         """Return once ``count`` requests have arrived in all."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             while len(self.requests) < count:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -108,7 +114,12 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self, port: int = 0) -> str:
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),
+            ]
+        )
         shard_service_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         await self._server.start()
@@ -235,12 +246,15 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                 if not shard.confirms_nothing:
                     shard.asked_at_ms[opening.subscriber_id] = request.renew.asked_at_ms
 
-    @staticmethod
-    def _first_update(shard: FakeShard, from_position: int) -> pb.AssignmentUpdate:
+    def _first_update(self, shard: FakeShard, from_position: int) -> pb.AssignmentUpdate:
+        update = pb.AssignmentUpdate(position=shard.position, ttl_ms=self._ttl_ms)
         if from_position and from_position < shard.log_start:
-            return pb.AssignmentUpdate(position=shard.position, reset=True, ttl_ms=TTL_MS)
-        missed = [delta for delta in shard.deltas if 0 < from_position < delta.position]
-        return pb.AssignmentUpdate(position=shard.position, deltas=missed, ttl_ms=TTL_MS)
+            update.reset = True
+        else:
+            update.deltas.extend(
+                delta for delta in shard.deltas if 0 < from_position < delta.position
+            )
+        return update
 
     @staticmethod
     async def _read_acks(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.malformed_requests import MalformedRequests
+from nextgen.runtime.grpc_server import new_server
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
@@ -32,22 +32,21 @@ class WatchServer:
     def __init__(self, world: WatchWorld) -> None:
         self.world = world
         self.endpoint = ""
-        self._server = grpc.aio.server(interceptors=[MalformedRequests()])
+        self._server = new_server([], interceptors=[MalformedRequests()])
         handler = grpc.stream_stream_rpc_method_handler(
             self._watch,
             request_deserializer=WatchShardRequest.FromString,
             response_serializer=WatchShardUpdate.SerializeToString,
         )
-        self._server.add_generic_rpc_handlers(
+        self._server.server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("nextgen.v1.ShardService", {"Watch": handler}),)
         )
 
     async def start(self) -> None:
-        self.endpoint = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        await self._server.start()
+        self.endpoint = f"127.0.0.1:{await self._server.start('127.0.0.1', 0, 'a test')}"
 
     async def stop(self) -> None:
-        await self._server.stop(0)
+        await self._server.stop(grace_ms=0)
 
     async def _watch(self, requests: Any, context: Any) -> None:
         await WatchStream(self._replica, context).serve(requests)
@@ -99,6 +98,6 @@ class FakeLink:
 
 async def eventually(check: Callable[[], bool]) -> None:
     """Return once ``check`` holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not check():
             await asyncio.sleep(0.01)

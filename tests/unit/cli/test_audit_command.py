@@ -8,16 +8,15 @@ import json
 import threading
 from collections.abc import Iterator
 
-import grpc
-import grpc.aio
 import pytest
 from typer.testing import CliRunner
 
 from nextgen.cli import audit_run
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.main import app
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import PositionCompacted
+from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.grpc_server import new_server
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import broker_service_pb2_grpc as broker_grpc
 from protos.nextgen.v1 import discovery_service_pb2_grpc as discovery_grpc
@@ -34,6 +33,9 @@ from protos.nextgen.v1.events_pb2 import (
 from protos.nextgen.v1.shard_service_pb2 import EventBatch
 
 MS = 1_000_000
+
+ENOUGH_S = 4
+"""For everybody to be heard, also by a process that stands still for a moment."""
 
 
 def interval(epoch, first, last):
@@ -114,11 +116,11 @@ def cluster() -> Iterator[FakeCluster]:
         made, stack = FakeCluster(), contextlib.AsyncExitStack()
 
         async def serve(add, servicer):
-            server = grpc.aio.server()
-            add(server)
-            servicer.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-            await server.start()
-            stack.push_async_callback(server.stop, 0)
+            server = new_server([])
+            add(server.server)
+            port = await server.start("127.0.0.1", 0, "a test")
+            servicer.endpoint = f"127.0.0.1:{port}"
+            stack.push_async_callback(server.stop, grace_ms=0)
 
         def add_cluster(server):
             discovery_grpc.add_DiscoveryServiceServicer_to_server(made, server)
@@ -134,18 +136,24 @@ def cluster() -> Iterator[FakeCluster]:
             )
         return made, stack
 
-    made, stack = asyncio.run_coroutine_threadsafe(enter(), loop).result(10)
+    made, stack = asyncio.run_coroutine_threadsafe(enter(), loop).result(30)
     yield made
-    asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(30)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    thread.join(30)
     loop.close()
 
 
-def run(cluster, *arguments):
+def run(cluster, *arguments, for_s=ENOUGH_S):
     return CliRunner().invoke(
-        app, ["audit", "--follow", "--for-s", "1", *arguments, "--target", cluster.endpoint]
+        app,
+        ["audit", "--follow", "--for-s", str(for_s), *arguments, "--target", cluster.endpoint],
     )
+
+
+def run_until_found(cluster, *arguments):
+    """Audit what has a finding, which ends it at once."""
+    return run(cluster, *arguments, for_s=60)
 
 
 def test_owners_that_follow_each_other_are_good(cluster):
@@ -167,7 +175,7 @@ def test_an_overlap_ends_it_with_the_finding(cluster):
     cluster.brokers[0].intervals = [interval(1, 10, 25)]
     cluster.brokers[1].intervals = [interval(2, 21, 30)]
 
-    result = run(cluster)
+    result = run_until_found(cluster)
 
     assert result.exit_code == ExitCode.CHECK_FAILED
     assert "until 4.000 ms after broker b" in result.stderr
@@ -220,7 +228,7 @@ def test_a_broker_whose_session_has_ended_is_followed_on(cluster):
     cluster.brokers[0].is_live = False
     cluster.brokers[1].intervals = [interval(2, 21, 30)]
 
-    assert run(cluster).exit_code == ExitCode.CHECK_FAILED
+    assert run_until_found(cluster).exit_code == ExitCode.CHECK_FAILED
 
 
 def test_a_broker_that_is_gone_is_no_trouble(cluster, monkeypatch):
@@ -229,7 +237,7 @@ def test_a_broker_that_is_gone_is_no_trouble(cluster, monkeypatch):
     cluster.brokers[0].endpoint, cluster.brokers[0].is_live = "127.0.0.1:1", False
     cluster.brokers[1].intervals = [interval(1, 21, 30)]
 
-    result = run(cluster, "--json", "--for-s", "3")
+    result = run(cluster, "--json", for_s=ENOUGH_S + 1)
 
     assert result.exit_code == 0
     assert json.loads(result.stdout)["unreached"] == {}
