@@ -7,7 +7,6 @@ an event are not stored with it but with its record: its time, and its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nextgen.kernel.policies import PolicyLevel
@@ -41,16 +40,6 @@ class UnknownEvent(Exception):
     would make its view differ from the others'."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """One record of the log, decoded."""
-
-    command_id: bytes
-    outcome: bytes
-    time_ms: int
-    events: tuple[DomainEvent, ...]
-
-
 def encode_decided(
     events: Sequence[DomainEvent], *, command_id: bytes, outcome: bytes, time_ms: int
 ) -> bytes:
@@ -66,20 +55,14 @@ def encode_decided(
     return decided.SerializeToString()
 
 
-def decode_decided(payload: bytes) -> Decided:
-    """Return the record with this payload.
+def decode_events(decided: pb.DecidedCommand) -> list[DomainEvent]:
+    """Return the events of one record of the log, in their order.
 
     Raises:
         UnknownEvent: It holds an event of another program, or of a later one.
     """
-    decided = pb.DecidedCommand.FromString(payload)
     time_ms = decided.time_ms
-    return Decided(
-        decided.command_id,
-        decided.outcome,
-        time_ms,
-        tuple([_decode(stored, time_ms) for stored in decided.events]),
-    )
+    return [_decode(stored, time_ms) for stored in decided.events]
 
 
 def decode_event(stored: pb.Event) -> DomainEvent:

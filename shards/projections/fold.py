@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from nextgen.kernel.limits import OUTCOME_WINDOW_POSITIONS, OUTCOMES_MAX
 from nextgen.replication.ports import Entry, Record
 from nextgen.replication.view_digest import rows_digest, select_of
+from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.topic import TopicDeleted
 from shards.projections.births import read_births, write_births
 from shards.projections.evolution import State, StateKind, evolve_all
@@ -27,7 +28,7 @@ from shards.projections.rows import (
     write_states,
 )
 from shards.projections.tables import ASSIGNMENTS, OUTCOME_COUNT, OUTCOMES
-from shards.wire_event import DomainEvent, decode_decided
+from shards.wire_event import DomainEvent, decode_events
 
 Outcome = tuple[bytes, int, bytes]
 """Command id, the shard's last event position after the command, outcome."""
@@ -78,17 +79,17 @@ class _Writing:
     def take(self, record: Record, index: int) -> tuple[bytes, bytes]:
         """Take a record of entry ``index`` over; return its command id and outcome."""
         self.has_events = self.has_events or record.events > 0
-        births = read_births(record)
+        decided = DecidedCommand.FromString(record.payload)
+        assert len(decided.events) == record.events, (
+            f"a record of entry {index} says {record.events} events, it has {len(decided.events)}"
+        )
+        births = read_births(decided)
         if births is not None:
-            _check_count(record, len(births.rows), index)
             self._write_events()
-            self._births += births.rows
-            return births.command_id, births.outcome
-        decided = decode_decided(record.payload)
-        _check_count(record, len(decided.events), index)
-        if decided.events:
+            self._births += births
+        elif decided.events:
             self._write_births()
-            self._events += decided.events
+            self._events += decode_events(decided)
         return decided.command_id, decided.outcome
 
     def finish(self) -> list[int | None]:
@@ -107,12 +108,6 @@ class _Writing:
         if self._births:
             self._changes.append(write_births(self._connection, self._births))
             self._births = []
-
-
-def _check_count(record: Record, found: int, index: int) -> None:
-    assert found == record.events, (
-        f"a record of entry {index} says {record.events} events, it holds {found}"
-    )
 
 
 def _write_events(connection: Connection, events: Sequence[DomainEvent]) -> list[int | None]:

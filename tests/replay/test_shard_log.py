@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from nextgen.replication.entry_codec import decode_records
+from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.projections.evolution import ROUTES
-from shards.wire_event import decode_decided
+from shards.wire_event import decode_events
 from tests.support.shard_events import entries_of
 from tests.support.shard_world import MemoryView
 from tests.support.write_golden_shard_log import LOGS, dump_text
@@ -61,7 +62,7 @@ def test_every_event_is_in_some_golden_log():
         type(event)
         for folder in GOLDEN
         for record in records_in(folder)
-        for event in decode_decided(record.payload).events
+        for event in decode_events(DecidedCommand.FromString(record.payload))
     }
 
     assert seen == set(ROUTES)

@@ -15,11 +15,12 @@ import pytest
 
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.replication.ports import Entry
+from protos.nextgen.v1.events_pb2 import DecidedCommand
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain.life import Life
 from shards.domain.namespace import NamespaceDeleted
 from shards.domain.topic import TopicCreated, TopicDeleted
-from shards.wire_event import DomainEvent, decode_decided
+from shards.wire_event import DomainEvent, decode_events
 from tests.support.shard_world import Delivery, World, names_in, namespace_at
 
 SEEDS = (*range(30), 34, 120)
@@ -83,7 +84,7 @@ class Orphans:
     def _check(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             for record in entry.records:
-                for event in decode_decided(record.payload).events:
+                for event in decode_events(DecidedCommand.FromString(record.payload)):
                     self._check_event(event)
 
     def _check_event(self, event: DomainEvent) -> None:

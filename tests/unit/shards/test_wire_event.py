@@ -12,7 +12,7 @@ from shards.wire_event import (
     _DECODERS,
     _ENCODERS,
     UnknownEvent,
-    decode_decided,
+    decode_events,
     encode_decided,
 )
 from tests.support.shard_events import HISTORY, TIME_MS, record_of
@@ -22,9 +22,9 @@ from tests.support.shard_events import HISTORY, TIME_MS, record_of
 def test_an_event_is_the_same_after_the_log(event):
     payload = encode_decided([event], command_id=b"c", outcome=b"o", time_ms=TIME_MS)
 
-    decided = decode_decided(payload)
+    decided = pb.DecidedCommand.FromString(payload)
 
-    assert decided.events == (event,)
+    assert decode_events(decided) == [event]
     assert (decided.command_id, decided.outcome, decided.time_ms) == (b"c", b"o", TIME_MS)
 
 
@@ -55,17 +55,18 @@ def test_the_tables_of_the_wire_are_total():
     ],
 )
 def test_an_event_that_is_not_known_is_not_passed_over(stored):
-    payload = pb.DecidedCommand(events=[stored]).SerializeToString()
+    decided = pb.DecidedCommand(events=[stored])
 
     with pytest.raises(UnknownEvent):
-        decode_decided(payload)
+        decode_events(decided)
 
 
 def test_a_payload_from_a_later_program_is_not_passed_over():
-    later = b"\x22\x04\xc2\x0c\x01\x00"  # An event with a payload numbered 200.
+    event = b"\x22\x04\xc2\x0c\x01\x00"  # With a payload numbered 200.
+    later = pb.DecidedCommand.FromString(event)
 
     with pytest.raises(UnknownEvent):
-        decode_decided(later)
+        decode_events(later)
 
 
 def test_events_are_filled_in_with_their_place():
@@ -95,14 +96,13 @@ def test_an_assignment_keeps_why_it_was_made():
 
     payload = encode_decided([event], command_id=b"", outcome=b"", time_ms=TIME_MS)
 
-    assert decode_decided(payload).events == (event,)
+    assert decode_events(pb.DecidedCommand.FromString(payload)) == [event]
 
 
 def test_an_assignment_of_a_log_without_decisions_has_none():
     stored = pb.Event(topic_assigned=pb.TopicAssigned(topic_id="id", name="name", epoch=1))
-    payload = pb.DecidedCommand(events=[stored]).SerializeToString()
 
-    (event,) = decode_decided(payload).events
+    (event,) = decode_events(pb.DecidedCommand(events=[stored]))
 
     assert isinstance(event, TopicAssigned)
     assert event.decision is None
