@@ -24,7 +24,13 @@ from nextgen.kernel.bulk_limits import (
     BULK_REQUESTS_MAX,
 )
 from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.errors import InvalidRequest, Overloaded, StaleShardMap, Unavailable
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    NotLeader,
+    Overloaded,
+    StaleShardMap,
+    Unavailable,
+)
 from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.limits import PARENT_READ_ATTEMPTS_MAX
 from nextgen.kernel.names import InvalidName, TopicName, parse_topic
@@ -144,8 +150,14 @@ class BulkCreation:
     # Room -------------------------------------------------------------------------------------
 
     async def _wait_room(self) -> None:
-        """Return when a majority of views has all but the latest records of loads in bulk."""
+        """Return when a majority of views has all but the latest records of loads in bulk.
+
+        Raises:
+            NotLeader: Leadership moved: how far the views are is not told here any more.
+        """
         while len(self._ahead) >= BULK_RECORDS_AHEAD_MAX:
+            if self._state.is_lost:
+                raise NotLeader(self._state.shard_id)
             oldest = self._ahead[0]
             commit = await asyncio.shield(oldest)
             if majority_applied(self._state.log.status) >= commit.index:
@@ -231,15 +243,13 @@ class BulkCreation:
 
 def majority_applied(status: LogStatus) -> int:
     """Return the entry up to which a majority of voters has folded the log, as the leader knows."""
-    applied = {each.node_id: each.applied_index for each in status.progress}
-    indexes = sorted(
-        (applied.get(voter, 0) for voter in status.members if voter in applied), reverse=True
-    )
     others = len(status.members) // 2
     if not others:
         return status.applied.index
-    majority = indexes[others - 1] if len(indexes) >= others else 0
-    return min(status.applied.index, majority)
+    applied = {each.node_id: each.applied_index for each in status.progress}
+    # Who was not heard counts as far as 0, and so does this node: its own view comes on top.
+    indexes = sorted((applied.get(voter, 0) for voter in status.members), reverse=True)
+    return min(status.applied.index, indexes[others - 1])
 
 
 def _check_size(names: Sequence[str]) -> None:

@@ -14,14 +14,21 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from nextgen.bulk.blocks import blocks_of
 from nextgen.bulk.cluster_source import AskedCluster
 from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.manifest import LoadFile, LoadManifest, check_files, read_load_manifest
 from nextgen.bulk.parents import create_parents
-from nextgen.bulk.progress import Loaded, OnLoaded, ShardLoaded, read_loaded, save_loaded
+from nextgen.bulk.progress import (
+    Loaded,
+    OnLoaded,
+    ShardLoaded,
+    fingerprint,
+    read_loaded,
+    save_loaded,
+)
 from nextgen.client.client import Client
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.routing import ShardRouter
@@ -46,7 +53,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 
 REFUSED = "refused.jsonl"
-"""In the folder: what the shards refused in the last load, one JSON object a line."""
+"""In the folder: what shards refused in the last load and those that it resumed, one JSON object a
+line. What a load that was killed had not noted yet comes again when it is resumed."""
 
 PATIENCE_S = 120.0
 """A shard that takes nothing for so long ends the load. It can be resumed."""
@@ -75,24 +83,25 @@ async def load_folder(
     ``on_loaded`` is called after each answer, with counts that go on changing.
 
     Raises:
-        LoadRefused: The files are damaged, or were made for another shard map.
+        LoadRefused: The files are damaged or were made for another shard map, or the folder takes
+            no notes.
         MetadataError: The cluster did not answer for ``PATIENCE_S``; what was created stays.
     """
     began = time.monotonic()
     manifest = read_load_manifest(folder)
-    await asyncio.to_thread(check_files, folder, manifest)
     source = AskedCluster(endpoints)
     client = Client(list(endpoints))
     pool = ExchangePool(lambda: source.view.shard_map_version)
+    loaded = Loaded()
+    load = FolderLoad(folder, manifest, ShardRouter(source, pool), loaded, on_loaded)
     try:
+        await asyncio.to_thread(check_files, folder, manifest)
         await source.ask()
         _check_map(manifest, source)
-        loaded = Loaded()
         if parents:
             created = await create_parents(client, folder, manifest)
             loaded.tenants_created = created.tenants
             loaded.namespaces_created = created.namespaces
-        load = FolderLoad(folder, manifest, ShardRouter(source, pool), loaded, on_loaded)
         if resume:
             await load.skip_loaded(client)
         await load.run()
@@ -138,6 +147,7 @@ class FolderLoad:
         self._router = router
         self._loaded = loaded
         self._on_loaded = on_loaded
+        self._load = fingerprint(folder)
         self._saved_at = time.monotonic()
         self._refusals_kept = 0
         for shard_id, files in manifest.shards.items():
@@ -145,31 +155,45 @@ class FolderLoad:
 
     async def skip_loaded(self, client: Client) -> None:
         """Begin each shard behind what was written down, if its last name is there."""
-        for shard_id, (rows, last_name) in read_loaded(self._folder).items():
+        for shard_id, note in read_loaded(self._folder).items():
             shard = self._loaded.shards.get(shard_id)
-            if shard is None or not 0 < rows <= shard.rows_total or not last_name:
+            refused = sum(note.refusals.values())
+            if shard is None or not refused < note.rows <= shard.rows_total or not note.last_name:
                 continue
-            if await client.get_topic(last_name) is not None:
-                shard.rows = shard.skipped = rows
-                shard.last_name = last_name
+            if await client.get_topic(note.last_name) is not None:
+                shard.rows, shard.skipped = note.rows, note.rows - refused
+                shard.refusals.update(note.refusals)
+                shard.last_name = note.last_name
 
     async def run(self) -> None:
-        """Load all shards; what was answered for is written down however it ends."""
-        with (self._folder / REFUSED).open("w", encoding="utf-8") as refused:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for shard_id, files in self._manifest.shards.items():
-                        tasks.create_task(self._load_shard(shard_id, files, refused))
-            except ExceptionGroup as group:
-                raise _first(group) from None
-            finally:
-                save_loaded(self._folder, self._loaded)
+        """Load all shards; what was answered for is written down however it ends.
+
+        Raises:
+            LoadRefused: A file was changed meanwhile, or the folder takes no notes.
+            MetadataError: A shard takes nothing.
+        """
+        self._refusals_kept = min(self._loaded.total("refused"), BULK_REFUSALS_KEPT_MAX)
+        mode: Literal["a", "w"] = "a" if self._loaded.total("rows") else "w"
+        try:
+            with (self._folder / REFUSED).open(mode, encoding="utf-8") as refused:
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        for shard_id, files in self._manifest.shards.items():
+                            tasks.create_task(self._load_shard(shard_id, files, refused))
+                except ExceptionGroup as group:
+                    raise _first(group) from None
+                finally:
+                    self._save(refused)
+        except OSError as error:
+            raise LoadRefused(
+                f"{self._folder} takes no notes of the load: {error.strerror or error}"
+            ) from error
 
     async def _load_shard(self, shard_id: int, files: Sequence[LoadFile], refused: TextIO) -> None:
         shard = self._loaded.shards[shard_id]
         under_way: deque[tuple[list[str], asyncio.Task[BulkCreateResponse]]] = deque()
         try:
-            for block in blocks_of(self._folder, files, skip=shard.skipped):
+            for block in blocks_of(self._folder, files, skip=shard.rows):
                 if len(under_way) == BULK_IN_FLIGHT_MAX:
                     await self._settle(shard_id, under_way, refused)
                 task = asyncio.create_task(self._send(shard_id, block))
@@ -194,13 +218,12 @@ class FolderLoad:
         shard = self._loaded.shards[shard_id]
         shard.created += answer.created
         shard.existing += answer.existing
-        shard.refused += len(answer.refusals)
         shard.rows += len(block)
         places = {refusal.place for refusal in answer.refusals}
         there = (name for place, name in enumerate(block) if place not in places)
         shard.last_name = max(there, default=shard.last_name)
         for refusal in answer.refusals:
-            self._loaded.refusals[refusal.rejection_code] += 1
+            shard.refusals[refusal.rejection_code] += 1
             if self._refusals_kept < BULK_REFUSALS_KEPT_MAX:
                 self._refusals_kept += 1
                 line = {
@@ -212,8 +235,13 @@ class FolderLoad:
                 refused.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._on_loaded(self._loaded)
         if time.monotonic() >= self._saved_at + SAVE_S:
-            self._saved_at = time.monotonic()
-            save_loaded(self._folder, self._loaded)
+            self._save(refused)
+
+    def _save(self, refused: TextIO) -> None:
+        self._saved_at = time.monotonic()
+        # First what was refused: names that are noted as answered for do not come again.
+        refused.flush()
+        save_loaded(self._folder, self._load, self._loaded)
 
     async def _send(self, shard_id: int, block: list[str]) -> BulkCreateResponse:
         """Return the answer to ``block``, sent as often as it takes."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from nextgen.bulk.manifest import LOAD_MANIFEST
+from nextgen.bulk.manifest import LOAD_MANIFEST, sha256_of
+from nextgen.kernel.json_fields import as_count, as_text
 
 LOADED = ".loaded.json"
 
@@ -21,11 +22,16 @@ class ShardLoaded:
     rows_total: int
     rows: int = 0
     skipped: int = 0
-    """Of ``rows``: those that an earlier load was answered for."""
+    """Of ``rows``: those that an earlier load was answered for, and that are there."""
     created: int = 0
     existing: int = 0
-    refused: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How many, by rejection code, those of the load that this one resumes too."""
     last_name: str = ""
+
+    @property
+    def refused(self) -> int:
+        return self.refusals.total()
 
 
 @dataclass(slots=True)
@@ -33,8 +39,6 @@ class Loaded:
     """What a load came to. ``is_whole``: every row was created, found, refused or skipped."""
 
     shards: dict[int, ShardLoaded] = field(default_factory=dict)
-    refusals: Counter[str] = field(default_factory=Counter)
-    """How many, by rejection code."""
     tenants_created: int = 0
     namespaces_created: int = 0
     elapsed_s: float = 0.0
@@ -42,6 +46,11 @@ class Loaded:
     def total(self, name: str) -> int:
         """Return the sum over the shards of one of their counts."""
         return sum(getattr(shard, name) for shard in self.shards.values())
+
+    @property
+    def refusals(self) -> Counter[str]:
+        """How many, by rejection code."""
+        return sum((shard.refusals for shard in self.shards.values()), Counter())
 
     @property
     def is_whole(self) -> bool:
@@ -72,12 +81,32 @@ class Loaded:
 OnLoaded = Callable[[Loaded], None]
 
 
-def save_loaded(folder: Path, loaded: Loaded) -> None:
-    """Write down how far each shard is, whole or not at all."""
+@dataclass(frozen=True, slots=True)
+class ShardNote:
+    """How far a shard was when that was written down."""
+
+    rows: int
+    last_name: str
+    """The greatest of the names that are there."""
+    refusals: Mapping[str, int]
+
+
+def save_loaded(folder: Path, load: str, loaded: Loaded) -> None:
+    """Write down how far each shard is, whole or not at all.
+
+    ``load`` is the ``fingerprint`` of the files that are loaded: others may have taken their place.
+
+    Raises:
+        OSError: The disk refuses.
+    """
     told = {
-        "load": _fingerprint(folder),
+        "load": load,
         "shards": {
-            str(shard_id): {"rows": shard.rows, "last_name": shard.last_name}
+            str(shard_id): {
+                "rows": shard.rows,
+                "last_name": shard.last_name,
+                "refusals": shard.refusals,
+            }
             for shard_id, shard in loaded.shards.items()
         },
     }
@@ -86,23 +115,30 @@ def save_loaded(folder: Path, loaded: Loaded) -> None:
     draft.replace(folder / LOADED)
 
 
-def read_loaded(folder: Path) -> dict[int, tuple[int, str]]:
-    """Return rows and last name by shard as they were written down for these very load files.
+def read_loaded(folder: Path) -> dict[int, ShardNote]:
+    """Return, by shard, what was written down for these very load files.
 
     Nothing if they were made again since, or the file says nothing that makes sense: the load then
     begins anew, which is harmless.
     """
     try:
         told = json.loads((folder / LOADED).read_text(encoding="utf-8"))
-        if told["load"] != _fingerprint(folder):
+        if told["load"] != fingerprint(folder):
             return {}
-        return {
-            int(shard_id): (int(one["rows"]), str(one["last_name"]))
-            for shard_id, one in told["shards"].items()
-        }
+        return {int(shard_id): _note(one) for shard_id, one in told["shards"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def _fingerprint(folder: Path) -> str:
-    return hashlib.sha256((folder / LOAD_MANIFEST).read_bytes()).hexdigest()
+def fingerprint(folder: Path) -> str:
+    """Return what tells the load files of ``folder`` from all others.
+
+    Raises:
+        OSError: The manifest cannot be read.
+    """
+    return sha256_of(folder / LOAD_MANIFEST)
+
+
+def _note(one: Mapping[str, Any]) -> ShardNote:
+    refusals = {code: as_count(refused) for code, refused in one["refusals"].items()}
+    return ShardNote(as_count(one["rows"]), as_text(one["last_name"]), refusals)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import print_json, print_table
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.exit_code import CheckFailed
 
 if TYPE_CHECKING:
-    from nextgen.bulk.progress import Loaded, OnLoaded
+    from nextgen.bulk.progress import Loaded
 
 app = typer.Typer(help="Topics by the million.", no_args_is_help=True)
 
@@ -47,11 +46,12 @@ def load(
     async def work() -> None:
         try:
             from nextgen.bulk.loader import REFUSED, load_folder
+            from nextgen.bulk.progress_bar import load_progress
         except ImportError as error:
             raise RefusesToStart(
                 f"loading needs {error.name}: pip install 'pulsar-nextgen[export]'"
             ) from error
-        with _shown(is_shown=not json_output) as show:
+        with load_progress(is_shown=not json_output) as show:
             loaded = await load_folder(
                 directory,
                 endpoints_of(target, data_dir),
@@ -67,25 +67,6 @@ def load(
             )
 
     run_command(work())
-
-
-@contextmanager
-def _shown(*, is_shown: bool) -> Iterator[OnLoaded]:
-    """Give a function that shows how far a load is as a bar on stderr, or does nothing."""
-    if not is_shown:
-        yield lambda _loaded: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("topics", total=None)
-
-        def show(loaded: Loaded) -> None:
-            bar.update(task, total=loaded.total("rows_total"), completed=loaded.total("rows"))
-
-        yield show
 
 
 def _print(loaded: Loaded, *, json_output: bool) -> None:

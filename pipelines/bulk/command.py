@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nextgen.bulk.cluster_source import AskedCluster
 from nextgen.bulk.loader import REFUSED, load_folder
-from nextgen.bulk.progress import Loaded, OnLoaded
+from nextgen.bulk.progress_bar import load_progress
 from nextgen.kernel.limits import SHARDS_MAX
 from nextgen.kernel.slots import SlotTable, initial_table
 from pipelines.bulk import job
@@ -116,26 +112,10 @@ async def _table_of(endpoints: Sequence[str]) -> SlotTable:
 def _load(
     summary: Summary, folder: Path, endpoints: Sequence[str], *, parents: bool, is_shown: bool
 ) -> None:
-    with _shown(is_shown=is_shown) as show:
+    with load_progress(is_shown=is_shown) as show:
         loaded = asyncio.run(load_folder(folder, endpoints, parents=parents, on_loaded=show))
     summary.numbers["loaded"] = loaded.as_dict()
     if refused := loaded.total("refused"):
         summary.find(f"{refused} topics were refused by shards; {folder / REFUSED} says which")
     if not loaded.is_whole:
         summary.find("the shards did not answer for every name")
-
-
-@contextmanager
-def _shown(*, is_shown: bool) -> Iterator[OnLoaded]:
-    """Give a function that shows how far a load is as a bar on stderr, or does nothing."""
-    if not is_shown or not sys.stderr.isatty():
-        yield lambda _loaded: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("loading", total=None)
-
-        def show(loaded: Loaded) -> None:
-            bar.update(task, total=loaded.total("rows_total"), completed=loaded.total("rows"))
-
-        yield show

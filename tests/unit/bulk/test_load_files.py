@@ -114,6 +114,15 @@ def test_files_that_overlap_are_refused(folder: Path) -> None:
         read_load_manifest(folder)
 
 
+def test_a_name_at_the_end_of_a_file_and_in_front_of_the_next_is_refused(folder: Path) -> None:
+    shards = json.loads((folder / LOAD_MANIFEST).read_text())["shards"]
+    first, second, *_ = shards["1"]
+    second["first_name"] = first["last_name"]
+    change(folder, shards=shards)
+    with pytest.raises(LoadRefused, match="overlap"):
+        read_load_manifest(folder)
+
+
 def test_a_file_that_was_changed_or_is_missing_is_refused(folder: Path) -> None:
     manifest = read_load_manifest(folder)
     path = folder / manifest.shards[1][0].path

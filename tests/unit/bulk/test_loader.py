@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.bulk import loader
+from nextgen.bulk.blocks import blocks_of
 from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.loader import REFUSED, FolderLoad
 from nextgen.bulk.manifest import LOAD_MANIFEST, LoadManifest
@@ -187,16 +188,57 @@ async def test_a_load_goes_on_where_it_ended(
         await make(tmp_path, manifest, shards)[0].run()
     told = read_loaded(tmp_path)
     assert told
-    assert all(last in shards.topics for rows, last in told.values() if rows)
+    assert all(note.last_name in shards.topics for note in told.values() if note.rows)
 
     shards.trouble = lambda _: None
     load, loaded = make(tmp_path, manifest, shards)
     await load.skip_loaded(KnownTopics(shards))  # type: ignore[arg-type]
     skipped = loaded.total("skipped")
-    assert skipped == sum(rows for rows, _ in told.values()) > 0
+    assert skipped == sum(note.rows for note in told.values()) > 0
     await load.run()
     assert loaded.is_whole
     assert shards.topics == set(NAMES)
+
+
+async def test_a_load_that_goes_on_still_knows_what_was_refused(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards
+) -> None:
+    first = {shard: blocks_of(tmp_path, files) for shard, files in manifest.shards.items()}
+    shards.refused = {next(blocks)[7] for blocks in first.values()} | {max(NAMES)}
+    shards.trouble = lambda request: InvalidRequest("no") if request > 6 else None
+    with pytest.raises(InvalidRequest):
+        await make(tmp_path, manifest, shards)[0].run()
+    noted = sum(sum(note.refusals.values()) for note in read_loaded(tmp_path).values())
+    assert 0 < noted < len(shards.refused)
+
+    shards.trouble = lambda _: None
+    load, loaded = make(tmp_path, manifest, shards)
+    await load.skip_loaded(KnownTopics(shards))  # type: ignore[arg-type]
+    assert loaded.total("refused") == noted
+    await load.run()
+    assert loaded.is_whole
+    assert dict(loaded.refusals) == {"PARENT_NOT_FOUND": len(shards.refused)}
+    lines = [json.loads(line) for line in (tmp_path / REFUSED).read_text().splitlines()]
+    assert {line["name"] for line in lines} == shards.refused
+
+
+async def test_notes_are_of_the_files_that_were_loaded(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards
+) -> None:
+    load, _ = make(tmp_path, manifest, shards)
+    path = tmp_path / LOAD_MANIFEST
+    path.write_text(path.read_text() + " ")  # Made again, while the load is under way.
+    await load.run()
+    assert read_loaded(tmp_path) == {}
+
+
+async def test_a_folder_that_takes_no_notes_is_refused(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards
+) -> None:
+    (tmp_path / REFUSED).mkdir()
+    with pytest.raises(LoadRefused, match="takes no notes"):
+        await make(tmp_path, manifest, shards)[0].run()
+    assert not shards.topics
 
 
 async def test_a_cluster_that_has_not_what_was_loaded_is_loaded_from_the_start(
@@ -227,3 +269,63 @@ async def test_notes_of_other_files_are_not_believed(
     path = tmp_path / LOAD_MANIFEST
     path.write_text(path.read_text() + " ")
     assert read_loaded(tmp_path) == {}
+
+
+async def test_notes_of_more_rows_than_there_are_are_not_believed(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards
+) -> None:
+    await make(tmp_path, manifest, shards)[0].run()
+    told = json.loads((tmp_path / LOADED).read_text())
+    told["shards"]["1"]["rows"] += 1
+    (tmp_path / LOADED).write_text(json.dumps(told))
+    load, loaded = make(tmp_path, manifest, shards)
+    await load.skip_loaded(KnownTopics(shards))  # type: ignore[arg-type]
+    assert {shard: one.skipped > 0 for shard, one in loaded.shards.items()} == {1: False, 2: True}
+
+
+async def test_the_last_name_that_is_noted_is_one_that_is_there(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards
+) -> None:
+    shards.refused = {files[-1].last_name for files in manifest.shards.values()}
+    await make(tmp_path, manifest, shards)[0].run()
+    assert {note.last_name in shards.topics for note in read_loaded(tmp_path).values()} == {True}
+
+
+async def test_of_many_refusals_the_first_are_written_down_and_all_are_counted(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "BULK_REFUSALS_KEPT_MAX", 3)
+    shards.refused = set(NAMES[:5])
+    load, loaded = make(tmp_path, manifest, shards)
+    await load.run()
+    assert loaded.total("refused") == 5
+    assert len((tmp_path / REFUSED).read_text().splitlines()) == 3
+
+
+async def test_what_was_answered_for_is_noted_when_a_load_fails(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "SAVE_S", 3_600.0)
+    shards.trouble = lambda request: InvalidRequest("no") if request > 6 else None
+    load, loaded = make(tmp_path, manifest, shards)
+    with pytest.raises(InvalidRequest):
+        await load.run()
+    noted = {shard: note.rows for shard, note in read_loaded(tmp_path).items()}
+    assert noted == {shard: one.rows for shard, one in loaded.shards.items()}
+    assert sum(noted.values()) > 0
+
+
+async def test_a_refusal_is_written_down_before_it_is_noted_as_answered(
+    tmp_path: Path, manifest: LoadManifest, shards: FakeShards
+) -> None:
+    """Or a process that is killed in between would leave it out for ever."""
+    shards.refused = set(NAMES[::500])
+    seen: list[tuple[int, int]] = []
+
+    def look(_: Loaded) -> None:
+        noted = sum(sum(note.refusals.values()) for note in read_loaded(tmp_path).values())
+        seen.append((noted, len((tmp_path / REFUSED).read_text().splitlines())))
+
+    await FolderLoad(tmp_path, manifest, shards, Loaded(), look).run()
+    assert any(noted for noted, _ in seen)
+    assert [pair for pair in seen if pair[0] > pair[1]] == []

@@ -26,12 +26,14 @@ from nextgen.kernel.policies import NO_POLICIES, Policies
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, LogStatus, MemberProgress, NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.bulk_creation import majority_applied
+from shards.domain.parent_gate import ParentGateOpened
 from shards.domain.topic import TopicCreated
 from shards.inventory_service import InventoryService
 from shards.projections.evolution import StateKind
 from shards.projections.tables import OUTCOMES
-from shards.wire_event import decode_decided
+from shards.wire_event import decode_events
 from tests.support.shard_world import (
     MemoryView,
     ShardReplica,
@@ -97,8 +99,10 @@ async def test_they_share_one_record_and_leave_no_outcome(world: World) -> None:
     await bulk(shard, names(world, 1, 40))
 
     (record,) = [record for entry in entries for record in entry.records]
-    decided = decode_decided(record.payload)
-    assert [type(event) for event in decided.events[-40:]] == [TopicCreated] * 40
+    decided = DecidedCommand.FromString(record.payload)
+    # The gate of their namespace is opened once for all of them.
+    types = [type(event) for event in decode_events(decided)]
+    assert types == [ParentGateOpened, *[TopicCreated] * 40]
     assert (decided.command_id, decided.outcome) == (b"", b"")
     assert not shard.query(f"SELECT * FROM {OUTCOMES.name} WHERE outcome = x''")
 
@@ -212,6 +216,16 @@ async def test_a_bound_counts_topics_of_both_kinds(world: World) -> None:
     assert [each.rejection_code for each in answer.refusals] == ["LIMIT_EXCEEDED"] * 2
 
 
+async def test_a_bound_counts_what_earlier_requests_created(world: World) -> None:
+    shard = world.shards[1]
+    shard.service = InventoryService(shard.state, world, policies=Bounds(20))
+    wanted = names(world, 1, 12)
+
+    answers = [await bulk(shard, wanted[:6]), await bulk(shard, wanted[6:])]
+
+    assert [(answer.created, len(answer.refusals)) for answer in answers] == [(6, 0), (4, 2)]
+
+
 @pytest.mark.parametrize("wanted", [["b", "a"], ["a", "a"]])
 async def test_names_that_do_not_ascend_are_refused(world: World, wanted: list[str]) -> None:
     with pytest.raises(InvalidRequest, match="ascend"):
@@ -240,6 +254,9 @@ async def test_a_request_has_so_many_bytes_at_most_and_its_record_fits(world: Wo
     assert len(record.payload) < RECORD_BYTES_MAX // 2
     with pytest.raises(InvalidRequest, match="bytes in bulk"):
         await bulk(shard, [*sorted(long), "q"])
+    # Bytes of UTF-8 are meant, not characters.
+    with pytest.raises(InvalidRequest, match="bytes in bulk"):
+        await bulk(shard, ["é" * (BULK_NAMES_BYTES_MAX // 2 + 1)])
 
 
 async def test_the_views_are_never_left_behind_by_more_than_a_few_records(world: World) -> None:
@@ -287,6 +304,32 @@ async def test_a_leader_that_is_deposed_answers_nobody(world: World) -> None:
     with pytest.raises(NotLeader):
         await service.create_in_bulk(pb.BulkCreateRequest(names=wanted))
     assert told(await bulk(shard, wanted)) == (0, 5, {})
+
+
+async def test_who_waits_for_views_learns_that_the_leader_is_deposed(world: World) -> None:
+    shard = world.shards[1]
+    wanted = names(world, 1, BULK_RECORDS_AHEAD_MAX + 1)
+    shard.log.hold_applies()
+    for name in wanted[:-1]:
+        await bulk(shard, [name])
+    waiting = asyncio.create_task(bulk(shard, wanted[-1:]))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+
+    shard.state.close()
+
+    async with asyncio.timeout(30):
+        with pytest.raises(NotLeader):
+            await waiting
+
+
+async def test_what_exists_is_told_by_a_confirmed_leader_only(world: World) -> None:
+    shard = world.shards[1]
+    wanted = names(world, 1, 5)
+    await bulk(shard, wanted)
+    shard.log.lose_quorum()
+    with pytest.raises(NotLeader):
+        await bulk(shard, wanted)
 
 
 async def test_what_bulk_created_does_not_push_out_what_is_in_use(world: World) -> None:
