@@ -2,9 +2,9 @@
 
 A tenant's topics are spread over the shards by their names. Each shard has an even share of the
 quota and asks nobody: together they never exceed it, and a tenant whose topics fall unevenly is
-refused a little earlier in one of them. What is assigned stays, whatever the quota, and a unit that
-goes from one broker to another takes nothing: only one that nobody had before is counted against
-it.
+refused in one of them while others have room. Of a quota below one unit a shard some have none.
+What is assigned stays, whatever the quota, and a unit that goes from one broker to another takes
+nothing: only one that nobody had before is counted against it.
 
 The count is kept by the fold. The quotas are what the cluster manager pushed last: a leader that
 was cut off from it goes by the ones it knows.

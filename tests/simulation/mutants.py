@@ -18,6 +18,8 @@ from typing import Any
 from nextgen.replication import (
     append_rules,
     applier,
+    checked_file,
+    event_levels_file,
     following,
     group_commit,
     journal_pending,
@@ -25,6 +27,7 @@ from nextgen.replication import (
     journal_worker,
     leading,
     membership,
+    named_readers,
     pysyncobj_check,
     quorum,
     raft_host,
@@ -34,11 +37,13 @@ from nextgen.replication import (
     snapshot_transfer,
 )
 from nextgen.replication.election import Election
+from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
 
 REPLICA = raft_replica.RaftReplica
 FOLLOWING = following.Following
 LEADING = leading.Leading
+GROUP = PySyncObjGroup
 REPLICATOR = replicator.Replicator
 
 
@@ -491,6 +496,28 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         (_REPLICATION + "test_group_configuration_recovery.py",),
+    ),
+    Mutant(
+        "writes-what-one-member-knows",
+        "R1",
+        "a leader writes events of a level that all members are known to know",
+        (Edit(GROUP, "event_level", "return min(", "return max("),),
+        (_REPLICATION + "test_event_levels.py",),
+    ),
+    Mutant(
+        "changes-members-for-one-who-cannot-read-it",
+        "R1",
+        "members change when all who stay are known to know such entries",
+        (Edit(GROUP, "change_members", "if staying:", "if False:"),),
+        (_REPLICATION + "test_event_levels.py",),
+    ),
+    Mutant(
+        "writes-over-a-draft",
+        "R3",
+        "what a crash left of a small file is no part of the next one",
+        (Edit(checked_file, "replace_file", "storage.unlink(draft)", "pass"),),
+        (_REPLICATION + "test_checked_file.py",),
+        also_in=(event_levels_file, named_readers),
     ),
     Mutant(
         "runs-by-the-clock",

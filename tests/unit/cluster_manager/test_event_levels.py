@@ -11,7 +11,7 @@ import pytest
 from cluster_manager import wire
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
-from cluster_manager.event_levels import EVENT_LEVELS, level_of
+from cluster_manager.event_levels import EVENT_LEVELS, level_of, not_known
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
 from nextgen.replication.ports import NodeId
@@ -49,6 +49,12 @@ def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
 
 def test_a_record_has_the_level_of_its_latest_event() -> None:
     assert [level_of(events) for events in ([], EVENTS, [*EVENTS, WINDOW])] == [0, 1, 2]
+
+
+def test_the_first_event_beyond_the_level_is_named() -> None:
+    refused = not_known([WINDOW, QUOTAS], EVENT_LEVELS[LookupWindowRecorded], ["cm-2", "cm-3"])
+
+    assert "cm-2, cm-3 are not known to know quotas_set events" in str(refused)
 
 
 @pytest.fixture

@@ -58,6 +58,17 @@ def test_what_is_beyond_the_quota_is_refused_with_the_reason(tmp_path: Path) -> 
     in_shard(tmp_path, scenario)
 
 
+def test_a_quota_of_nothing_lets_nothing_be_assigned(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        names = await ready(shard, quota=0, topics=1)
+
+        (answer,) = await shard.lookup(*names)
+
+        assert (answer.broker_id, answer.rejection_code) == ("", "LIMIT_EXCEEDED")
+
+    in_shard(tmp_path, scenario)
+
+
 def test_lookups_at_the_same_time_do_not_exceed_it(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         names = await ready(shard, quota=4, topics=40)

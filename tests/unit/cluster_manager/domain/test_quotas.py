@@ -67,6 +67,10 @@ def test_quotas_that_are_not_of_the_next_version_are_refused(version: int) -> No
     assert f"the next are 2: these are {version}" in why
 
 
+def test_quotas_of_no_version_are_refused_where_none_were_ever_set() -> None:
+    assert refusal(Quotas())[0] is RejectionCode.VERSION_MISMATCH
+
+
 def test_quotas_of_nobody_take_the_earlier_ones_away() -> None:
     none = Quotas(2)
     assert decided(none, QuotasSet(HELD)) == Accepted((QuotasSet(none),))
