@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.bulk.errors import LoadRefused
+from nextgen.kernel.json_fields import as_count, as_text
 from nextgen.kernel.slots import SLOT_TABLE_BYTES, SlotTable
 
 LOAD_MANIFEST = "load.json"
 FORMAT = "nextgen-load"
 FORMAT_VERSION = 1
-_READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def read_load_manifest(folder: Path) -> LoadManifest:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LoadRefused(f"{folder} holds no load files: there is no {LOAD_MANIFEST}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LoadRefused(f"{path} cannot be read: {error}") from error
     try:
         return _manifest(fields)
@@ -110,15 +110,21 @@ def check_files(folder: Path, manifest: LoadManifest) -> None:
     for file in (*files, *manifest.namespaces):
         path = folder / file.path
         try:
-            with path.open("rb") as opened:
-                digest = hashlib.sha256()
-                while chunk := opened.read(_READ_BYTES):
-                    digest.update(chunk)
-            size = path.stat().st_size
+            digest, size = sha256_of(path), path.stat().st_size
         except OSError as error:
             raise LoadRefused(f"{path} cannot be read: {error.strerror or error}") from error
-        if size != file.bytes or digest.hexdigest() != file.sha256:
+        if size != file.bytes or digest != file.sha256:
             raise LoadRefused(f"{path} was changed after it was made: make the load files again")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the digest of a file's content, as ``LoadFile.sha256`` has it.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _manifest(fields: Mapping[str, Any]) -> LoadManifest:
@@ -130,7 +136,7 @@ def _manifest(fields: Mapping[str, Any]) -> LoadManifest:
         )
     unpacking = zlib.decompressobj()
     owners = unpacking.decompress(base64.b64decode(fields["slot_owners"]), SLOT_TABLE_BYTES)
-    table = SlotTable.from_bytes(_count(fields["shard_map_version"]), owners)
+    table = SlotTable.from_bytes(as_count(fields["shard_map_version"]), owners)
     shards = {int(name): _files(files) for name, files in fields["shards"].items()}
     strangers = set(shards) - set(table.shard_ids)
     if strangers:
@@ -141,10 +147,10 @@ def _manifest(fields: Mapping[str, Any]) -> LoadManifest:
         table=table,
         shards=shards,
         namespaces=_files(fields["namespaces"]),
-        namespace_count=_count(fields["namespace_count"]),
-        rows_read=_count(fields["rows_read"]),
-        duplicates=_count(fields["duplicates"]),
-        rejects=_count(fields["rejects"]),
+        namespace_count=as_count(fields["namespace_count"]),
+        rows_read=as_count(fields["rows_read"]),
+        duplicates=as_count(fields["duplicates"]),
+        rejects=as_count(fields["rejects"]),
     )
 
 
@@ -159,29 +165,17 @@ def _check_order(shard_id: int, files: tuple[LoadFile, ...]) -> None:
 def _files(listed: list[Mapping[str, Any]]) -> tuple[LoadFile, ...]:
     files = []
     for one in listed:
-        path = _text(one["path"])
+        path = as_text(one["path"])
         if path.startswith("/") or ".." in path.split("/"):
             raise LoadRefused(f"{path!r} is not a file of the folder")
         files.append(
             LoadFile(
                 path,
-                _count(one["rows"]),
-                _count(one["bytes"]),
-                _text(one["sha256"]),
-                _text(one["first_name"]),
-                _text(one["last_name"]),
+                as_count(one["rows"]),
+                as_count(one["bytes"]),
+                as_text(one["sha256"]),
+                as_text(one["first_name"]),
+                as_text(one["last_name"]),
             )
         )
     return tuple(files)
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value

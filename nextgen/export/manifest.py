@@ -12,6 +12,7 @@ from typing import Any
 from nextgen.export.errors import ExportRefused
 from nextgen.export.layout import data_name
 from nextgen.export.schema import SCHEMA_VERSION
+from nextgen.kernel.json_fields import as_count, as_text
 
 FORMAT = "nextgen-export"
 FORMAT_VERSION = 1
@@ -133,10 +134,10 @@ def decode_manifest(content: bytes, where: str) -> Manifest:
             raise ExportRefused(f"{where} is the manifest of something else: {fields['format']!r}")
         _check_version(fields, where)
         manifest = Manifest(
-            cluster_id=_text(fields["cluster_id"]),
-            reader_id=_text(fields["reader_id"]),
-            generation=_number(fields["generation"]),
-            schema_version=_number(fields["schema_version"]),
+            cluster_id=as_text(fields["cluster_id"]),
+            reader_id=as_text(fields["reader_id"]),
+            generation=as_count(fields["generation"]),
+            schema_version=as_count(fields["schema_version"]),
             shards={int(key): _shard(shard) for key, shard in fields["shards"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -151,7 +152,7 @@ def decode_manifest(content: bytes, where: str) -> Manifest:
 
 def _check_version(fields: Mapping[str, Any], where: str) -> None:
     for name, known in (("format_version", FORMAT_VERSION), ("schema_version", SCHEMA_VERSION)):
-        found = _number(fields[name])
+        found = as_count(fields[name])
         if found > known:
             raise ExportRefused(
                 f"{where} has {name} {found}, this release knows up to {known}: use the release "
@@ -161,11 +162,11 @@ def _check_version(fields: Mapping[str, Any], where: str) -> None:
 
 def _shard(fields: Mapping[str, Any]) -> ShardExported:
     return ShardExported(
-        position=_number(fields["position"]),
-        last_event_sha256=_text(fields["last_event_sha256"]),
+        position=as_count(fields["position"]),
+        last_event_sha256=as_text(fields["last_event_sha256"]),
         files=tuple(_file(one) for one in fields["files"]),
         accepted_gaps=tuple(
-            Gap(_number(one["first_position"]), _number(one["last_position"]))
+            Gap(as_count(one["first_position"]), as_count(one["last_position"]))
             for one in fields["accepted_gaps"]
         ),
     )
@@ -173,22 +174,10 @@ def _shard(fields: Mapping[str, Any]) -> ShardExported:
 
 def _file(fields: Mapping[str, Any]) -> ExportFile:
     checked: dict[str, Any] = {
-        name: _text(fields[name]) if name in ("path", "sha256") else _number(fields[name])
+        name: as_text(fields[name]) if name in ("path", "sha256") else as_count(fields[name])
         for name in ExportFile.__slots__
     }
     return ExportFile(**checked)
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
 
 
 def _check_shard(shard_id: int, shard: ShardExported, where: str) -> None:
