@@ -45,7 +45,8 @@ async def ask_manager_leader(
     hint: str | None = None
     turn = 0
     while True:
-        endpoint, hint = hint or managers[turn % len(managers)], None
+        hinted, hint = hint, None
+        endpoint = hinted or managers[turn % len(managers)]
         turn += 1
         try:
             return await _ask_one(endpoint, ask)
@@ -55,7 +56,8 @@ async def ask_manager_leader(
             hint = error.leader_hint if isinstance(error, NotLeader) else None
             if asyncio.get_running_loop().time() >= ask_until:
                 raise
-        if hint is None:
+        # Two that each believe in the other would be asked without a pause.
+        if hint is None or hinted is not None:
             await asyncio.sleep(PAUSE_MS / 1_000)
 
 
