@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from typing import Annotated
 
 import typer
 
-from nextgen.cli.exit_code import ExitCode, run_blocking
+from nextgen.cli.command_run import run_blocking
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.exit_code import ExitCode, print_error
 
 LIBRARIES = ("pyspark", "pyarrow", "matplotlib", "jinja2")
 
@@ -47,6 +49,8 @@ def register(parent: typer.Typer) -> None:
 def run_pipeline(job: str, arguments: Sequence[str]) -> int:
     """Run a job with this process's terminal; return its exit code.
 
+    One that was killed has none: somebody interrupted it, or it is broken.
+
     Raises:
         RefusesToStart: The libraries of pipelines are not installed.
     """
@@ -55,9 +59,16 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
     with subprocess.Popen([sys.executable, "-m", "pipelines", job, *arguments]) as process:
         while True:
             try:
-                return process.wait()
+                code = process.wait()
+                break
             except KeyboardInterrupt:
                 continue
+    if code >= 0:
+        return code
+    if code == -signal.SIGINT:
+        return ExitCode.INTERRUPTED
+    print_error(f"the job was killed by {signal.Signals(-code).name}")
+    return ExitCode.BROKEN
 
 
 def run_rebuild(arguments: Sequence[str]) -> int:
@@ -89,6 +100,6 @@ def _command_of(job: str) -> Callable[[list[str] | None], None]:
         run = run_rebuild if job == "rebuild" else partial(run_pipeline, job)
         code = run_blocking(lambda: run(arguments or ()))
         if code:
-            raise typer.Exit(ExitCode.INTERRUPTED if code < 0 else code)
+            raise typer.Exit(code)
 
     return command
