@@ -23,7 +23,7 @@ import typer
 from nextgen.cli.chaos.gather import committed_positions
 from nextgen.cli.chaos.run import ChaosOptions, ChaosRun
 from nextgen.cli.chaos.summary import as_json, print_summary
-from nextgen.cli.exit_code import CheckFailed, print_error, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, data_dir_of
 from nextgen.cli.output import print_json
 from nextgen.client import Client
@@ -31,6 +31,7 @@ from nextgen.export.run import run_export
 from nextgen.export.shard_files import FileLimits
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
 from nextgen.kernel.policies import NO_POLICIES, Policies, Retention
+from nextgen.runtime.exit_code import CheckFailed, ExitCode, print_error
 
 EVENTS_MIN = 100_000
 """Fewer prove little: a rule that one event in ten thousand breaks would not be seen."""
@@ -51,6 +52,8 @@ EXPORTED_WITHIN_MS = 2_000
 
 VERIFY_TIMEOUT_S = 1_800
 SENTENCES_TOLD = 5
+TABLES = "rebuilt"
+"""In the run's directory, if ``--out`` names no other folder: tables, and differences if any."""
 
 _SPACE_POLICIES = Policies(retention=Retention(time_ms=60_000, size_bytes=1_000_000))
 
@@ -81,6 +84,9 @@ def _verify_under_chaos(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the tables; default: of the run.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Also write a report to this HTML file.")
+    ] = None,
     heap: Annotated[str, typer.Option("--heap", help="Memory of the driver's JVM.")] = "1g",
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[2]",
     data_dir: DataDir = None,
@@ -94,25 +100,24 @@ def _verify_under_chaos(
         operations_per_second=rate,
         keep=keep,
     )
-    asked = Asked(minutes, events_min, out, heap, master)
+    asked = Asked(minutes, events_min, out, report, heap, master, is_json=json_output)
 
     async def work() -> None:
         verification = Verification(asked)
         run = ChaosRun(options, print_error, verification)
         told = await run.run()
         chaos = as_json(told) | {"run_dir": str(run.run_dir), "replay": run.replay_command}
-        run.tidy(chaos)
-        result = verification.result | {"chaos": chaos}
-        complaints = verification.complaints
-        if not (told.is_ok and told.is_valid):
-            complaints += [*told.invalid, *told.complaints][:SENTENCES_TOLD] or ["chaos failed"]
-        result |= {"ok": not complaints, "complaints": complaints}
+        run.tidy(chaos, frozenset({TABLES}))
+        complaints = [*told.invalid, *told.complaints]
+        if not told.is_ok and not complaints:
+            complaints = ["chaos failed"]
         if json_output:
-            print_json(result)
+            result = verification.result | {"chaos": chaos}
+            print_json(result | {"ok": not complaints, "complaints": complaints})
         else:
             print_summary(told)
         if complaints:
-            raise CheckFailed("; ".join(complaints))
+            raise CheckFailed("; ".join(complaints[:SENTENCES_TOLD]))
 
     run_command(work())
 
@@ -124,8 +129,11 @@ class Asked:
     minutes: float
     events_min: int
     out: Path | None
+    report: Path | None
     heap: str
     master: str
+    is_json: bool
+    """Whether the job's summary is kept for one JSON line; the job prints it itself otherwise."""
 
 
 @dataclass(slots=True)
@@ -134,9 +142,9 @@ class Verification:
 
     asked: Asked
     result: dict[str, Any] = field(default_factory=dict)
-    """The job's JSON line, and ``events``: how many the logs had."""
+    """The job's JSON line, or ``ok`` alone if it printed its summary itself; and ``events``: how
+    many the logs had."""
 
-    complaints: list[str] = field(default_factory=list)
     _topics: int = 0
     _spaces: set[str] = field(default_factory=set)
 
@@ -155,8 +163,8 @@ class Verification:
                     await self._fill(client)
                 await asyncio.sleep(max(0.0, began + interval_s - loop.time()))
 
-    async def afterwards(self, targets: Sequence[str], run_dir: Path) -> None:
-        """Verify the cluster, which is well and alive.
+    async def afterwards(self, targets: Sequence[str], run_dir: Path) -> Sequence[str]:
+        """Verify the cluster, which is well and alive; return what is wrong.
 
         Raises:
             MetadataError: It does not answer, or the job did not end.
@@ -164,16 +172,18 @@ class Verification:
         events = await self._fill_up(targets)
         export = run_dir / "export"
         async with _exported_meanwhile(targets, export):
-            out = self.asked.out or run_dir / "rebuilt"
+            out = self.asked.out or run_dir / TABLES
             self.result = await self._job(targets, export, out.absolute())
         self.result["events"] = max(events, int(self.result.get("rows_read", 0)))
+        complaints: list[str] = []
         if self.result["events"] < self.asked.events_min:
-            self.complaints.append(
+            complaints.append(
                 f"only {self.result['events']} events, {self.asked.events_min} are needed"
             )
         if not self.result.get("ok"):
-            self.complaints += self.result.get("findings", [])[:SENTENCES_TOLD]
-            self.complaints.append("the rebuild is not what the cluster has")
+            complaints.append("the rebuild is not what the cluster has")
+            complaints += self.result.get("findings", [])[:SENTENCES_TOLD]
+        return complaints
 
     async def _fill_up(self, targets: Sequence[str]) -> int:
         """Go on until there are events enough; return how many there are."""
@@ -212,10 +222,16 @@ class Verification:
             await client.delete_topic(name)
 
     async def _job(self, targets: Sequence[str], export: Path, out: Path) -> dict[str, Any]:
-        command = [sys.executable, "-m", "pipelines", "rebuild", str(export), "--verify", "--json"]
+        command = [sys.executable, "-m", "pipelines", "rebuild", str(export), "--verify"]
         command += ["--target", ",".join(targets), "--out", str(out)]
         command += ["--heap", self.asked.heap, "--master", self.asked.master]
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        if self.asked.report is not None:
+            command += ["--report", str(self.asked.report.absolute())]
+        stdout = None
+        if self.asked.is_json:
+            command.append("--json")
+            stdout = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdout=stdout)
         try:
             async with asyncio.timeout(VERIFY_TIMEOUT_S):
                 told, _ = await process.communicate()
@@ -225,13 +241,11 @@ class Verification:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        lines = told.decode("utf-8", "replace").strip().splitlines()
-        try:
-            result = json.loads(lines[-1])
-        except (IndexError, ValueError):
-            raise Unavailable(
-                f"the job ended with code {process.returncode} and no result"
-            ) from None
+        if process.returncode not in (ExitCode.DONE, ExitCode.CHECK_FAILED):
+            raise Unavailable(f"the job ended with code {process.returncode} and no result")
+        if not self.asked.is_json:
+            return {"ok": process.returncode == ExitCode.DONE}
+        result = json.loads(told.decode("utf-8", "replace").strip().splitlines()[-1])
         assert isinstance(result, dict), "a job's summary is an object"
         return result
 

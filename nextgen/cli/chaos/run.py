@@ -72,11 +72,14 @@ class Companion(Protocol):
     async def beside(self, targets: Sequence[str]) -> None:
         """Is called when the faults begin, and cancelled when they end."""
 
-    async def afterwards(self, targets: Sequence[str], run_dir: Path) -> None:
+    async def afterwards(self, targets: Sequence[str], run_dir: Path) -> Sequence[str]:
         """Is called when the cluster is well and its export is made, before it is stopped.
 
+        Returns what it complains of: a run with complaints has failed, and nothing of it is thrown
+        away.
+
         Raises:
-            MetadataError: What it came for did not happen; the run fails.
+            MetadataError: What it came for did not happen; the run ends with that.
         """
 
 
@@ -147,11 +150,14 @@ class ChaosRun:
             site.put_away(keep=self._options.keep or not (self.told.is_ok and self.told.is_valid))
         return self.told
 
-    def tidy(self, result: Mapping[str, Any]) -> None:
-        """Store the result; of a run that went well, keep only what others may want to look at."""
+    def tidy(self, result: Mapping[str, Any], kept: frozenset[str] = frozenset()) -> None:
+        """Store the result; of a run that went well, keep only what others may want to look at.
+
+        ``kept``: names of what the companion left for them.
+        """
         write_json(self.run_dir / RESULT_FILE, result)
         if self.told.is_ok and self.told.is_valid and not self._options.keep:
-            keep_only(self.run_dir, KEPT)
+            keep_only(self.run_dir, KEPT | kept)
             remove_older(self.run_dir.parent)
 
     # ------------------------------------------------------------------------------------------
@@ -192,7 +198,7 @@ class ChaosRun:
             await self._after_load(site.maker, load, plan)
             if self._companion is not None:
                 self._notice("what was asked for besides")
-                await self._companion.afterwards(site.targets, self.run_dir)
+                self.told.complaints += await self._companion.afterwards(site.targets, self.run_dir)
         finally:
             await load.stop()
 
