@@ -22,9 +22,9 @@ from typing import Any
 
 from benchmarks.support.constant_lookups import LookupRate, constant_lookups
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.perf.bench import Bench, bench
 from nextgen.cli.plan import ClusterSize
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 from protos.nextgen.v1.shard_service_pb2 import DrainRequest, UnitCountRequest
 

@@ -18,7 +18,6 @@ import time
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.measure import quantile
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.perf.bench import Bench, bench
@@ -27,6 +26,7 @@ from nextgen.cli.plan import ClusterSize
 from nextgen.client.event_log import read_events
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.placement_limits import REASSIGN_UNITS_PER_SECOND
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, LookupRequest
 from protos.nextgen.v1.shard_service_pb2 import UnitCountRequest
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 
 import typer
+
+from nextgen.runtime.exit_code import run_program
 
 JOBS = ("generate", "rebuild", "audit", "slo", "load", "quotas", "reshard", "bulk", "stream")
 """Each is a package with ``command.py``, whose ``register(app)`` adds the command."""
@@ -25,7 +28,7 @@ def main() -> None:
     for job in asked or JOBS:
         # Only what is asked for is imported: Spark and the plots take a second each.
         importlib.import_module(f"pipelines.{job}.command").register(app)
-    app(prog_name="nextgen pipeline")
+    run_program(partial(app, prog_name="nextgen pipeline"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,19 +10,12 @@ from typing import Annotated
 import typer
 from pyspark.sql import SparkSession
 
-from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, RefusesToStart
+from nextgen.kernel.errors import MetadataError
+from nextgen.runtime.exit_code import ExitCode, code_of, print_error
 from pipelines.export_input import damage_refused
 from pipelines.progress import spark_progress
 from pipelines.session import HEAP, LOCAL_MASTER, open_session
 from pipelines.summary import Summary, print_summary
-
-EXIT_REFUSED = 1
-EXIT_USAGE = 2
-EXIT_NO_ANSWER = 3
-EXIT_CHECK_FAILED = 4
-EXIT_CANNOT_RUN = 78
-"""As of every command of the project: refused by the rules, wrong usage, a cluster that does not
-answer, a job with findings, cannot run like this."""
 
 ExportArgument = Annotated[
     str, typer.Argument(metavar="EXPORT", help="Folder or URL of an export of the event log.")
@@ -70,21 +62,9 @@ def run_job(
         if afterwards is not None:
             afterwards(summary)
     except MetadataError as error:
-        sys.stderr.write(f"nextgen: {' '.join(str(error).split())}\n")
+        print_error(str(error))
         raise typer.Exit(code_of(error)) from None
     summary.elapsed_s = time.monotonic() - began
     print_summary(summary, as_json=as_json)
     if not summary.is_ok:
-        raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-def code_of(error: MetadataError) -> int:
-    """Return the exit code that an expected error ends a job with."""
-    match error:
-        case RefusesToStart():
-            return EXIT_CANNOT_RUN
-        case Refused():
-            return EXIT_REFUSED
-        case InvalidRequest():
-            return EXIT_USAGE
-    return EXIT_NO_ANSWER
+        raise typer.Exit(ExitCode.CHECK_FAILED)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import console, print_json
+from nextgen.runtime.exit_code import CheckFailed
 
 if TYPE_CHECKING:
     from nextgen.cli.audit_run import Auditor

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nextgen.cli import drain_command
-from nextgen.cli.exit_code import run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import as_dict, print_json, print_table
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, print_error, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, data_dir_of, endpoints_of
 from nextgen.cli.output import print_json
 from nextgen.kernel.errors import RefusesToStart, Unavailable
+from nextgen.runtime.exit_code import CheckFailed, print_error
 
 if TYPE_CHECKING:
     from nextgen.cli.chaos.run import ChaosOptions

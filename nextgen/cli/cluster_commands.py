@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from nextgen.cli.exit_code import ExitCode, code_of, print_error, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
 from nextgen.cli.output import console, print_json, print_table
 from nextgen.cli.plan import ClusterPlan, load_plan
 from nextgen.cli.supervise import Supervisor, choose_plan, start_detached, stop_running
 from nextgen.kernel.errors import MetadataError, RefusesToStart
+from nextgen.runtime.exit_code import ExitCode, code_of, print_error
 
 
 def register(app: typer.Typer) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import JsonFlag
 from nextgen.cli.output import print_json
+from nextgen.runtime.exit_code import CheckFailed
 
 RESULT_FIELDS = (
     "sent",

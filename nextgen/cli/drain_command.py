@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nextgen.cli.exit_code import run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import as_dict, console, print_json
 from nextgen.cli.rebalance_command import (

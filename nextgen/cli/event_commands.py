@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import as_dict, console, print_json, print_table
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest, MetadataError, PositionCompacted, Refused
 from nextgen.kernel.stream_limits import POSITION_MAX
+from nextgen.runtime.exit_code import CheckFailed
 
 LIMIT_MAX = 2**32 - 1
 """Of ``--limit``, as it fits into the request."""

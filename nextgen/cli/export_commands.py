@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
 from nextgen.cli.output import console, print_json, print_table
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.exit_code import CheckFailed
 
 EXPORT_FOLDER = "export"
 _LIBRARIES = frozenset({"pyarrow", "fsspec"})

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_blocking
+from nextgen.cli.command_run import run_blocking
 from nextgen.cli.options import JsonFlag
 from nextgen.cli.output import console, print_json, print_table
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.runtime.exit_code import CheckFailed
 
 history_app = typer.Typer(help="Histories of chaos runs.", no_args_is_help=True)
 

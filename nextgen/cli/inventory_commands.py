@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import ExitCode, print_error, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import as_dict, print_json, print_table
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.limits import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.runtime.exit_code import ExitCode, print_error
 
 Name = Annotated[str, typer.Argument(help="Its name.")]
 Names = Annotated[list[str], typer.Argument(help="Names; any accepted form.")]

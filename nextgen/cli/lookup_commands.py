@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import ExitCode, print_error, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import as_dict, print_json, print_table
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
+from nextgen.runtime.exit_code import ExitCode, print_error
 
 RETRIES_MAX = 20
 RETRY_PAUSE_MS = 250

@@ -33,12 +33,13 @@ from nextgen.cli import (
     trace_command,
     watch_commands,
 )
+from nextgen.runtime.exit_code import run_program
 
 app = typer.Typer(
     name="nextgen",
     help="Pulsar NextGen: a metadata and topic-ownership layer for Apache Pulsar.",
     epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 4 a check failed, "
-    "78 cannot run like this.",
+    "70 broken, 78 cannot run like this.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -70,7 +71,7 @@ audit_command.register(app)
 
 def main() -> None:
     """Run the command line."""
-    app()
+    run_program(app)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import run_blocking
+from nextgen.cli.command_run import run_blocking
 from nextgen.cli.options import DataDir, JsonFlag, PulsarTarget, service_url_of
 from nextgen.cli.output import console, print_json
 from nextgen.cli.stock_client import IN_FLIGHT_MAX, Message, StockClient, stock_client, text_of_id

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import ExitCode, print_error, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.inventory_commands import topics_group
 from nextgen.cli.lookup_commands import show_answers
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import as_dict, print_json, print_table
 from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
 from nextgen.kernel.names import parse_topic
+from nextgen.runtime.exit_code import ExitCode, print_error
 
 MOVE_TIMEOUT_MS = 60_000
 """For as many topics as one request takes: some hundred move in a second."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nextgen.cli.cluster_state import RunningCluster, read_state
-from nextgen.cli.exit_code import run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.local_cluster import BROKER_LEAVES_MS_MAX
 from nextgen.cli.options import DataDir, JsonFlag, data_dir_of
 from nextgen.cli.output import console, print_json

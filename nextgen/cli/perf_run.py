@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.output import print_json, print_table
 from nextgen.cli.plan import ClusterSize
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.exit_code import CheckFailed
 
 if TYPE_CHECKING:
     from nextgen.cli.perf.bench import Bench

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import ExitCode, print_error, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.inventory_commands import endpoints, topics_group
 from nextgen.cli.options import DataDir, JsonFlag, Target
 from nextgen.cli.output import as_dict, console, print_json
@@ -17,6 +17,7 @@ from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import PositionCompacted, Refused
 from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
 from nextgen.kernel.names import TopicName, parse_topic
+from nextgen.runtime.exit_code import ExitCode, print_error
 
 if TYPE_CHECKING:
     from nextgen.cli.discovery_client import DiscoveryClient

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.inventory_commands import endpoints
 from nextgen.cli.options import DataDir, JsonFlag, Target
 from nextgen.cli.output import as_dict, print_json, print_table

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import JsonFlag, Target, endpoints_of
 from nextgen.cli.output import console, print_json, print_table
+from nextgen.runtime.exit_code import CheckFailed
 
 EVENTS_DEFAULT = 100_000
 

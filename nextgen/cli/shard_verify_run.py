@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.process import run_job
 from nextgen.cli.perf.bench import Bench, bench, note
 from nextgen.cli.plan import ClusterSize
 from nextgen.cli.shard_verify import VerifyReport, verify_shards
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 

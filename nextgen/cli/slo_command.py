@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import console, print_json, print_table
 from nextgen.kernel.errors import PositionCompacted
@@ -22,6 +22,7 @@ from nextgen.kernel.lookup_slo import (
     merged_windows,
     once_each,
 )
+from nextgen.runtime.exit_code import CheckFailed
 
 MINUTES_DEFAULT = 60
 MINUTES_MAX = 45_000

@@ -18,6 +18,7 @@ from nextgen.cli.local_cluster import LocalCluster, child_environment
 from nextgen.cli.plan import MINIMAL, ClusterPlan, ClusterSize, load_plan, make_plan
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.runtime.process import EXIT_REFUSED
 
 RESTART_PAUSE_MS_MIN = 500
 RESTART_PAUSE_MS_MAX = 10_000
@@ -26,9 +27,6 @@ RESTART_COUNTS_FOR_MS = 60_000
 
 RELOAD_SIGNAL = signal.SIGUSR1
 """Tells a supervisor that its plan has changed. Not SIGHUP: a closed terminal ends the cluster."""
-
-EXIT_REFUSED = 78
-"""A process that refuses to start would refuse again."""
 
 Notice = Callable[[str], None]
 
@@ -135,7 +133,7 @@ class Supervisor:
         if self._stopping.is_set():
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended, code {code}"
-        if code == EXIT_REFUSED:
+        if code == EXIT_REFUSED:  # It would refuse again.
             self._notice(f"{node_id} {how}, see {self.cluster.log_path(node_id)}")
             return
         loop = asyncio.get_running_loop()

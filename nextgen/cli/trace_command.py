@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import CheckFailed, run_blocking
+from nextgen.cli.command_run import run_blocking
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.runtime.exit_code import CheckFailed
 from nextgen.runtime.lookup_steps import AHEAD, REFERENCES, STEP, STEP_NAMES, TRACE
 
 _SPANS_MAX = 10_000

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextgen.cli.exit_code import ExitCode, run_command
+from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import console, print_json
+from nextgen.runtime.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from nextgen.client.client import Client

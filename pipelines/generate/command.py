@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.runtime.exit_code import ExitCode, print_error
 from pipelines.generate.job import JOB, run
 from pipelines.generate.world import World
 from pipelines.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
-    EXIT_USAGE,
     HeapOption,
     JsonFlag,
     MasterOption,
@@ -46,8 +46,8 @@ def register(app: typer.Typer) -> None:
         try:
             world = World(topics, days, seed, shards, brokers, events_per_topic)
         except InvalidRequest as error:
-            typer.echo(f"nextgen: {error}", err=True)
-            raise typer.Exit(EXIT_USAGE) from None
+            print_error(str(error))
+            raise typer.Exit(ExitCode.USAGE) from None
         tasks = max(8, topics // TOPICS_PER_PARTITION)
         run_job(
             JOB,

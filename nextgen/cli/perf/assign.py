@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count
 from nextgen.cli.perf.lookup import NAMES_PER_MESSAGE, WARM_SECONDS
@@ -16,6 +15,7 @@ from nextgen.client.event_log import read_events
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import SlotTable
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 FIRST_TOPICS = 20

@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.process import LoadProcess, OnMessage, run_job
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.options import endpoints_of
 from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.cli.status import gather_status
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateNamespaceRequest,
     CreateTenantRequest,

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.measure import quantile
 from nextgen.cli.load.traffic import Traffic, TrafficPlan
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.perf.bench import Bench, note
 from nextgen.kernel.errors import MetadataError
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateTopicsRequest,
     LookupRequest,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.process import LoadProcess
 from nextgen.cli.perf.bench import Bench
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import SlotTable
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 LANES = 4

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.measure import Latencies
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.perf.bench import Bench, note
@@ -27,6 +26,7 @@ from nextgen.cli.perf.commit_watch import LANES, CommitWatch, cluster_of, watche
 from nextgen.cli.perf.frozen_leader import FrozenLeader
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.measure import quantile
 from nextgen.cli.load.traffic import Traffic, TrafficPlan
 from nextgen.cli.perf.bench import Bench, grown, note
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateTopicsRequest,
     LookupRequest,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count, grown, started_mover
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
+from nextgen.runtime.exit_code import CheckFailed
 
 NAMES_PER_MESSAGE = 64
 WARM_SECONDS = 2

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.pulsar_answer_check import KnownBroker
 from nextgen.cli.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count
 from nextgen.cli.perf.pulsar_lookup import known_brokers
 from nextgen.client.channel import close_channel, open_channel
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.broker_service_pb2 import GetTopicStatsRequest
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.load.measure import summary_of_counts
 from nextgen.cli.load.process import LoadProcess
 from nextgen.cli.load.pulsar_answer_check import KnownBroker
@@ -24,6 +23,7 @@ from nextgen.cli.perf.bench import (
 )
 from nextgen.cli.perf.lookup import prepare_assigned
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
+from nextgen.runtime.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 WARM_SECONDS = 2

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.exit_code import CheckFailed, ExitCode, code_of
 from nextgen.cli.inventory_commands import parse_properties
 from nextgen.cli.main import app
 from nextgen.cli.plan import make_plan
@@ -21,6 +20,7 @@ from nextgen.kernel.errors import (
     RefusesToStart,
     Unavailable,
 )
+from nextgen.runtime.exit_code import CheckFailed, ExitCode, code_of
 
 runner = CliRunner()
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from nextgen.cli.exit_code import CheckFailed
 from nextgen.cli.perf import commit_watch
 from nextgen.cli.perf.commit_watch import CommitWatch, Created
+from nextgen.runtime.exit_code import CheckFailed
 from tests.support.virtual_time import run_virtual
 
 

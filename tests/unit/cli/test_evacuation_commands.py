@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from nextgen.cli import evacuation_run
 from nextgen.cli.evacuation_run import Progress, drain, follow_drain, follow_rebalance
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.main import app
 from nextgen.cli.rebalance_command import parse_rate, shown_progress
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
 from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
+from nextgen.runtime.exit_code import ExitCode
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import (
     BrokerUnits,

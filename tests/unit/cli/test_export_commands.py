@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.main import app
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
+from nextgen.runtime.exit_code import ExitCode
 from tests.support.export_logs import FakeLog, events
 
 

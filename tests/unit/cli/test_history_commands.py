@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.main import app
 from nextgen.history import History, Recorder
+from nextgen.runtime.exit_code import ExitCode
 from tests.support.history_plants import stale_read
 from tests.support.history_world import World
 

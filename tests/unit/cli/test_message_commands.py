@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from nextgen.cli import message_commands
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.main import app
 from nextgen.cli.options import service_url_of
 from nextgen.cli.plan import MINIMAL, make_plan
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.exit_code import ExitCode
 
 runner = CliRunner()
 

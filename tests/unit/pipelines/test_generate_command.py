@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 from typer.testing import CliRunner
 
+from nextgen.runtime.exit_code import ExitCode
 from pipelines.generate.command import register
-from pipelines.options import EXIT_USAGE
 
 
 def test_a_history_that_cannot_be_made_is_wrong_usage_and_touches_nothing(tmp_path: Path) -> None:
@@ -16,6 +16,6 @@ def test_a_history_that_cannot_be_made_is_wrong_usage_and_touches_nothing(tmp_pa
     register(app)
     out = tmp_path / "history"
     result = CliRunner().invoke(app, [str(out), "--topics", "0"])
-    assert result.exit_code == EXIT_USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert "topics: 0 is not between" in result.stderr
     assert not out.exists()

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code and, on stderr, one sentence.
+"""How a program that somebody runs by hand ends: its exit code and, on stderr, one sentence.
 
 0   done
 1   refused by the rules (no such topic, exists already, ...)
@@ -12,27 +12,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
-from collections.abc import Callable, Coroutine
+import traceback
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, TypeVar
-
-import typer
 
 from nextgen.kernel.errors import (
     InvalidRequest,
-    MetadataError,
     PositionAhead,
     PositionCompacted,
     Refused,
     RefusesToStart,
 )
 from nextgen.kernel.names import InvalidName
-from nextgen.runtime.logs import LEVEL_VARIABLE, configure_logging
-
-T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -49,28 +41,20 @@ class ExitCode(IntEnum):
 
 
 class CheckFailed(Exception):
-    """What the command was to prove did not hold; the message is one sentence."""
+    """What the program was to prove did not hold; the message is one sentence."""
 
 
-def run_command(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; an error that is expected becomes a sentence and an exit code."""
-    return run_blocking(lambda: asyncio.run(work))
-
-
-def run_blocking(work: Callable[[], T]) -> T:
-    """Run a command that needs no event loop; errors as with ``run_command``."""
-    configure_logging(level=os.environ.get(LEVEL_VARIABLE) or "error")
+def run_program(program: Callable[[], object]) -> None:
+    """Run a whole command line. What nobody expected ends it with a traceback, as ``BROKEN``."""
     try:
-        return work()
-    except KeyboardInterrupt:
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except (MetadataError, InvalidName, CheckFailed) as error:
-        print_error(str(error))
-        raise typer.Exit(code_of(error)) from None
+        program()
+    except Exception:
+        traceback.print_exc()
+        sys.exit(ExitCode.BROKEN)
 
 
 def code_of(error: Exception) -> ExitCode:
-    """Return the exit code that an expected error ends a command with."""
+    """Return the exit code that an expected error ends a program with."""
     match error:
         case RefusesToStart():
             return ExitCode.CANNOT_RUN
