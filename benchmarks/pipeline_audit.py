@@ -9,20 +9,17 @@ JSON line last.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks.support.pipeline_export import export_of, parse_arguments
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
 from pipelines.audit.job import audited_events, run
@@ -30,35 +27,11 @@ from pipelines.session import open_session
 
 
 def main() -> int:
-    arguments = parse_arguments()
-    directory = Path(tempfile.mkdtemp(prefix="pipeline-audit-"))
-    try:
-        export = arguments.export or directory / "export"
-        if not export.exists():
-            generate(export, arguments)
-        with open_session("benchmark", heap=arguments.heap) as spark:
-            result = measure(spark, export, arguments.rounds)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    arguments = parse_arguments(__doc__.splitlines()[0])
+    with export_of(arguments) as made, open_session("benchmark", heap=arguments.heap) as spark:
+        result = measure(spark, made.path, arguments.rounds)
     print(json.dumps(result | {"heap": arguments.heap}))
     return 0 if result["ok"] else 1
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--topics", type=int, default=1_000_000)
-    parser.add_argument("--days", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--heap", default="2g")
-    parser.add_argument("--export", type=Path, help="an export to audit, or to generate here")
-    return parser.parse_args()
-
-
-def generate(export: Path, arguments: argparse.Namespace) -> None:
-    command = [sys.executable, "-m", "pipelines", "generate", str(export), "--json"]
-    command += ["--topics", str(arguments.topics), "--days", str(arguments.days)]
-    subprocess.run([*command, "--seed", str(arguments.seed)], check=True)
 
 
 def measure(spark: SparkSession, export: Path, rounds: int) -> dict[str, Any]:

@@ -13,13 +13,9 @@ ones. Exits with 1 if it is above 3. Prints one JSON line last.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +23,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks.support.pipeline_export import export_of, parse_arguments
 from pipelines.export_input import ExportInput, open_export
 from pipelines.rebuild import tables
 from pipelines.rebuild.job import read_table, run
@@ -37,37 +34,12 @@ COLUMNS = ("shard_id", "position", "time", "event_type", *tables.FOLDED_TYPES)
 
 
 def main() -> int:
-    arguments = parse_arguments()
-    directory = Path(tempfile.mkdtemp(prefix="pipeline-rebuild-"))
-    try:
-        export = arguments.export or directory / "export"
-        generated_s = generate(export, arguments) if not export.exists() else 0.0
-        with open_session("benchmark", heap=arguments.heap) as spark:
-            result = measure(spark, open_export(export), directory, arguments.rounds)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    result |= {"generated_s": round(generated_s, 1), "heap": arguments.heap}
+    arguments = parse_arguments(__doc__.splitlines()[0])
+    with export_of(arguments) as made, open_session("benchmark", heap=arguments.heap) as spark:
+        result = measure(spark, open_export(made.path), made.directory, arguments.rounds)
+    result |= {"generated_s": round(made.generated_s, 1), "heap": arguments.heap}
     print(json.dumps(result))
     return 0 if result["ok"] else 1
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--topics", type=int, default=1_000_000)
-    parser.add_argument("--days", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--heap", default="2g")
-    parser.add_argument("--export", type=Path, help="an export to rebuild, or to generate here")
-    return parser.parse_args()
-
-
-def generate(export: Path, arguments: argparse.Namespace) -> float:
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "pipelines", "generate", str(export), "--json"]
-    command += ["--topics", str(arguments.topics), "--days", str(arguments.days)]
-    subprocess.run([*command, "--seed", str(arguments.seed)], check=True)
-    return time.perf_counter() - began
 
 
 def measure(
