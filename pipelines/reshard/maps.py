@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.kernel.limits import SHARDS_MAX
+from nextgen.kernel.limits import SHARDS_MAX, SLOT_COUNT
 from nextgen.kernel.slots import SlotTable, initial_table, rebalanced
 from pipelines.errors import JobRefused
 from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput
@@ -43,9 +43,9 @@ def table_of_file(path: Path) -> SlotTable:
         owners: dict[int, int] = {}
         for shard_id, ranges in fields["shards"].items():
             for first, last in ranges:
-                owners |= dict.fromkeys(range(first, last + 1), int(shard_id))
+                _give(owners, int(shard_id), first, last)
         packed = b"".join(owners[slot].to_bytes(2, "big") for slot in sorted(owners))
-        return SlotTable.from_bytes(int(fields["version"]), packed)
+        return SlotTable.from_bytes(_version(fields["version"]), packed)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise JobRefused(f"{path} is not a map of slots to shards: {error}") from error
 
@@ -67,6 +67,21 @@ def table_of_export(spark: SparkSession, export: ExportInput) -> SlotTable:
             f"{export.url} does not say how slots were placed: give --shards-from or --map"
         )
     return SlotTable.from_bytes(latest.version, bytes(latest.slot_owners))
+
+
+def _give(owners: dict[int, int], shard_id: int, first: int, last: int) -> None:
+    if not 0 <= first <= last < SLOT_COUNT:
+        raise ValueError(f"[{first}, {last}] are no slots, they are 0 to {SLOT_COUNT - 1}")
+    slots = range(first, last + 1)
+    if twice := owners.keys() & set(slots):
+        raise ValueError(f"slot {min(twice)} is given to two shards")
+    owners |= dict.fromkeys(slots, shard_id)
+
+
+def _version(told: object) -> int:
+    if not isinstance(told, int) or told < 0:
+        raise ValueError(f"{told!r} is no version")
+    return told
 
 
 def _check_count(shards: int) -> None:

@@ -179,6 +179,32 @@ def test_a_map_file_says_who_has_each_slot_or_is_refused(tmp_path: Path) -> None
         table_of_file(path)
 
 
+@pytest.mark.parametrize(
+    ("shards", "why"),
+    [
+        ({"1": [[0, 16_383]], "2": [[5, 5]]}, "slot 5 is given to two shards"),
+        # As many slots as there should be, and one of them does not exist.
+        ({"1": [[1, 16_384]]}, "are no slots"),
+        ({"1": [[-1, 16_383]]}, "are no slots"),
+        ({"1": [[0, 10**15]]}, "are no slots"),
+    ],
+)
+def test_a_map_file_gives_each_slot_to_one_shard(
+    shards: dict[str, list[list[int]]], why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps({"version": 1, "shards": shards}))
+    with pytest.raises(JobRefused, match=why):
+        table_of_file(path)
+
+
+def test_a_map_file_has_a_version(tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps({"version": -1, "shards": {"1": [[0, 16_383]]}}))
+    with pytest.raises(JobRefused, match="-1 is no version"):
+        table_of_file(path)
+
+
 def test_fewer_shards_take_the_highest_ids_away() -> None:
     before = initial_table([1, 2, 9])
 
