@@ -21,32 +21,57 @@ def replaced_folder(path: Path, job: str) -> Iterator[Path]:
     If it does not, what was at ``path`` is as before.
 
     Raises:
-        JobRefused: ``path`` holds something that no job wrote, or the disk refuses.
+        JobRefused: ``path`` holds something that this job did not write, or the disk refuses.
     """
     path = path.absolute()
-    _check_replaceable(path)
     draft = path.with_name(f".{path.name}.draft")
     before = path.with_name(f".{path.name}.before")
     try:
-        for left in (draft, before):
-            shutil.rmtree(left, ignore_errors=True)
+        _clear_up(path, before)
+        _check_replaceable(path, job)
+        shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         yield draft
         (draft / MARKER).write_text(json.dumps({"job": job}) + "\n", encoding="utf-8")
         if path.exists():
             path.replace(before)
-        draft.replace(path)
-        shutil.rmtree(before, ignore_errors=True)
+        try:
+            draft.replace(path)
+        finally:
+            _clear_up(path, before)
     except OSError as error:
-        raise JobRefused(f"{path} cannot be written: {error.strerror or error}") from error
+        # The block may have met another file that cannot be had.
+        reason = error.strerror or str(error)
+        raise JobRefused(f"{error.filename or path} cannot be written or read: {reason}") from error
 
 
-def _check_replaceable(path: Path) -> None:
+def _clear_up(path: Path, before: Path) -> None:
+    """Remove what was replaced; put it back if what was to replace it did not come."""
+    if path.exists():
+        shutil.rmtree(before, ignore_errors=True)
+    elif before.exists():
+        before.replace(path)
+
+
+def _check_replaceable(path: Path, job: str) -> None:
     if not path.exists():
         return
     if not path.is_dir():
         raise JobRefused(f"{path} is a file: name a folder")
-    if any(path.iterdir()) and not (path / MARKER).is_file():
+    if not any(path.iterdir()):
+        return
+    writer = _writer_of(path)
+    if writer is None:
         raise JobRefused(
             f"{path} holds something that no job wrote: name another folder, or empty it"
         )
+    if writer != job:
+        raise JobRefused(f"{path} is what the job {writer!r} wrote: name another folder")
+
+
+def _writer_of(path: Path) -> str | None:
+    """Return the job that wrote a folder, None if none did."""
+    try:
+        return str(json.loads((path / MARKER).read_bytes())["job"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

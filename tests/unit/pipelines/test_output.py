@@ -63,3 +63,32 @@ def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     out.write_text("dear")
     with pytest.raises(JobRefused, match="is a file"):
         write(out, "second")
+
+
+def test_what_another_job_wrote_is_not_replaced(tmp_path: Path) -> None:
+    export = tmp_path / "history"
+    with replaced_folder(export, "generate") as draft:
+        (draft / "manifest.json").write_text("dear")
+    with pytest.raises(JobRefused, match="what the job 'generate' wrote"):
+        write(export, "second")
+
+    assert (export / "manifest.json").read_text() == "dear"
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write(out, "first")
+    out.replace(tmp_path / ".out.before")
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way(out)
+
+    assert (out / "part").read_text() == "first"
+
+
+def test_a_file_that_the_job_cannot_have_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with (
+        pytest.raises(JobRefused, match=f"^{missing} cannot be written or read: No such file"),
+        replaced_folder(tmp_path / "out", "rebuild"),
+    ):
+        missing.read_bytes()
