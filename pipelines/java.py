@@ -34,9 +34,16 @@ def check_java() -> str:
     if java is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java here"
         raise JobRefused(f"Spark needs Java {JAVA_VERSION_MIN} or newer, and {where}: {_ADVICE}")
-    told = subprocess.run(
-        [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
-    )
+    try:
+        told = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JobRefused(f"{java} does not say its version within {VERSION_TIMEOUT_S} s") from error
     match = _VERSION.search(told.stderr + told.stdout)
     if match is None:
         raise JobRefused(f"{java} does not say its version: {told.stderr.strip()[:200]}")

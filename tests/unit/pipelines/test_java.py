@@ -6,25 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import java
 from pipelines.errors import JobRefused
 from pipelines.java import JAVA_VERSION_MIN, check_java
 
 
 def java_that_says(folder: Path, told: str) -> Path:
     (folder / "bin").mkdir()
-    java = folder / "bin" / "java"
-    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
-    java.chmod(0o755)
-    return java
+    program = folder / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    program.chmod(0o755)
+    return program
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.2", "25-ea"])
 def test_a_new_enough_java_is_taken(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    java = java_that_says(tmp_path, f'openjdk version "{version}" 2025-04-15')
+    program = java_that_says(tmp_path, f'openjdk version "{version}" 2025-04-15')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert check_java() == str(java)
+    assert check_java() == str(program)
 
 
 @pytest.mark.parametrize(("version", "major"), [("16.0.2", "16"), ("11.0.2", "11"), ("1.8.0", "8")])
@@ -58,4 +59,14 @@ def test_a_program_that_is_no_java_is_refused(
     java_that_says(tmp_path, "hello")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JobRefused, match="does not say its version: hello"):
+        check_java()
+
+
+def test_a_java_that_says_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_that_says(tmp_path, "").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(java, "VERSION_TIMEOUT_S", 0.1)
+    with pytest.raises(JobRefused, match=r"does not say its version within 0\.1 s"):
         check_java()
