@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.value_text import value_text
+
 FINDINGS_SHOWN_MAX = 20
 """Findings that are printed; all of them are in the files that the job wrote."""
 
@@ -91,10 +93,11 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
     for name, path in summary.outputs.items():
         table.add_row(name, path)
     table.add_row("seconds", f"{summary.elapsed_s:.1f}")
-    console = Console(highlight=False)
+    # Names that users made are shown as they are, whatever is in brackets or between colons.
+    console = Console(highlight=False, markup=False, emoji=False)
     console.print(table)
     for sentence in summary.findings:
-        console.print(f"finding: {sentence}", markup=False)
+        console.print(f"finding: {sentence}")
     more = summary.findings_total - len(summary.findings)
     if more:
         console.print(f"and {more:,} findings more")
@@ -105,17 +108,7 @@ def _flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in numbers.items():
         label = name.replace("_", " ")
         if isinstance(value, Mapping):
-            rows += [(f"{label}: {key}", _shown(one)) for key, one in value.items()]
+            rows += [(f"{label}: {key}", value_text(one)) for key, one in value.items()]
         else:
-            rows.append((label, _shown(value)))
+            rows.append((label, value_text(value)))
     return rows
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    return str(value)

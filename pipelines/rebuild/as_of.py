@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from nextgen.client.watch_model import parse_token
 from nextgen.kernel.errors import InvalidRequest
 from pipelines.errors import JobRefused
+from pipelines.iso_time import TIME_EXAMPLE, parse_time, shown_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +30,15 @@ def parse_as_of(text: str) -> AsOf:
     Raises:
         InvalidRequest: It is neither.
     """
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
+    time = parse_time(text)
     if time is not None:
-        return AsOf(time=time.replace(tzinfo=time.tzinfo or UTC))
+        return AsOf(time=time)
     try:
         return AsOf(positions=parse_token(text))
     except InvalidRequest:
         raise InvalidRequest(
-            f"--as-of {text[:80]!a} is neither a time, as 2026-11-22T08:30:00Z, "
-            "nor positions, as 1:500,2:730"
+            f"{shown_option('--as-of', text)} is neither a time like {TIME_EXAMPLE} "
+            "nor positions like 1:500,2:730"
         ) from None
 
 

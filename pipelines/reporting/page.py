@@ -12,8 +12,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from pipelines.errors import JobRefused
+from pipelines.value_text import value_text
+
 ROWS_SHOWN_MAX = 200
 """Of one table. A page is read by people."""
+
+
+def plain_label(name: object) -> str:
+    """Return a name for a plot, to be shown as it is: a dollar sign would begin a formula."""
+    return str(name).replace("$", r"\$")
 
 
 @dataclass(slots=True)
@@ -61,23 +69,21 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.filters["cell"] = _cell
+        environment.filters["cell"] = value_text
         rendered: str = environment.get_template("page.html").render(page=self)
         return rendered
 
     def write(self, path: Path) -> None:
-        """Write the page, whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Write the page, whole or not at all.
+
+        Raises:
+            JobRefused: The disk refuses.
+        """
+        rendered = self.render()
         draft = path.with_name(f".{path.name}.draft")
-        draft.write_text(self.render(), encoding="utf-8")
-        draft.replace(path)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    return "" if value is None else str(value)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(rendered, encoding="utf-8")
+            draft.replace(path)
+        except OSError as error:
+            raise JobRefused(f"{path} cannot be written: {error.strerror or error}") from error

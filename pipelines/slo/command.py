@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from nextgen.kernel.errors import InvalidRequest
+from pipelines.iso_time import time_ms_of
 from pipelines.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
@@ -74,20 +74,3 @@ def slo(
         heap=heap,
         as_json=json_output,
     )
-
-
-def time_ms_of(option: str, text: str) -> int | None:
-    """Return the Unix time that ``text`` means; None if it is empty.
-
-    Raises:
-        InvalidRequest: It is no time.
-    """
-    if not text:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidRequest(f"{option} {text} is no time like 2026-11-22T08:00") from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return round(time.timestamp() * 1000)

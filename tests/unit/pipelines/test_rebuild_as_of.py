@@ -32,6 +32,10 @@ def test_shards_that_are_not_named_are_folded_whole() -> None:
     assert check_positions({2: 5}, {1: 10, 2: 7}) == {1: 10, 2: 5}
 
 
+def test_the_last_position_of_the_export_may_be_asked_for() -> None:
+    assert check_positions({2: 7}, {1: 10, 2: 7}) == {1: 10, 2: 7}
+
+
 def test_a_position_behind_the_export_is_refused() -> None:
     with pytest.raises(JobRefused, match="ends at position 7, 8 was asked for"):
         check_positions({2: 8}, {1: 10, 2: 7})

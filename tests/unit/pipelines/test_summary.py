@@ -43,3 +43,13 @@ def test_a_table_names_what_became_of_the_rows(capsys: pytest.CaptureFixture[str
 
     assert "1,234 of 1,234" in told
     assert "finding: positions 3 to 4 are missing" in told
+
+
+@pytest.mark.parametrize("name", ["a[/b]", "a[red]b", "a:cat:b"])
+def test_names_are_shown_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary("load", numbers={"busiest_topic": name, "growth": {name: 0.5}})
+    summary.outputs["tables"] = name
+    summary.find(f"{name} is full")
+    print_summary(summary, as_json=False)
+
+    assert capsys.readouterr().out.count(name) == 4
