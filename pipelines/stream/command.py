@@ -47,7 +47,7 @@ def stream(
         int, typer.Option("--rows-per-batch", min=1, help="Most rows of one micro-batch.")
     ] = job.ROWS_PER_BATCH,
     out: Annotated[
-        Path, typer.Option("--out", help="Folder of tables and checkpoints; a stream goes on.")
+        Path, typer.Option("--out", help="Folder of tables and a checkpoint; a stream goes on.")
     ] = OUT_DEFAULT,
     master: MasterOption = DEFAULT_MASTER,
     heap: HeapOption = DEFAULT_HEAP,
@@ -73,8 +73,7 @@ def _batch_line(as_json: bool) -> Any:
             sys.stderr.write(json.dumps(batch) + "\n")
         else:
             sys.stderr.write(
-                f"{batch['query']}: batch {batch['batch']}, {batch['rows']:,} events, "
-                f"{batch['duration_ms']:,} ms\n"
+                f"batch {batch['batch']}: {batch['rows']:,} events, {batch['duration_ms']:,} ms\n"
             )
 
     return show

@@ -1,12 +1,16 @@
-"""Follows an export: a query for what is there, one for what changes by the minute."""
+"""Follows an export: one query, whose batches put the rows that they changed into the tables."""
 
 from __future__ import annotations
 
 import json
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
+from threading import Event, current_thread, main_thread
 from typing import Any
 
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -14,22 +18,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from nextgen.export.directory import load_manifest
+from nextgen.export.directory import read_manifest
 from nextgen.export.store import open_store
-from pipelines.durations import MINUTE_MS
+from pipelines.durations import DAY_MS, MINUTE_MS
 from pipelines.errors import JobRefused
 from pipelines.export_input import open_export
 from pipelines.output import MARKER
-from pipelines.stream.offsets import FILES_PER_BATCH_MAX, rows_up_to
+from pipelines.stream.offsets import rows_up_to
 from pipelines.stream.source import export_stream
-from pipelines.stream.tables import BatchedTable
+from pipelines.stream.tables import NO_BATCH, BatchedTable
 from pipelines.stream.transform import (
-    assignment_changes,
+    BROKERS,
+    CHANGES,
+    INVENTORY,
+    PART,
+    ROWS_SCHEMA,
     brokers,
-    current_state,
+    changes,
     inventory,
-    merged_changes,
-    with_date,
+    merged,
+    table_rows,
 )
 from pipelines.summary import Summary
 
@@ -45,25 +53,34 @@ ROWS_PER_BATCH = 200_000
 EVERY_S = 5.0
 """Between two looks at the manifest."""
 
-STATE_PARTITIONS = 2
-"""Of each query's state, for the life of a checkpoint: it is small, and each costs time."""
+LAYOUT = 2
+"""Of a stream's folder: its tables, its checkpoint and the state in it. A release that changes one
+of them counts on; it cannot go on with what another layout left."""
+
+LAYOUT_UNMARKED = 1
+"""Two queries, whose folder said nothing of a layout."""
+
+STATE_PARTITIONS = 1
+"""For the life of a checkpoint. A state of shards, brokers and open minutes is small, and each of
+its partitions costs a batch a commit."""
 
 WATCH_S = 0.2
 
-INVENTORY_SCHEMA = (
-    "shard_id int, events long, position long, latest_event_time timestamp, tenants long, "
-    "namespaces long, topics long, inventory_events long, assignment_events long, "
-    "broker_events long"
-)
-BROKERS_SCHEMA = (
-    "broker_id string, shard_id int, is_live boolean, units long, cpu_fraction double, "
-    "memory_bytes long, messages_in_per_second double, messages_out_per_second double, "
-    "bytes_in_per_second double, bytes_out_per_second double, connections long, "
-    "load_time timestamp"
-)
-CHANGES_SCHEMA = "minute timestamp, change string, reason string, is_late boolean, events long"
+STARTS_MAX = 5
+"""Of a query, before its Python process is said to be broken and not only slow."""
 
-_STATE, _CHANGES = "current", "changes"
+_PROCESS_LATE = "Python worker failed to connect back"
+
+_SETTINGS = {
+    "spark.sql.shuffle.partitions": str(STATE_PARTITIONS),
+    # A batch without rows would only move the watermark, which nobody is waiting for.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # A batch writes down what it changed in the state; the files of RocksDB follow now and then.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+_WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+"""What is whole is what ``current.json`` names: no file of Spark's says so as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,75 +94,68 @@ class StreamOptions:
 
 
 class StreamTables:
-    """The folder of one stream: its tables and its checkpoints."""
+    """The folder of one stream: its tables, which are all of the same batch, and its checkpoint."""
 
     def __init__(self, out: Path) -> None:
         self.out = out.absolute()
-        self._state = BatchedTable(self.out / _STATE)
-        self._changes = BatchedTable(self.out / _CHANGES)
+        self.checkpoint = self.out / "checkpoint"
+        self._rows = BatchedTable(self.out / "tables")
 
     def inventory(self, spark: SparkSession) -> DataFrame:
-        """Return a row per shard, as of the latest batch."""
-        return self._part(spark, "inventory", INVENTORY_SCHEMA)
+        """Return a row per shard, as of the latest batch: see ``transform.inventory``."""
+        return inventory(self._read(spark, INVENTORY))
 
     def brokers(self, spark: SparkSession) -> DataFrame:
-        """Return a row per broker, as of the latest batch."""
-        return self._part(spark, "brokers", BROKERS_SCHEMA)
+        """Return a row per broker, as of the latest batch: see ``transform.brokers``."""
+        return brokers(self._read(spark, BROKERS))
 
     def changes(self, spark: SparkSession) -> DataFrame:
         """Return assignment changes by minute, change, reason and lateness."""
-        return self._changes.read(spark, CHANGES_SCHEMA)
+        return changes(self._read(spark, CHANGES))
 
-    def _part(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
-        parts = self._state.published().parts
-        return self._state.read(spark, schema, {k: v for k, v in parts.items() if k == name})
+    def _read(self, spark: SparkSession, table: str) -> DataFrame:
+        parts = self._rows.published().parts
+        of_table = {name: path for name, path in parts.items() if name.partition("-")[0] == table}
+        return self._rows.read(spark, ROWS_SCHEMA, of_table)
 
-    def checkpoint(self, query: str) -> str:
-        return str(self.out / "checkpoint" / query)
-
-    def write_state(self, state: DataFrame, batch: int) -> None:
-        """Replace inventory and brokers by what ``state`` says after ``batch``."""
-        if self._is_there(self._state, state, batch):
+    def write(self, rows: DataFrame, batch: int, delay_ms: int) -> None:
+        """Put the rows that changed in ``batch`` into their tables, and publish all at once."""
+        published = self._rows.published()
+        if published.batch >= batch:
+            # A kill came before Spark noted the end of this batch. The state of the query still
+            # has to be made, and is when the rows are asked for.
+            rows.write.format("noop").mode("overwrite").save()
             return
-        folder = self._state.folder_of(batch)
-        state.persist()
-        try:
-            inventory(state).coalesce(1).write.parquet(str(folder / "inventory"))
-            brokers(state).coalesce(1).write.parquet(str(folder / "brokers"))
-        finally:
-            state.unpersist()
-        parts = {name: f"{folder.name}/{name}" for name in ("inventory", "brokers")}
-        self._state.publish(batch, parts)
+        folder = self._rows.folder_of(batch)
+        still_open = open_parts(published.parts, delay_ms)
+        before = self._rows.read(rows.sparkSession, ROWS_SCHEMA, still_open)
+        draft = merged(before, rows).write.partitionBy(PART).options(**_WRITTEN)
+        draft.parquet(str(folder))
+        written = {
+            path.name.removeprefix(f"{PART}="): f"{folder.name}/{path.name}"
+            for path in folder.glob(f"{PART}=*")
+        }
+        self._rows.publish(batch, {**published.parts, **written})
 
-    def write_changes(self, changed: DataFrame, batch: int) -> None:
-        """Put the rows that changed in ``batch`` into the days that they belong to."""
-        if self._is_there(self._changes, changed, batch):
-            return
-        folder = self._changes.folder_of(batch)
-        dated = with_date(changed).persist()
-        try:
-            rows = dated.select("date").distinct().limit(2 * FILES_PER_BATCH_MAX).collect()
-            dates = {row.date for row in rows}
-            # A day for each file, and that of the latest event before.
-            assert len(dates) <= FILES_PER_BATCH_MAX + 1, "a batch has too many days"
-            parts = dict(self._changes.published().parts)
-            touched = {date: path for date, path in parts.items() if date in dates}
-            before = self._changes.read(changed.sparkSession, CHANGES_SCHEMA, touched)
-            merged = with_date(merged_changes(before, dated.drop("date"))).coalesce(1)
-            merged.write.partitionBy("date").parquet(str(folder))
-        finally:
-            dated.unpersist()
-        parts |= {date: f"{folder.name}/date={date}" for date in dates}
-        self._changes.publish(batch, parts)
 
-    @staticmethod
-    def _is_there(table: BatchedTable, frame: DataFrame, batch: int) -> bool:
-        if table.published().batch < batch:
-            return False
-        # A kill came before Spark noted the end of this batch. The state of the query still has
-        # to be made, and is when the rows are asked for.
-        frame.write.format("noop").mode("overwrite").save()
-        return True
+def open_parts(parts: Mapping[str, str], delay_ms: int) -> dict[str, str]:
+    """Return the parts that a batch can change: not the days whose minutes are all closed.
+
+    An event is counted in a minute that ends later than ``delay_ms`` before the latest event of
+    the batches before, which is not older than the newest day.
+    """
+    days = {
+        name: date.fromisoformat(name.removeprefix(f"{CHANGES}-"))
+        for name in parts
+        if name.startswith(f"{CHANGES}-")
+    }
+    open_days = -(-(delay_ms + MINUTE_MS) // DAY_MS)
+    since = max(days.values(), default=date.min).toordinal() - open_days
+    return {
+        name: path
+        for name, path in parts.items()
+        if name not in days or days[name].toordinal() >= since
+    }
 
 
 def run(
@@ -162,115 +172,157 @@ def run(
         JobRefused: ``out`` is another stream's, or a file cannot be read. The tables are as they
             were after the last whole batch; the stream goes on from there when it is run again.
     """
-    open_export(export)
-    tables = StreamTables(out)
     # Absolute: executors need not be where this process is.
-    url = open_store(export).url
-    _claim(tables.out, url)
+    url = open_export(export).url
+    tables = StreamTables(out)
+    _claim(tables.out, url, options.delay_ms)
     began = time.monotonic()
-    queries = _start(spark, url, tables, options)
-    progress = _watch(queries, on_batch)
+    progress = Progress()
+    follow(lambda: start(spark, url, tables, options), progress, on_batch)
     return _summary(spark, url, tables, progress, time.monotonic() - began)
 
 
-def _claim(out: Path, export: str) -> None:
+def _claim(out: Path, export: str, delay_ms: int) -> None:
     """Make ``out`` the folder of this stream; refuse a folder that is anything else."""
-    mark = {"job": JOB, "export": export}
+    mark = {"job": JOB, "export": export, "layout": LAYOUT, "delay_ms": delay_ms}
     path = out / MARKER
     try:
         if path.is_file():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if found != mark:
-                raise JobRefused(f"{out} belongs to {found}: name another folder")
+            _check_mark(out, json.loads(path.read_text(encoding="utf-8")), mark)
             return
         if out.exists() and any(out.iterdir()):
             raise JobRefused(f"{out} holds something that no stream wrote: name another folder")
         out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(mark) + "\n", encoding="utf-8")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise JobRefused(f"{out} cannot be used: {error}") from error
 
 
-def _start(
+def _check_mark(out: Path, found: dict[str, Any], mark: dict[str, Any]) -> None:
+    if any(found.get(name) != mark[name] for name in ("job", "export")):
+        raise JobRefused(f"{out} belongs to {found}: name another folder")
+    layout = found.get("layout", LAYOUT_UNMARKED)
+    if layout != LAYOUT:
+        raise JobRefused(
+            f"{out} has tables and a checkpoint of layout {layout}, this release goes on with "
+            f"layout {LAYOUT} only: remove the folder and start again, or name another one; all of "
+            "it is made anew from the export"
+        )
+    if found["delay_ms"] != mark["delay_ms"]:
+        # Minutes that ended with that delay have no state to count on from.
+        delay_s = found["delay_ms"] / 1000
+        raise JobRefused(
+            f"{out} counts events as late behind {delay_s:g} s: go on with --delay-s {delay_s:g}, "
+            "or name another folder"
+        )
+
+
+def start(
     spark: SparkSession, export: str, tables: StreamTables, options: StreamOptions
-) -> list[StreamingQuery]:
-    spark.conf.set("spark.sql.shuffle.partitions", str(STATE_PARTITIONS))
-    # A batch without rows would only move the watermark, which nobody is waiting for.
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-    events = export_stream(spark, export, options.rows_per_batch)
+) -> StreamingQuery:
+    """Start the query behind ``tables``, from its checkpoint if there is one."""
+    # Settings of the stream are nobody else's.
+    session = spark.newSession()
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+    rows = table_rows(export_stream(session, export, options.rows_per_batch), options.delay_ms)
     trigger = (
         {"availableNow": True}
         if options.is_once
         else {"processingTime": f"{round(options.every_s * 1000)} milliseconds"}
     )
-    asked = (
-        (_STATE, current_state(events), "complete", tables.write_state),
-        (_CHANGES, assignment_changes(events, options.delay_ms), "update", tables.write_changes),
-    )
-    return [
-        frame.writeStream.queryName(name)
-        .outputMode(mode)
-        .option("checkpointLocation", tables.checkpoint(name))
+    return (
+        rows.writeStream.queryName(JOB)
+        .outputMode("update")
+        .option("checkpointLocation", str(tables.checkpoint))
         .trigger(**trigger)
-        .foreachBatch(write)
+        .foreachBatch(lambda changed, batch: tables.write(changed, batch, options.delay_ms))
         .start()
-        for name, frame, mode, write in asked
-    ]
+    )
 
 
 @dataclass(slots=True)
-class _Progress:
-    """What the queries say of their batches, from this start on."""
+class Progress:
+    """What the query says of its batches, from this start on."""
 
     batches: int = 0
     batch_ms_max: int = 0
     rows: int = 0
     dropped: int = 0
-    seen: dict[str, int] | None = None
+    seen: int = NO_BATCH
 
     def take(self, query: StreamingQuery, on_batch: Callable[[dict[str, Any]], None]) -> None:
-        seen = self.seen = self.seen or {}
-        for one in query.recentProgress:
-            if one.batchId <= seen.get(query.name, -1) or not one.numInputRows:
+        last = query.lastProgress
+        if last is None or last.batchId <= self.seen:
+            return
+        # All that Spark keeps take long to be told, for a look every moment.
+        for one in [last] if last.batchId == self.seen + 1 else query.recentProgress:
+            if one.batchId <= self.seen or not one.numInputRows:
                 continue
-            seen[query.name] = one.batchId
-            duration_ms = int(one.durationMs.get("triggerExecution", 0))
+            self.seen = one.batchId
+            phases_ms = {name: int(ms) for name, ms in one.durationMs.items()}
+            duration_ms = phases_ms.pop("triggerExecution", 0)
             self.batches += 1
             self.batch_ms_max = max(self.batch_ms_max, duration_ms)
-            # Both queries read all events.
-            self.rows += one.numInputRows if query.name == _STATE else 0
+            self.rows += one.numInputRows
             self.dropped += sum(state.numRowsDroppedByWatermark for state in one.stateOperators)
             on_batch(
                 {
-                    "query": query.name,
                     "batch": one.batchId,
                     "rows": one.numInputRows,
                     "duration_ms": duration_ms,
+                    "phases_ms": phases_ms,
                 }
             )
 
 
-def _watch(queries: list[StreamingQuery], on_batch: Callable[[dict[str, Any]], None]) -> _Progress:
-    """Wait until all have ended, one has failed, or Ctrl-C; then stop what runs."""
-    progress = _Progress()
+def follow(
+    begin: Callable[[], StreamingQuery],
+    progress: Progress,
+    on_batch: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> None:
+    """Begin the query and wait until it has ended, or Ctrl-C; see ``progress``.
+
+    On a busy machine a Python process may need longer to start than Spark waits. The query is then
+    begun again: it goes on from its checkpoint.
+
+    Raises:
+        JobRefused: It has failed.
+    """
+    for starts_left in reversed(range(STARTS_MAX)):
+        try:
+            _watch(begin(), progress, on_batch)
+            return
+        except StreamingQueryException as error:
+            if not starts_left or _PROCESS_LATE not in str(error):
+                raise JobRefused(f"the stream cannot go on: {_cause(error)}") from error
+
+
+def _watch(
+    query: StreamingQuery, progress: Progress, on_batch: Callable[[dict[str, Any]], None]
+) -> None:
     try:
-        while any(query.isActive for query in queries):
-            for query in queries:
-                query.awaitTermination(WATCH_S)
+        with _interrupts() as interrupted:
+            while not query.awaitTermination(WATCH_S) and not interrupted.is_set():
                 progress.take(query, on_batch)
-        for error in filter(None, (query.exception() for query in queries)):
-            raise error
-    except KeyboardInterrupt:
-        # What a batch had not published is read again at the next start.
-        pass
-    except StreamingQueryException as error:
-        raise JobRefused(f"the stream cannot go on: {_cause(error)}") from error
     finally:
-        for query in queries:
-            query.stop()
-    for query in queries:
-        progress.take(query, on_batch)
-    return progress
+        # What a batch had not published is read again at the next start.
+        query.stop()
+    progress.take(query, on_batch)
+
+
+@contextmanager
+def _interrupts() -> Iterator[Event]:
+    """Yield what is set by Ctrl-C, so that no call to the JVM is broken off in its middle."""
+    interrupted = Event()
+    if current_thread() is not main_thread():
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _cause(error: PySparkException) -> str:
@@ -284,21 +336,28 @@ def _summary(
     spark: SparkSession,
     export: str,
     tables: StreamTables,
-    progress: _Progress,
+    progress: Progress,
     elapsed_s: float,
 ) -> Summary:
     summary = Summary(JOB)
     shards = tables.inventory(spark)
     # One row: as many positions as there are shards, which the manifest has in memory anyway.
     reached = shards.agg(f.collect_list(f.struct("shard_id", "position")).alias("shards")).first()
-    manifest = load_manifest(open_store(export))
-    assert manifest is not None, "the export was there when the stream began"
+    manifest = read_manifest(open_store(export))
     kinds = ("inventory_events", "assignment_events", "broker_events")
     live = ("tenants", "namespaces", "topics")
     sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("events", *kinds, *live)]
     totals = shards.agg(*sums).first()
-    late = tables.changes(spark).where("is_late").agg(f.sum("events")).first()
+    changed = (
+        tables.changes(spark)
+        .agg(
+            f.coalesce(f.sum("events"), f.lit(0)).alias("events"),
+            f.coalesce(f.sum(f.when(f.col("is_late"), f.col("events"))), f.lit(0)).alias("late"),
+        )
+        .first()
+    )
     assert totals is not None, "a sum has a row"
+    assert changed is not None, "a sum has a row"
     assert reached is not None, "a list has a row"
     summary.rows_in = rows_up_to(manifest, {one.shard_id: one.position for one in reached.shards})
     summary.rows_read = totals.events
@@ -307,7 +366,7 @@ def _summary(
     summary.numbers = {
         **{f"{name}_live": totals[name] for name in live},
         "assignment_events": totals.assignment_events,
-        "late_events": (late[0] if late else 0) or 0,
+        "late_events": changed.late,
         "batches": progress.batches,
         "batch_ms_max": progress.batch_ms_max,
         "rows_per_second": round(progress.rows / max(elapsed_s, 0.001)),
@@ -315,5 +374,9 @@ def _summary(
     summary.outputs = {"tables": str(tables.out)}
     if progress.dropped:
         summary.find(f"{progress.dropped} groups of events were dropped behind the watermark")
+    if changed.events != totals.assignment_events:
+        summary.find(
+            f"minutes count {changed.events} assignments, shards {totals.assignment_events}"
+        )
     summary.reconcile()
     return summary

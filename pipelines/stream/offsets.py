@@ -105,7 +105,9 @@ def _files_behind(shard_id: int, shard: ShardExported, position: int) -> tuple[E
 
 def _check_cluster(manifest: Manifest, offset: Offset) -> None:
     unread = set(offset["positions"]) - set(map(str, manifest.shards))
-    if offset["cluster_id"] != manifest.cluster_id or unread:
+    # An export may be told only later whose it is.
+    is_others = offset["cluster_id"] not in ("", manifest.cluster_id)
+    if is_others or unread:
         raise ExportRefused(
             f"the stream has read an export of cluster {offset['cluster_id']!r} up to "
             f"{offset['positions']}, this is another one: use a folder of its own for each export"

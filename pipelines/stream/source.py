@@ -25,9 +25,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from nextgen.export.directory import load_manifest
+from nextgen.export.directory import read_manifest
 from nextgen.export.errors import ExportRefused
-from nextgen.export.layout import MANIFEST
 from nextgen.export.manifest import ExportFile, Manifest
 from nextgen.export.store import open_store
 from pipelines.event_schema import spark_schema
@@ -84,15 +83,17 @@ STREAM_SCHEMA = t.StructType(
 def export_stream(spark: SparkSession, url: str, rows_per_batch: int) -> DataFrame:
     """Return the events of the export at ``url`` as a stream: ``STREAM_SCHEMA``, order is Spark's.
 
-    A batch has whole files: at most ``rows_per_batch`` rows unless one file has more.
+    A batch has whole files: at most ``rows_per_batch`` rows unless one file has more. It is read by
+    as many tasks as run at the same time: each costs a call of a Python process.
     """
     spark.dataSource.register(ExportStreamSource)
     reader = spark.readStream.format(FORMAT).option("url", url)
+    reader = reader.option("tasks", str(spark.sparkContext.defaultParallelism))
     return reader.option("rows_per_batch", str(rows_per_batch)).load()
 
 
 class ExportStreamSource(DataSource):  # type: ignore[misc]
-    """Options: ``url`` of the export, ``rows_per_batch``."""
+    """Options: ``url`` of the export, ``rows_per_batch``, and the most ``tasks`` of a batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -102,15 +103,17 @@ class ExportStreamSource(DataSource):  # type: ignore[misc]
         return STREAM_SCHEMA
 
     def streamReader(self, schema: t.StructType) -> ExportStreamReader:
-        return ExportStreamReader(self.options["url"], int(self.options["rows_per_batch"]))
+        return ExportStreamReader(
+            self.options["url"], int(self.options["rows_per_batch"]), int(self.options["tasks"])
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One file, as it goes to the executor that reads it."""
+    """Files, as they go to the executor that reads them."""
 
     url: str
-    file: ExportFile
+    files: tuple[ExportFile, ...]
     seen_until_ms: int | None
 
 
@@ -120,9 +123,10 @@ class ExportStreamReader(
 ):
     """See the module. What has been read is in Spark's checkpoint, not here."""
 
-    def __init__(self, url: str, rows_per_batch: int) -> None:
+    def __init__(self, url: str, rows_per_batch: int, tasks: int) -> None:
         self._url = url
         self._rows_per_batch = rows_per_batch
+        self._tasks = tasks
         self._available: Manifest | None = None
         """All that a stream which ends by itself will read."""
 
@@ -143,35 +147,32 @@ class ExportStreamReader(
         manifest = self._manifest()
         seen_ms = offsets.seen_until_ms(manifest, start)
         files = offsets.files_between(manifest, start, end)
-        return [InputPartition(_Part(self._url, file, seen_ms)) for file in files]
+        shares = (files[first :: self._tasks] for first in range(min(self._tasks, len(files))))
+        return [InputPartition(_Part(self._url, share, seen_ms)) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file.
+        """Yield the rows of some files.
 
         Raises:
-            ExportRefused: It is missing, damaged, or not what the manifest says.
+            ExportRefused: One is missing, damaged, or not what the manifest says.
         """
         part: _Part = partition.value
-        try:
-            yield from _batches(part)
-        except (OSError, pa.ArrowException) as error:
-            raise ExportRefused(f"{part.url}/{part.file.path} cannot be read: {error}") from error
+        for file in part.files:
+            try:
+                yield from _batches(part.url, file, part.seen_until_ms)
+            except (OSError, pa.ArrowException) as error:
+                raise ExportRefused(f"{part.url}/{file.path} cannot be read: {error}") from error
 
     def _manifest(self) -> Manifest:
-        store = open_store(self._url)
-        manifest = load_manifest(store)
-        if manifest is None:
-            raise ExportRefused(f"{store.url} holds no export: there is no {MANIFEST}")
-        return manifest
+        return read_manifest(open_store(self._url))
 
 
-def _batches(part: _Part) -> Iterator[pa.RecordBatch]:
-    file = part.file
-    with open_store(part.url).open(file.path) as opened:
+def _batches(url: str, file: ExportFile, seen_until_ms: int | None) -> Iterator[pa.RecordBatch]:
+    with open_store(url).open(file.path) as opened:
         parquet = pq.ParquetFile(opened)
         if parquet.metadata.num_rows != file.rows:
             raise ExportRefused(
-                f"{part.url}/{file.path} has {parquet.metadata.num_rows} rows, "
+                f"{url}/{file.path} has {parquet.metadata.num_rows} rows, "
                 f"the manifest says {file.rows}"
             )
         there = {column.path for column in parquet.schema}
@@ -181,10 +182,10 @@ def _batches(part: _Part) -> Iterator[pa.RecordBatch]:
             positions = batch.column("position")
             if positions[0].as_py() != expected:
                 raise ExportRefused(
-                    f"{part.url}/{file.path} begins at {positions[0].as_py()}, not at {expected}"
+                    f"{url}/{file.path} begins at {positions[0].as_py()}, not at {expected}"
                 )
             expected += batch.num_rows
-            yield _flat(batch, part.seen_until_ms)
+            yield _flat(batch, seen_until_ms)
 
 
 def _flat(batch: pa.RecordBatch, seen_until_ms: int | None) -> pa.RecordBatch:

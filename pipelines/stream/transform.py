@@ -1,6 +1,6 @@
 """What a stream of events is folded into: counts and loads as they are, changes by the minute.
 
-Pure: DataFrame -> DataFrame. ``current_state`` and ``assignment_changes`` are the stateful ones.
+Pure: DataFrame -> DataFrame. ``table_rows`` is the stateful one.
 """
 
 from __future__ import annotations
@@ -8,17 +8,30 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from pipelines.durations import MINUTE_MS
 from pipelines.stream.source import SEEN
 
-MINUTE = "1 minute"
+INVENTORY, BROKERS, CHANGES = "inventory", "brokers", "changes"
+
+ROWS_SCHEMA = (
+    "table string, shard_id int, broker_id string, minute timestamp, change string, "
+    "reason string, is_late boolean, events long, position long, latest_event_time timestamp, "
+    "assignment_events long, inventory_events long, broker_events long, tenants long, "
+    "namespaces long, topics long, established_position long, ended_position long, units long, "
+    "cpu_fraction double, memory_bytes long, messages_in_per_second double, "
+    "messages_out_per_second double, bytes_in_per_second double, bytes_out_per_second double, "
+    "connections long, load_time timestamp"
+)
+"""Columns of ``table_rows``, and of the files that keep them: each table uses some."""
+
+PART = "part"
+"""Rows that are written together: a table, of assignment changes those of a day."""
+
+_KEYS = ("table", "shard_id", "broker_id", "minute_end", "change", "reason", "is_late")
+
+_MINUTE = "INTERVAL 1 MINUTE"
 
 _KINDS = {"tenants": "tenant", "namespaces": "namespace", "topics": "topic"}
-_BROKER_EVENTS = (
-    "broker_session_established",
-    "broker_session_ended",
-    "broker_drain_set",
-    "broker_load_reported",
-)
 _LOAD = (
     "units",
     "cpu_fraction",
@@ -29,14 +42,16 @@ _LOAD = (
     "bytes_out_per_second",
     "connections",
 )
-_CHANGES = {"topic_assigned": "assigned", "topic_unassigned": "unassigned"}
+_MEASURES = ("position", "time", "event_type", *_LOAD)
+_ASSIGNED, _UNASSIGNED = "topic_assigned", "topic_unassigned"
 
 
-def current_state(events: DataFrame) -> DataFrame:
-    """Return one row per shard, and one for each broker of it: everything since position 1.
+def table_rows(events: DataFrame, delay_ms: int) -> DataFrame:
+    """Return the rows of all tables, by ``table``: one aggregation, so one state for the stream.
 
-    Rows of brokers have ``broker_id``, and what was said of the broker at the highest position.
-    The state grows with shards and brokers, not with topics or time.
+    A shard's row and a broker's tell everything since position 1. That of a minute, change, reason
+    and lateness counts assignments; its state ends with the delay. So the state grows with shards
+    and brokers, not with topics or time. In update mode, these are the rows that a batch changed.
     """
     kind_of = f.col("event_type")
     is_load = kind_of == "broker_load_reported"
@@ -46,97 +61,123 @@ def current_state(events: DataFrame) -> DataFrame:
     ]
     # One by one: fixed-width buffers keep this a hash aggregation, a struct would make it a sort.
     reported = [f.max_by(name, _where(is_load)).alias(name) for name in _LOAD]
-    return events.groupBy("shard_id", "broker_id").agg(
-        f.count("*").alias("events"),
-        f.max("position").alias("position"),
-        f.max("time").alias("latest_event_time"),
-        f.sum(kind_of.isin(*_CHANGES).cast("long")).alias("assignment_events"),
-        f.sum(_is_inventory(kind_of).cast("long")).alias("inventory_events"),
-        *counts,
-        f.max(_where(kind_of == "broker_session_established")).alias("established_position"),
-        f.max(_where(kind_of == "broker_session_ended")).alias("ended_position"),
-        *reported,
-        f.max_by("time", _where(is_load)).alias("load_time"),
+    # Ends of minutes may be ahead of the latest event by a minute, this watermark never is.
+    keyed = _keyed(events, delay_ms).withWatermark(
+        "minute_end", f"{delay_ms + MINUTE_MS} milliseconds"
     )
-
-
-def inventory(state: DataFrame) -> DataFrame:
-    """Return a row per shard: events, position reached, and what is there, counted.
-
-    Columns: shard_id, events, position, latest_event_time, tenants, namespaces, topics,
-    inventory_events, assignment_events, broker_events. Ordered by shard.
-    """
-    is_broker = f.col("broker_id").isNotNull()
-    summed = ("tenants", "namespaces", "topics", "inventory_events", "assignment_events")
     return (
-        state.groupBy("shard_id")
+        keyed.groupBy(*_KEYS)
         .agg(
-            f.sum("events").alias("events"),
+            f.count("*").alias("events"),
             f.max("position").alias("position"),
-            f.max("latest_event_time").alias("latest_event_time"),
-            *(f.sum(name).alias(name) for name in summed),
-            f.sum(f.when(is_broker, f.col("events")).otherwise(0)).alias("broker_events"),
+            f.max("time").alias("latest_event_time"),
+            f.sum(_is_change(kind_of).cast("long")).alias("assignment_events"),
+            f.sum(_is_inventory(kind_of).cast("long")).alias("inventory_events"),
+            f.sum(f.col("is_of_broker").cast("long")).alias("broker_events"),
+            *counts,
+            f.max(_where(kind_of == "broker_session_established")).alias("established_position"),
+            f.max(_where(kind_of == "broker_session_ended")).alias("ended_position"),
+            *reported,
+            f.max_by("time", _where(is_load)).alias("load_time"),
         )
-        .orderBy("shard_id")
+        .withColumn("minute", f.col("minute_end") - f.expr(_MINUTE))
+        .drop("minute_end")
     )
 
 
-def brokers(state: DataFrame) -> DataFrame:
-    """Return a row per broker: has it a session, and what it reported last. Ordered by broker.
-
-    Columns: broker_id, shard_id, is_live, and those of the load report; ``load_time`` is the
-    leader's clock when it was recorded. Null for a broker that has reported nothing.
-    """
-    established = f.coalesce("established_position", f.lit(0))
-    ended = f.coalesce("ended_position", f.lit(0))
-    return (
-        state.where("broker_id is not null")
-        .select(
-            "broker_id",
-            "shard_id",
-            (established > ended).alias("is_live"),
-            *_LOAD,
-            "load_time",
-        )
-        .orderBy("broker_id")
-    )
-
-
-def assignment_changes(events: DataFrame, delay_ms: int) -> DataFrame:
-    """Return counts by minute, change, reason and lateness; a minute's state ends with the delay.
+def _keyed(events: DataFrame, delay_ms: int) -> DataFrame:
+    """Return each event once for its shard, and once more for its broker or for its minute.
 
     An event is late if its minute had ended ``delay_ms`` before the latest event of the batches
     before. Spark would drop it without a word. It is counted in the minute of that latest event,
     with ``is_late``: so the counts are those of all events, and none is lost.
+
+    Rows that are of no minute have no time for the watermark: it neither follows them nor ends
+    their state.
     """
-    delay = f"{delay_ms} milliseconds"
-    minute_end = f.date_trunc("minute", f.col("time")) + f.expr(f"INTERVAL {MINUTE}")
+    is_change = _is_change(f.col("event_type"))
+    is_of_broker = f.col("broker_id").isNotNull()
+    further = f.when(is_change, CHANGES).when(is_of_broker, BROKERS)
+    tables = f.array_compact(f.array(f.lit(INVENTORY), further))
     closed = f.col(SEEN) - f.expr(f"INTERVAL '{delay_ms / 1000:.3f}' SECOND")
-    is_late = f.coalesce(minute_end <= closed, f.lit(False))
-    change = f.when(f.col("event_type") == "topic_assigned", "assigned").otherwise("unassigned")
-    changes = events.where(f.col("event_type").isin(*_CHANGES)).select(
-        change.alias("change"),
-        f.coalesce("reason", f.lit("")).alias("reason"),
-        is_late.alias("is_late"),
-        f.when(is_late, f.col(SEEN)).otherwise(f.col("time")).alias("counted_at"),
+    is_late = f.coalesce(_minute_end("time") <= closed, f.lit(False))
+    assigned = f.col("event_type") == _ASSIGNED
+
+    def only(table: str, column: Column) -> Column:
+        return f.when(f.col("table") == table, column)
+
+    return (
+        events.withColumn("table", f.explode(tables))
+        .withColumn("is_late", only(CHANGES, is_late))
+        .select(
+            "table",
+            f.when(f.col("table") != CHANGES, f.col("shard_id")).alias("shard_id"),
+            only(BROKERS, f.col("broker_id")).alias("broker_id"),
+            only(
+                CHANGES,
+                f.when(f.col("is_late"), _minute_end(SEEN)).otherwise(_minute_end("time")),
+            ).alias("minute_end"),
+            only(CHANGES, f.when(assigned, "assigned").otherwise("unassigned")).alias("change"),
+            only(CHANGES, f.coalesce("reason", f.lit(""))).alias("reason"),
+            "is_late",
+            is_of_broker.alias("is_of_broker"),
+            *_MEASURES,
+        )
     )
-    counted = changes.withWatermark("counted_at", delay).groupBy(
-        f.window("counted_at", MINUTE), "change", "reason", "is_late"
+
+
+def merged(before: DataFrame, changed: DataFrame) -> DataFrame:
+    """Return ``before`` with the rows that changed, by ``PART``, ordered by it and the keys.
+
+    Each event of a row is one more in it: of two rows with the same keys, that with more is the
+    later. There are few, so they are merged in one task, and nothing is shuffled.
+    """
+    keys = [name if name != "minute_end" else "minute" for name in _KEYS]
+    others = [f"max_by({name}, events) AS {name}" for name in before.columns if name not in keys]
+    both = before.unionByName(changed).coalesce(1).groupBy(*keys).agg(*map(f.expr, others))
+    day = "concat(table, '-', date_format(minute, 'yyyy-MM-dd'))"
+    part = f.expr(f"if(table = '{CHANGES}', {day}, table)")
+    return both.withColumn(PART, part).orderBy(PART, *keys).select(*before.columns, PART)
+
+
+def inventory(rows: DataFrame) -> DataFrame:
+    """Return a row per shard of ``table_rows``: events, position reached, and what is there.
+
+    Columns: shard_id, events, position, latest_event_time, tenants, namespaces, topics,
+    inventory_events, assignment_events, broker_events.
+    """
+    return rows.where(f"table = '{INVENTORY}'").select(
+        "shard_id",
+        "events",
+        "position",
+        "latest_event_time",
+        *_KINDS,
+        "inventory_events",
+        "assignment_events",
+        "broker_events",
     )
-    return counted.agg(f.count("*").alias("events")).select(
-        f.col("window.start").alias("minute"), "change", "reason", "is_late", "events"
+
+
+def brokers(rows: DataFrame) -> DataFrame:
+    """Return a row per broker of ``table_rows``: has it a session, and what it reported last.
+
+    Columns: broker_id, shard_id, is_live, and those of the load report; ``load_time`` is the
+    leader's clock when it was recorded. Null for a broker that has reported nothing.
+    """
+    is_live = "coalesce(established_position, 0) > coalesce(ended_position, 0) AS is_live"
+    columns = ("broker_id", "shard_id", is_live, *_LOAD, "load_time")
+    return rows.where(f"table = '{BROKERS}'").selectExpr(*columns)
+
+
+def changes(rows: DataFrame) -> DataFrame:
+    """Return counts of ``table_rows`` by minute, change, reason and lateness."""
+    return rows.where(f"table = '{CHANGES}'").select(
+        "minute", "change", "reason", "is_late", "events"
     )
 
 
-def merged_changes(before: DataFrame, changed: DataFrame) -> DataFrame:
-    """Return ``before`` with the rows that changed. Counts of a minute only grow."""
-    keys = ("minute", "change", "reason", "is_late")
-    return before.unionByName(changed).groupBy(*keys).agg(f.max("events").alias("events"))
-
-
-def with_date(changes: DataFrame) -> DataFrame:
-    """Return the rows with the UTC day of their minute, as folders of the table are named."""
-    return changes.withColumn("date", f.date_format("minute", "yyyy-MM-dd"))
+def _minute_end(time: str) -> Column:
+    return f.date_trunc("minute", f.col(time)) + f.expr(_MINUTE)
 
 
 def _delta(created: str, deleted: str) -> Column:
@@ -146,6 +187,10 @@ def _delta(created: str, deleted: str) -> Column:
 
 def _where(condition: Column) -> Column:
     return f.when(condition, f.col("position"))
+
+
+def _is_change(kind_of: Column) -> Column:
+    return kind_of.isin(_ASSIGNED, _UNASSIGNED)
 
 
 def _is_inventory(kind_of: Column) -> Column:

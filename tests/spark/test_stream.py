@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -14,14 +15,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from nextgen.export.shard_files import FileLimits
 from pipelines.errors import JobRefused
-from pipelines.stream.job import StreamOptions, StreamTables, run
-from pipelines.stream.source import export_stream
-from pipelines.stream.transform import assignment_changes, current_state
+from pipelines.stream.job import StreamOptions, StreamTables, run, start
+from pipelines.stream.transform import ROWS_SCHEMA, merged
 from pipelines.summary import Summary
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
 from tests.support.export_logs import FakeLog
@@ -30,7 +31,7 @@ from tests.support.spark_histories import DAY_MS, MINUTE_MS, History, told_histo
 PATIENT_MS = 30 * DAY_MS
 """Longer than any history here: nothing is late."""
 
-KILLED_WITHIN_S = 60.0
+KILLED_WITHIN_S = 240.0
 
 
 def once(spark: SparkSession, export: Path, out: Path, **options: Any) -> Summary:
@@ -122,17 +123,17 @@ async def test_a_batch_whose_end_was_not_noted_is_not_counted_twice(
 ) -> None:
     """A kill between the tables' publication and Spark's note of the batch's end.
 
-    1. The first half is read. 2. The note of the last batch of each query vanishes. 3. The export
-    grows, and the stream goes on: it runs that batch again.
+    1. The first half is read. 2. The note of the last batch vanishes. 3. The export grows, and the
+    stream goes on: it runs that batch again.
     """
     history = told_history()
     export, out = tmp_path / "export", tmp_path / "out"
     await grow(export, first_half(history), file_rows=1_000)
     once(spark, export, out)
-    for commits in (out / "checkpoint").glob("*/commits"):
-        last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    commits = out / "checkpoint" / "commits"
+    last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
+    for note in commits.glob(f"*{last.name}*"):
+        note.unlink()
     await grow(export, history.logs, file_rows=1_000)
 
     summary = once(spark, export, out)
@@ -231,34 +232,72 @@ async def test_a_folder_of_another_stream_is_refused(spark: SparkSession, tmp_pa
         once(spark, export, out)
 
 
-async def test_nothing_is_sorted_joined_or_handed_to_python_functions(
+async def test_a_folder_of_an_earlier_layout_is_refused_with_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two queries wrote it, each with a table and a checkpoint: nothing there can go on as one."""
+    export = await told_history().export(tmp_path / "export")
+    out = tmp_path / "out"
+    once(spark, export, out)
+    mark = json.loads((out / "_job.json").read_text())
+    del mark["layout"]
+    (out / "_job.json").write_text(json.dumps(mark))
+    before = tables_of(spark, out)
+
+    with pytest.raises(JobRefused, match=r"layout 1, .*remove the folder and start again"):
+        once(spark, export, out)
+
+    assert tables_of(spark, out) == before
+
+
+async def test_another_delay_is_refused_with_the_one_to_go_on_with(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     export = await told_history().export(tmp_path / "export")
-    events = export_stream(spark, str(export), 1_000)
-    for name, frame, mode in (
-        ("state", current_state(events), "complete"),
-        ("changes", assignment_changes(events, 1_000), "update"),
-    ):
-        query = (
-            frame.writeStream.foreachBatch(_asked_for)
-            .outputMode(mode)
-            .option("checkpointLocation", str(tmp_path / name))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        plan = query._jsq.streamingQuery().lastExecution().executedPlan().toString()
-        for unwanted in ("EvalPython", "InPandas", "InArrow", "Join", "CartesianProduct"):
-            assert unwanted not in plan, name
-        assert plan.count("MicroBatchScan") == 1
-        assert "RocksDB" in spark.conf.get("spark.sql.streaming.stateStore.providerClass")
-        assert "HashAggregate" in plan, name
-        assert "SortAggregate" not in plan, name
+    once(spark, export, tmp_path / "out", delay_ms=90_500)
+
+    with pytest.raises(JobRefused, match=r"--delay-s 90\.5,"):
+        once(spark, export, tmp_path / "out", delay_ms=91_000)
 
 
-def _asked_for(frame: DataFrame, _: int) -> None:
-    frame.write.format("noop").mode("overwrite").save()
+async def test_a_batch_is_one_job_without_a_join_a_sort_or_a_python_function(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    export = await told_history().export(tmp_path / "export")
+    tables = StreamTables(tmp_path / "out")
+    query = start(spark, str(export), tables, StreamOptions(is_once=True))
+    query.awaitTermination()
+    plan = query._jsq.streamingQuery().lastExecution().executedPlan().toString()
+    for unwanted in ("EvalPython", "InPandas", "InArrow", "Join", "CartesianProduct"):
+        assert unwanted not in plan
+    assert plan.count("MicroBatchScan") == 1
+    assert plan.count("StateStoreSave") == 1
+    assert "RocksDB" in spark.conf.get("spark.sql.streaming.stateStore.providerClass")
+    assert "HashAggregate" in plan
+    assert "SortAggregate" not in plan
+    assert len(query.recentProgress) == 1
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))) == 1
+
+
+def test_rows_are_merged_with_those_that_changed_in_one_task(spark: SparkSession) -> None:
+    def rows(*of: tuple[str, int | None, str | None, int]) -> DataFrame:
+        counted = spark.createDataFrame(of, "table string, shard_id int, day string, events long")
+        minute = f.to_timestamp("day").alias("minute")
+        wide = counted.select("table", "shard_id", minute, "events")
+        return spark.createDataFrame([], ROWS_SCHEMA).unionByName(wide, allowMissingColumns=True)
+
+    before = rows(("inventory", 3, None, 7), ("changes", None, "2025-11-24", 5))
+    changed = rows(("inventory", 3, None, 9), ("changes", None, "2025-11-25", 1))
+
+    after = merged(before, changed)
+
+    found = [(row.part, row.shard_id, row.events) for row in after.collect()]
+    assert found == [
+        ("changes-2025-11-24", None, 5),
+        ("changes-2025-11-25", None, 1),
+        ("inventory", 3, 9),
+    ]
+    assert "Exchange" not in after._jdf.queryExecution().executedPlan().toString()
 
 
 @pytest.mark.slow
@@ -276,7 +315,7 @@ async def test_a_stream_that_was_killed_goes_on_where_it_was(
     )
     try:
         deadline = time.monotonic() + KILLED_WITHIN_S
-        while not (out / "changes" / "current.json").exists():
+        while not (out / "tables" / "current.json").exists():
             assert process.poll() is None
             assert time.monotonic() < deadline, "no batch was published"
             await asyncio.sleep(0.02)

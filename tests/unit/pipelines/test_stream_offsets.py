@@ -18,15 +18,15 @@ from pipelines.stream.offsets import (
 ROWS = 10
 
 
-def exported(shard_id: int, files: int, first_ms: int) -> ShardExported:
+def exported(shard_id: int, files: int, first_ms: int, rows: int = ROWS) -> ShardExported:
     made = []
     for number in range(files):
-        first = number * ROWS + 1
-        last = first + ROWS - 1
+        first = number * rows + 1
+        last = first + rows - 1
         path = f"shard={shard_id:05d}/date=2026-01-01/{first:020d}-{last:020d}.parquet"
         begins_ms = first_ms + 1_000 * number
-        made.append(ExportFile(path, first, last, ROWS, 1, "", begins_ms, begins_ms + 999, 1, 0))
-    return ShardExported(files * ROWS, "", tuple(made))
+        made.append(ExportFile(path, first, last, rows, 1, "", begins_ms, begins_ms + 999, 1, 0))
+    return ShardExported(files * rows, "", tuple(made))
 
 
 def manifest(**files: int) -> Manifest:
@@ -59,6 +59,17 @@ def test_batches_meet_without_overlap_and_are_all_files() -> None:
 
     assert sorted(file.path for file in read) == sorted(export.paths)
     assert rows_up_to(export, {1: 40, 2: 30}) == 70
+
+
+def test_files_of_one_event_are_read_once_each() -> None:
+    export = Manifest("c", "r", shards={1: exported(1, files=3, first_ms=0, rows=1)})
+    offset, read = first_offset(export), []
+    for _ in range(3):
+        end = next_offset(export, offset, 1)
+        read += files_between(export, offset, end)
+        offset = end
+
+    assert [file.first_position for file in read] == [1, 2, 3]
 
 
 def test_the_same_two_offsets_name_the_same_files_when_the_export_has_grown() -> None:
@@ -101,3 +112,11 @@ def test_a_batch_has_no_more_files_than_it_may_have_days() -> None:
     end = next_offset(export, first_offset(export), None)
 
     assert end["positions"] == {"1": FILES_PER_BATCH_MAX * ROWS}
+
+
+def test_an_export_that_is_told_later_whose_it_is_is_the_same() -> None:
+    unknown = {"cluster_id": "", "positions": {"1": 10}}
+
+    end = next_offset(manifest(a=2), unknown, None)
+
+    assert end == {"cluster_id": "c", "positions": {"1": 20}}
