@@ -25,14 +25,28 @@ from nextgen.export.rows import events_of
 from nextgen.export.schema import SCHEMA_VERSION
 from nextgen.export.store import Store, open_store
 
+FILE_RULES = frozenset(
+    {
+        *("manifest", "missing_file", "size", "hash", "last_event"),
+        *("foreign_file", "unnamed_file", "named_twice", "overlapping_files"),
+    }
+)
+"""Rules about files as files; those about what is in them are ``finding.RULES``."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """Something wrong with a file as a file. ``said`` names the positions that are concerned."""
+    """Something wrong with a file as a file. ``said`` names the positions that are concerned.
+
+    ``rule`` is one of ``FILE_RULES``.
+    """
 
     rule: str
     path: str
     said: str
+
+    def __post_init__(self) -> None:
+        assert self.rule in FILE_RULES, f"{self.rule} is not a rule"
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.path} {self.said}"

@@ -6,10 +6,11 @@ in a million; findings are shown with the names of their events, so a person wou
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+
+from pipelines.name_parts import namespace_of, tenant_of_namespace
+from pipelines.slots import topic_routing_key
 
 TENANT, NAMESPACE, TOPIC = "tenant", "namespace", "topic"
 
@@ -25,6 +26,7 @@ GRANTED, DRAIN, LOAD = "capacity_granted", "broker_drain_set", "broker_load_repo
 LEASED, RELEASED, RECORDED = "capacity_leased", "capacity_lease_released", "broker_recorded"
 BROKER_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN, LOAD, LEASED, RELEASED, RECORDED)
 WINDOW, MAP, QUOTAS = "lookup_window_recorded", "shard_map_changed", "quotas_set"
+ADOPTED = "slots_adopted"
 
 _OBJECT_IDS = (
     *(f"{scope}_{what}.{scope}_id" for scope in _LIFE_OF for what in ("created", "deleted")),
@@ -40,6 +42,7 @@ _NUMBERS = (
     *(f"{policy}.version" for policy in POLICY_TYPES),
     *(f"{unit}.epoch" for unit in UNIT_TYPES),
     *(f"{gate}.attempt" for gate in GATE_TYPES),
+    "topic_created.partitions",
     f"{ESTABLISHED}.epoch",
     f"{ENDED}.epoch",
     f"{RECORDED}.epoch",
@@ -66,11 +69,17 @@ def facts_of(events: DataFrame) -> DataFrame:
     parent          long, the parent's id: of children and gates
     gate            long, the gate in this shard that the event concerns
     unit            long, which part of the topic is assigned
+    partition       int, its number if it is a partition
+    key             string, routing key of what is created: tenant, namespace, topic or session
+    command         long, the command that asked for the event
     session, broker long, of assignments and of everything that brokers do
-    number          long, what has to grow: epoch, version, revision, attempt, ...
+    number          long, what has to grow: epoch, version, revision, attempt, ...; of a new topic
+                    its partitions
     units           long, of leases and capacities
     of_shard        long, the shard that a lease is for
     reason          string, of assignments
+    told            struct, what only few events say: term and expires_at_ms of a lease, revision
+                    and is_live of a broker's record, slots of the map and of a shard
     ==============  ==============================================================================
 
     Null where an event has no such thing. Reads the events once and nothing else.
@@ -87,13 +96,17 @@ def facts_of(events: DataFrame) -> DataFrame:
         _hashed(_first_of(_OBJECT_IDS)).alias("object"),
         _hashed(_first_of(_PARENT_IDS)).alias("parent"),
         _gate().alias("gate"),
-        _hashed(_first_of([f"{unit}.unit" for unit in UNIT_TYPES])).alias("unit"),
+        _hashed(_unit()).alias("unit"),
+        _partition().alias("partition"),
+        _created_key().alias("key"),
+        f.when(f.col("causation_id").isNotNull(), f.xxhash64("causation_id")).alias("command"),
         _hashed(_first_of(_broker_fields("session_id"))).alias("session"),
         _hashed(_first_of(_broker_fields("broker_id"))).alias("broker"),
         _first_of(_NUMBERS).alias("number"),
         _first_of(_UNITS).alias("units"),
         _first_of([f"{LEASED}.shard_id", f"{RELEASED}.shard_id"]).alias("of_shard"),
         _first_of([f"{unit}.reason" for unit in UNIT_TYPES]).alias("reason"),
+        _told().alias("told"),
     )
 
 
@@ -146,19 +159,39 @@ def _subject() -> Column:
 def _gate() -> Column:
     kind = _first_of([f"{gate}.parent_kind" for gate in GATE_TYPES])
     name = _first_of([f"{gate}.parent_name" for gate in GATE_TYPES])
-    tenant = f.split_part(
-        _first_of([f"namespace_{what}.name" for what in ("created", "deleted")]),
-        f.lit("/"),
-        f.lit(1),
-    )
-    topic = _first_of([f"topic_{what}.name" for what in ("created", "deleted")])
-    # persistent://tenant/namespace/base: the parts between the third slash and the next but one.
-    namespace = reduce(
-        lambda joined, part: f.concat_ws("/", joined, part),
-        [f.split_part(topic, f.lit("/"), f.lit(place)) for place in (3, 4)],
+    namespace, topic = (
+        _first_of([f"{child}_{what}.name" for what in ("created", "deleted")])
+        for child in (NAMESPACE, TOPIC)
     )
     return f.coalesce(
         f.when(name.isNotNull(), f.xxhash64(kind, name)),
-        f.when(tenant.isNotNull(), f.xxhash64(f.lit(TENANT), tenant)),
-        f.when(topic.isNotNull(), f.xxhash64(f.lit(NAMESPACE), namespace)),
+        f.when(namespace.isNotNull(), f.xxhash64(f.lit(TENANT), tenant_of_namespace(namespace))),
+        f.when(topic.isNotNull(), f.xxhash64(f.lit(NAMESPACE), namespace_of(topic))),
     )
+
+
+def _unit() -> Column:
+    return _first_of([f"{unit}.unit" for unit in UNIT_TYPES])
+
+
+def _partition() -> Column:
+    unit = _unit()
+    return f.when(unit.startswith("p"), f.substring(unit, 2, 10).try_cast("int"))
+
+
+def _created_key() -> Column:
+    names = ("tenant_created.name", "namespace_created.name", f"{ESTABLISHED}.broker_id")
+    return f.coalesce(*map(f.col, names), topic_routing_key(f.col("topic_created.name")))
+
+
+def _told() -> Column:
+    """Return null but for few events: a column of its own for each would take room in every row."""
+    said = f.struct(
+        f.col(f"{LEASED}.term").alias("term"),
+        f.col(f"{LEASED}.expires_at_ms").alias("expires_at_ms"),
+        f.col(f"{RECORDED}.revision").alias("revision"),
+        f.col(f"{RECORDED}.is_live").alias("is_live"),
+        f.col(f"{MAP}.slot_owners").alias("slot_owners"),
+        f.col(f"{ADOPTED}.ranges").alias("slot_ranges"),
+    )
+    return f.when(f.col("event_type").isin(LEASED, RECORDED, MAP, ADOPTED), said)

@@ -7,6 +7,7 @@ from pyspark.sql import functions as f
 
 from pipelines.audit.facts import GATE_TYPES, LIFE_TYPES, POLICY_TYPES
 from pipelines.audit.finding import Broken, findings
+from pipelines.audit.place_number import place_of, shard_and_position
 
 _NOBODY = 0
 """Instead of an id: there is none. No id is hashed to 0, but by a chance of 2^-64."""
@@ -102,15 +103,15 @@ def ids_given_twice(facts: DataFrame) -> DataFrame:
     created = facts.where(
         f.col("event_type").isin("tenant_created", "namespace_created", "topic_created")
     )
-    first = f.min(_place())
-    last = f.max(_place())
+    first = f.min(place_of())
+    last = f.max(place_of())
     twice = (
         created.groupBy("object")
         .agg(f.count("*").alias("rows"), first.alias("first"), last.alias("last"))
         .where("rows > 1")
         .select(
-            *_shard_and_position("last", "shard_id", "position"),
-            *_shard_and_position("first", "other_shard", "other_position"),
+            *shard_and_position("last", "shard_id", "position"),
+            *shard_and_position("first", "other_shard", "other_position"),
         )
     )
     always = f.col("other_position").isNotNull()
@@ -166,6 +167,30 @@ def gate_findings(facts: DataFrame) -> DataFrame:
     return findings(frame, rules)
 
 
+def gates_left_open(facts: DataFrame, deleted: DataFrame, settled_ms: int) -> DataFrame:
+    """Return findings: gates that are open in the end, for a parent that was deleted.
+
+    All shards close theirs before the parent goes. ``deleted`` as for ``life_findings``.
+    """
+    is_opened = f.col("event_type") == "parent_gate_opened"
+    last = (
+        facts.where(f.col("event_type").isin(*GATE_TYPES))
+        .groupBy("shard_id", "gate")
+        .agg(
+            f.max("position").alias("position"),
+            f.max_by(f.when(is_opened, f.col("parent")), "position").alias("open_for"),
+        )
+        .join(f.broadcast(deleted), f.col("open_for") == f.col("deleted_object"))
+    )
+    rule = Broken(
+        "gate_left_open",
+        f.col("deleted_at_ms") < settled_ms,
+        f.col("deleted_position"),
+        f.col("deleted_shard_id"),
+    )
+    return findings(last, [rule])
+
+
 def unknown_parents(facts: DataFrame, settled_ms: int) -> DataFrame:
     """Return findings: one for each parent that children name and no shard has created.
 
@@ -178,7 +203,7 @@ def unknown_parents(facts: DataFrame, settled_ms: int) -> DataFrame:
         f.struct(f.col("parent").alias("id"), f.lit(False).alias("is_made")),
     )
     claims = facts.where(is_made | f.col("parent").isNotNull()).select(
-        _place().alias("place"), f.explode(f.array_compact(f.array(made, named))).alias("claim")
+        place_of().alias("place"), f.explode(f.array_compact(f.array(made, named))).alias("claim")
     )
     by_id = (
         claims.where("claim.id is not null")
@@ -189,7 +214,7 @@ def unknown_parents(facts: DataFrame, settled_ms: int) -> DataFrame:
             f.min(f.when(~f.col("claim.is_made"), f.col("place"))).alias("first"),
         )
         .where("made = 0 and named > 0")
-        .select("named", *_shard_and_position("first", "shard_id", "position"))
+        .select("named", *shard_and_position("first", "shard_id", "position"))
     )
     always = f.col("named") > 0
     return findings(by_id, [Broken("orphan_parent_unknown", always, found=f.col("named"))])
@@ -228,19 +253,3 @@ def _policies_version() -> Column:
 def _last(value: Column, window: object) -> Column:
     """Return the last value that is not null in ``window``."""
     return f.last(value, ignorenulls=True).over(window)
-
-
-def _place() -> Column:
-    """Return shard and position as one long, which sorts as they do: shards have 5 digits."""
-    return f.shiftleft(f.col("shard_id").cast("long"), _PLACE_BITS).bitwiseOR(f.col("position"))
-
-
-_PLACE_BITS = 46
-"""Of a position beside its shard: 70 million million events of one shard."""
-
-
-def _shard_and_position(place: str, shard: str, position: str) -> list[Column]:
-    return [
-        f.shiftright(place, _PLACE_BITS).cast("int").alias(shard),
-        f.col(place).bitwiseAND(f.lit((1 << _PLACE_BITS) - 1)).alias(position),
-    ]

@@ -6,7 +6,7 @@ files hashed  →  events read once into facts (cached)  →  places  →  rules
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,14 +14,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.export.manifest import ExportFile
 from pipelines.audit import places
 from pipelines.audit.export_files import AuditInput, FileFinding, last_events_differ, look_at
 from pipelines.audit.facts import facts_of, file_hash, named_events
 from pipelines.audit.result import FINDINGS_COLLECTED, AuditResult, conclude
 from pipelines.audit.transform import Clocks, rule_findings, with_doubts
-from pipelines.event_schema import spark_schema
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, address_of, read_events
 from pipelines.output import replaced_folder
 from pipelines.summary import Summary
 
@@ -96,22 +94,10 @@ def audited_events(spark: SparkSession, source: AuditInput) -> DataFrame:
 
     A file that cannot be read gives fewer rows, never an error: they are counted by file.
     """
-    files = source.readable
-    if not files:
-        empty = spark.createDataFrame([], spark_schema())
-        return empty.withColumn("_metadata", f.struct(f.lit("").alias("file_path")))
-    return read_files(spark, source, files)
-
-
-def read_files(spark: SparkSession, source: AuditInput, files: Sequence[ExportFile]) -> DataFrame:
-    """Return the events of ``files``, with the columns of this release."""
-    reader = spark.read.schema(spark_schema()).option("recursiveFileLookup", "true")
-    reader = reader.option("ignoreCorruptFiles", "true")
-    return reader.parquet(*(_address(source, file) for file in files))
-
-
-def _address(source: AuditInput, file: ExportFile) -> str:
-    return f"{source.url.rstrip('/')}/{file.path}"
+    events = read_events(spark, source.url, source.readable, skips_damage=True)
+    if source.readable:
+        return events
+    return events.withColumn("_metadata", f.struct(f.lit("").alias("file_path")))
 
 
 def _hash_mismatches(spark: SparkSession, source: AuditInput) -> Iterator[FileFinding]:
@@ -120,7 +106,7 @@ def _hash_mismatches(spark: SparkSession, source: AuditInput) -> Iterator[FileFi
     if not named:
         return
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    content = reader.load([_address(source, file) for file in named])
+    content = reader.load([address_of(source.url, file) for file in named])
     path = f.substring_index("path", "/", -3)
     hashed = content.select(path.alias("path"), f.sha2("content", 256).alias("found"))
     rows = [(file.path, file.sha256) for file in named]
@@ -250,9 +236,8 @@ def _name_events(spark: SparkSession, result: AuditResult) -> None:
     if not files:
         return
     wanted = spark.createDataFrame(sorted(places), "shard_id int, position long")
-    found = named_events(read_files(spark, source, files)).join(
-        f.broadcast(wanted), ["shard_id", "position"]
-    )
+    events = read_events(spark, source.url, files, skips_damage=True)
+    found = named_events(events).join(f.broadcast(wanted), ["shard_id", "position"])
     for row in found.limit(2 * FINDINGS_COLLECTED).collect():
         result.names[row.shard_id, row.position] = f"{row.event_type} {row.name or ''}".strip()
 

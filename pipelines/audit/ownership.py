@@ -18,11 +18,12 @@ LEFT = ("topic_deleted", "idle", "unloaded")
 """Reasons to take a unit from its owner and give it to nobody."""
 
 
-def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int) -> DataFrame:
+def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms: int) -> DataFrame:
     """Return findings about each assigned unit and its topic, by the topic's id.
 
     ``sessions`` are those of ``sessions_of``: small, they are broadcast. One shuffle: what concerns
-    a unit and what concerns its topic lie in one partition.
+    a unit and what concerns its topic lie in one partition. ``lag_ms`` is by how much a session may
+    seem to end after it was known to have ended, by clocks that differ.
     """
     wanted = ("topic_created", "topic_deleted", ASSIGNED, UNASSIGNED)
     told = facts.where(f.col("event_type").isin(*wanted)).select(
@@ -31,6 +32,7 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int) -> Dat
         "time_ms",
         "object",
         "unit",
+        "partition",
         "session",
         "number",
         "reason",
@@ -50,13 +52,18 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int) -> Dat
             "topic_position": f.last(
                 f.when(kind.isin(0, 1), f.col("position")), ignorenulls=True
             ).over(before),
+            "topic_shard": f.last(f.when(kind == 0, f.col("shard_id")), ignorenulls=True).over(
+                before
+            ),
+            "partitions": f.last(f.when(kind == 0, f.col("number")), ignorenulls=True).over(before),
             "owners": f.coalesce(f.sum(gained).over(before), f.lit(0)),
         }
     )
     frame = frame.drop("session").join(
         f.broadcast(sessions), f.col("lost_session") == f.col("session"), "left"
     )
-    return findings(frame, _unit_rules(settled_ms))
+    rules = [*_epoch_rules(), *_reason_rules(settled_ms, lag_ms), *_topic_rules()]
+    return findings(frame, rules)
 
 
 def _with_unit_state(told: DataFrame) -> DataFrame:
@@ -80,14 +87,16 @@ def _with_unit_state(told: DataFrame) -> DataFrame:
     )
 
 
-def _unit_rules(settled_ms: int) -> list[Broken]:
-    is_assigned, is_unassigned = f.col("kind") == 2, f.col("kind") == 3
+def _epoch_rules() -> list[Broken]:
+    """Return the rules about a unit's owner and the one before it: at most one has the unit."""
+    is_assigned = f.col("kind") == 2
     had_owner, epoch = f.col("had_owner"), f.col("number")
     before = f.col("before_position")
     before_epoch = f.coalesce(f.col("before_epoch"), f.lit(0))
-    reason = f.col("reason")
+    is_first = f.col("reason") == FIRST_LOOKUP
     is_here = f.coalesce(f.col("before_shard") == f.col("shard_id"), f.lit(True))
-    same_epoch = (epoch == before_epoch) & f.col("is_other_session")
+    is_other = f.col("is_other_session")
+    same_epoch = had_owner & is_other & (epoch == before_epoch)
     return [
         Broken(
             "overlap",
@@ -99,29 +108,81 @@ def _unit_rules(settled_ms: int) -> list[Broken]:
         ),
         Broken(
             "overlap",
-            is_assigned & is_here & had_owner & (same_epoch | (reason == FIRST_LOOKUP)),
+            is_assigned & is_here & had_owner & (same_epoch | is_first),
             before,
             found=epoch,
             expected=before_epoch + 1,
         ),
         Broken(
             "epoch",
-            is_assigned & is_here & (epoch != before_epoch + 1),
+            is_assigned & is_here & ~same_epoch & (epoch != before_epoch + 1),
             before,
             found=epoch,
             expected=before_epoch + 1,
         ),
-        Broken("takeover_of_nothing", is_assigned & ~had_owner & reason.isin(*TAKEN_OVER), before),
-        Broken("unknown_reason", is_assigned & ~reason.isin(FIRST_LOOKUP, *TAKEN_OVER)),
-        Broken("unknown_reason", is_unassigned & ~reason.isin(*LEFT)),
+        Broken(
+            "given_to_its_owner",
+            is_assigned & is_here & had_owner & ~is_other & ~is_first,
+            before,
+        ),
         Broken(
             "not_owned",
-            is_unassigned & (~had_owner | (epoch != before_epoch)),
+            (f.col("kind") == 3) & (~had_owner | (epoch != before_epoch)),
             before,
             found=epoch,
             expected=before_epoch,
         ),
+    ]
+
+
+def _reason_rules(settled_ms: int, lag_ms: int) -> list[Broken]:
+    """Return the rules about why a unit was given or taken."""
+    is_assigned, is_unassigned = f.col("kind") == 2, f.col("kind") == 3
+    reason, before = f.col("reason"), f.col("before_position")
+    taken = f.col("lost_session").isNotNull() & (f.col("time_ms") < settled_ms)
+    early_ms = f.col("ended_at_ms") - f.col("time_ms")
+    return [
+        Broken(
+            "takeover_of_nothing",
+            is_assigned & ~f.col("had_owner") & reason.isin(*TAKEN_OVER),
+            before,
+        ),
+        Broken("unknown_reason", is_assigned & ~reason.isin(FIRST_LOOKUP, *TAKEN_OVER)),
+        Broken("unknown_reason", is_unassigned & ~reason.isin(*LEFT)),
+        Broken("not_lost", taken & f.col("ended_position").isNull(), before),
+        Broken(
+            "not_lost",
+            taken & (early_ms > lag_ms),
+            f.col("ended_position"),
+            f.col("session_shard"),
+            found=early_ms,
+            expected=f.lit(lag_ms),
+        ),
+    ]
+
+
+def _topic_rules() -> list[Broken]:
+    """Return the rules about a unit and the topic that it is of."""
+    is_assigned = f.col("kind") == 2
+    partition, partitions = f.col("partition"), f.col("partitions")
+    # Of a whole topic there is no number: it is assigned where there are no partitions.
+    is_beyond = f.when(partition.isNull(), partitions > 0).otherwise(partition >= partitions)
+    return [
+        Broken(
+            "two_homes",
+            is_assigned & ~f.col("had_owner") & (f.col("topic_shard") != f.col("shard_id")),
+            f.col("topic_position"),
+            f.col("topic_shard"),
+        ),
         Broken("orphan_assignment", is_assigned & ~f.col("is_there"), f.col("topic_position")),
+        Broken(
+            "no_such_partition",
+            is_assigned & f.col("is_there") & is_beyond,
+            f.col("topic_position"),
+            f.col("topic_shard"),
+            found=partition,
+            expected=partitions,
+        ),
         Broken(
             "deleted_with_owners",
             (f.col("kind") == 1) & (f.col("owners") > 0),
@@ -129,25 +190,20 @@ def _unit_rules(settled_ms: int) -> list[Broken]:
             found=f.col("owners"),
             expected=f.lit(0),
         ),
-        Broken(
-            "not_lost",
-            f.col("lost_session").isNotNull()
-            & f.col("ended_position").isNull()
-            & (f.col("time_ms") < settled_ms),
-            before,
-        ),
     ]
 
 
 def sessions_of(facts: DataFrame) -> DataFrame:
     """Return one row per session of a broker: session, session_broker, session_shard,
-    began_position, ended_position, ended_at_ms. Null where it did not begin, or did not end."""
+    began_position, began_at_ms, ended_position, ended_at_ms. Null where it did not begin, or did
+    not end."""
     is_begin, is_end = f.col("event_type") == ESTABLISHED, f.col("event_type") == ENDED
     told = facts.where((is_begin | is_end) & (f.col("shard_id") != 0))
     return told.groupBy("session").agg(
         f.max(f.when(is_begin, f.col("broker"))).alias("session_broker"),
         f.max("shard_id").alias("session_shard"),
         f.min(f.when(is_begin, f.col("position"))).alias("began_position"),
+        f.min(f.when(is_begin, f.col("time_ms"))).alias("began_at_ms"),
         f.min(f.when(is_end, f.col("position"))).alias("ended_position"),
         f.min(f.when(is_end, f.col("time_ms"))).alias("ended_at_ms"),
     )
@@ -156,7 +212,7 @@ def sessions_of(facts: DataFrame) -> DataFrame:
 def assigned_sessions(
     facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms: int
 ) -> DataFrame:
-    """Return findings: assignments to sessions that never were, of another broker, or long ended.
+    """Return findings: assignments to sessions that were not, of another broker, or long ended.
 
     One for each session and shard: the first, or of ended ones the latest. ``lag_ms`` is how long
     after a session's end a leader may not have heard of it, by clocks that differ.
@@ -174,6 +230,7 @@ def assigned_sessions(
         .join(f.broadcast(sessions), "session", "left")
     )
     began = f.col("began_position")
+    ahead_ms = f.col("began_at_ms") - f.col("first_at_ms")
     behind_ms = f.col("last_at_ms") - f.col("ended_at_ms")
     is_late = f.coalesce(behind_ms > lag_ms, f.lit(False))
     used = used.withColumn(
@@ -184,6 +241,14 @@ def assigned_sessions(
             "unknown_session",
             began.isNull() & (f.col("first_at_ms") < settled_ms),
             found=f.col("rows"),
+        ),
+        Broken(
+            "unknown_session",
+            ahead_ms > lag_ms,
+            began,
+            f.col("session_shard"),
+            found=ahead_ms,
+            expected=f.lit(lag_ms),
         ),
         Broken(
             "session_of_another",

@@ -219,7 +219,7 @@ def compared_files(told: DataFrame, read: DataFrame) -> DataFrame:
     )
     is_whole = f.col("rows_read") == f.col("rows")
     rules = [
-        Broken("wrong_shard", ~is_own, f.col("first_position"), f.col("named_shard")),
+        Broken("wrong_file", ~is_own, f.col("first_position"), f.col("named_shard")),
         Broken("outside_range", is_own & outside, f.col("first_position")),
         Broken("times_differ", is_own & ~outside & is_whole & times, f.col("last_position")),
         Broken(

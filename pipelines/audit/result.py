@@ -9,6 +9,7 @@ from pyspark.sql import Row
 from pipelines.audit.export_files import AuditInput
 from pipelines.audit.finding import RULES
 from pipelines.audit.transform import Clocks
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
 from pipelines.summary import Summary
 
 FINDINGS_COLLECTED = 200
@@ -67,6 +68,11 @@ class AuditResult:
             "to be exported; that was accepted"
             for shard_id, first, last in self.source.gaps
         ]
+        if CLUSTER_MANAGER_SHARD_ID not in self.source.positions:
+            told.append(
+                f"shard {CLUSTER_MANAGER_SHARD_ID} is not in the export: that each shard has the "
+                "slots of the shard map was not checked, nor leases, windows and versions"
+            )
         if self.doubtful:
             told.append(
                 f"{sum(self.doubtful.values())} findings may follow from events that are missing "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipelines.audit import inventory, ledger, ownership
+from pipelines.audit import commands, inventory, ledger, ownership, slot_homes
 from pipelines.audit.finding import RULES, Basis
 from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
 
@@ -31,20 +31,24 @@ def rule_findings(facts: DataFrame, clocks: Clocks, *, has_ledger: bool) -> Data
     ``facts`` is used several times: persist it. ``has_ledger``: it has events of the cluster
     manager.
     """
+    settled_ms, lag_ms = clocks.settled_ms, clocks.lag_ms
     sessions = ownership.sessions_of(facts)
+    deleted = inventory.deleted_parents(facts)
     of_shards = facts.where(f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID)
     parts = [
-        inventory.life_findings(of_shards, inventory.deleted_parents(facts), clocks.settled_ms),
+        commands.command_findings(facts),
+        slot_homes.home_findings(facts),
+        inventory.life_findings(of_shards, deleted, settled_ms),
         inventory.ids_given_twice(of_shards),
         inventory.gate_findings(of_shards),
-        inventory.unknown_parents(of_shards, clocks.settled_ms),
-        ownership.unit_findings(of_shards, sessions, clocks.settled_ms),
-        ownership.assigned_sessions(of_shards, sessions, clocks.settled_ms, clocks.lag_ms),
+        inventory.gates_left_open(of_shards, deleted, settled_ms),
+        inventory.unknown_parents(of_shards, settled_ms),
+        ownership.unit_findings(of_shards, sessions, settled_ms, lag_ms),
+        ownership.assigned_sessions(of_shards, sessions, settled_ms, lag_ms),
         ownership.broker_findings(of_shards),
     ]
     if has_ledger:
-        is_ledgers = f.col("shard_id") == CLUSTER_MANAGER_SHARD_ID
-        parts.append(ledger.ledger_findings(facts.where(is_ledgers)))
+        parts.append(ledger.ledger_findings(facts, settled_ms))
     union = parts[0]
     for part in parts[1:]:
         union = union.unionByName(part)

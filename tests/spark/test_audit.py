@@ -1,31 +1,32 @@
-"""Audits of exports that are right, and of ones in which each promise is broken once."""
+"""Audits of exports that are right, and of ones in which each promise is broken by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from nextgen.export.columns import EventColumns
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from pipelines.audit import places
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
-from pipelines.audit.finding import RULES
-from pipelines.audit.job import audited_events, run
+from pipelines.audit.finding import RULES, Basis
+from pipelines.audit.job import LAG_S, audited_events, run
 from pipelines.audit.report import write_report
 from pipelines.audit.transform import Clocks, rule_findings
 from tests.support.export_logs import FakeLog
-from tests.support.spark_breakages import (
-    FILE_BREAKAGES,
-    LOG_BREAKAGES,
-    SHARDS_APART,
-    side_by_side,
-)
+from tests.support.spark_breakages import LOG_BREAKAGES
+from tests.support.spark_file_breakages import FILE_BREAKAGES
 from tests.support.spark_histories import told_history
+from tests.support.spark_log_breakages import history_with_map
+from tests.support.spark_side_by_side import SHARDS_APART, Place, side_by_side
 
 FORBIDDEN = (
     "BatchEvalPython",
@@ -36,85 +37,96 @@ FORBIDDEN = (
     "SortAggregate",
 )
 
+PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false"}
+INTERPRETED = PLANNED_ONCE | {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Of a few hundred events: to compile the rules would take most of the time."""
 
-async def test_each_broken_promise_is_found_in_its_own_shards_and_nowhere_else(
+
+def test_each_broken_promise_is_one_finding_that_names_its_events(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The first history is right."""
-    histories = [told_history() for _ in range(len(LOG_BREAKAGES) + 1)]
-    for history, breakage in zip(histories[1:], LOG_BREAKAGES, strict=True):
+    """One audit of all histories side by side, of events read once; the first of them is right."""
+    histories = [history_with_map() for _ in range(len(LOG_BREAKAGES) + 1)]
+    named = [
         breakage.spoil(history)
-    logs = side_by_side(histories)
-    export, out = tmp_path / "export", tmp_path / "out"
-    await export_log(FakeLog(logs), LocalStore(export))
+        for breakage, history in zip(LOG_BREAKAGES, histories[1:], strict=True)
+    ]
+    told = side_by_side(histories)
+    events = [event for _, log in sorted(told.logs.items()) for event in log]
+    pq.write_table(EventColumns().table(events), tmp_path / "events.parquet")
+    settled_ms = max(event.time_ms for event in events) - LAG_S * 1_000
+    facts = facts_of(spark.read.parquet(str(tmp_path / "events.parquet")))
+    with settings(spark, INTERPRETED):
+        cached = facts.persist()
+        clocks = Clocks(settled_ms, LAG_S * 1_000)
+        rules = rule_findings(cached, clocks, has_ledger=True)
+        all_rules = rules.unionByName(places.terms_back(places.blocks_of(cached)))
+        plan, read_by_rules = plan_of(all_rules), leaves(all_rules)
+        rows = all_rules.limit(1_000).collect()
+        cached.unpersist()
+    found: dict[int, list[tuple[str, Place, Place | None]]] = defaultdict(list)
+    for row in rows:
+        event = (row.shard_id, row.position)
+        found[told.history_at(event)].append((row.rule, event, other_of(row)))
 
-    summary, result = run(spark, export, out=out)
-    write_report(tmp_path / "audit.html", summary, result)
-    rules_at: dict[int, set[str]] = {}
-    for row in spark.read.parquet(str(out / "findings")).limit(1_000).collect():
-        assert not row.is_doubtful
-        assert 1 <= row.position <= len(logs[row.shard_id])
-        rules_at.setdefault(row.shard_id, set()).add(row.rule)
-    found = {
-        place: set[str]().union(
-            *(rules for shard, rules in rules_at.items() if shard and shard // 10 == place)
-        )
-        for place in range(len(histories))
-    }
-
-    assert summary.rows_in == summary.rows_read == sum(map(len, logs.values()))
-    assert found[0] == set()
-    assert rules_at[0] == {"lease_overdraft", "window_not_later"}
-    for place, breakage in enumerate(LOG_BREAKAGES, start=1):
-        assert breakage.rule in found[place] | rules_at[0], breakage.name
-    assert result.source.findings == []
-    assert summary.findings_total == sum(result.by_rule.values()) >= len(LOG_BREAKAGES)
-    assert {row.rule for row in result.shown} >= {each.rule for each in LOG_BREAKAGES}
-    assert any(name.startswith("topic_assigned persistent://h1") for name in result.names.values())
-    page = (tmp_path / "audit.html").read_text()
-    assert "two live owners" in page
-    assert SHARDS_APART == 10
+    assert [word for word in FORBIDDEN if word in plan] == []
+    assert set(read_by_rules) == {"InMemoryTableScanExec"}
+    assert found.pop(0, []) == []
+    for number, breakage in enumerate(LOG_BREAKAGES, start=1):
+        event, other = map(told.place_of, named[number - 1])
+        of_rule = [each for each in found[number] if each[0] not in breakage.also]
+        assert of_rule == [(breakage.rule, event, other)], breakage.name
+        assert {rule for rule, *_ in found[number]} == {breakage.rule, *breakage.also}
 
 
 async def test_damaged_files_are_found_and_what_follows_from_them_is_doubted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    export = await told_history().export(tmp_path / "export")
-    spoil = {each.rule: each.spoil for each in FILE_BREAKAGES}
-    # Two days each: files 0 and 1 are of shard 0, 2 and 3 of shard 1, ...
-    for rule, place in (("hash", 1), ("gap", 2), ("duplicate_position", 4), ("size", 7)):
-        spoil[rule](export, place)
-    spoil["wrong_shard"](export, 6)
+    """One export of many shards, each with files that are spoilt in another way."""
+    breakages = [each for each in FILE_BREAKAGES if not each.is_whole]
+    histories = [history_with_map() for _ in range(-(-len(breakages) // SHARDS_APART))]
+    logs = side_by_side(histories).logs
+    export, out = tmp_path / "export", tmp_path / "out"
+    await export_log(FakeLog(logs), LocalStore(export))
+    expected = {
+        place
+        for shard_id, each in enumerate(breakages, 1)
+        for place in each.spoil(export, shard_id)
+    }
 
-    summary, result = run(spark, export)
+    with settings(spark, INTERPRETED):
+        summary, result = run(spark, export, out=out)
+    write_report(tmp_path / "audit.html", summary, result)
+    rows = spark.read.parquet(str(out / "findings")).limit(1_000).collect()
+    found = {f"{row.rule}: {row.shard_id}:{row.position}" for row in rows if not row.is_doubtful}
+    found |= {f"{each.rule}: {each.path}" for each in result.source.findings}
 
-    rules = {"hash", "gap", "duplicate_position", "size", "wrong_shard", "rows_differ"}
-    assert rules <= result.rules_broken
-    assert set(result.by_rule) <= {rule for rule, (basis, _) in RULES.items() if basis == "event"}
+    assert found == expected
+    assert {row.rule for row in rows if row.is_doubtful} == set(result.doubtful)
+    assert {RULES[rule][0] for rule in result.doubtful} <= {Basis.SHARD, Basis.ALL_SHARDS}
+    assert summary.findings_total == len(expected)
     assert summary.numbers["rows_missing"] > 0
-    assert summary.numbers["rows_surplus"] == 1
-    assert not summary.is_ok
+    assert summary.numbers["rows_surplus"] == 0
+    page = (tmp_path / "audit.html").read_text()
+    assert "the file holds events of another shard" in page
 
 
 async def test_a_right_export_passes_and_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
     export = await told_history().export(tmp_path / "export")
     facts = facts_of(audited_events(spark, look_at(export)))
-    scans = leaves(facts)
-    with adaptive_off(spark):
-        cached = facts.persist()
-        rules = rule_findings(cached, Clocks(2**60, 0), has_ledger=True)
-        blocks = places.blocks_of(cached)
-        plans = [plan_of(rules), plan_of(blocks), plan_of(places.files_read(cached))]
-        read_by_rules = leaves(rules)
-        found = rules.limit(10).collect()
-        cached.unpersist()
+    with settings(spark, PLANNED_ONCE):
+        plan, scans = plan_of(facts), leaves(facts)
+        of_files = plan_of(places.files_read(facts))
+    summary, result = run(spark, export)
 
     assert scans == ["FileSourceScanExec"]
-    assert "Exchange" not in plan_of(facts)
-    assert set(read_by_rules) <= {"InMemoryTableScanExec"}
-    assert [word for word in FORBIDDEN for plan in plans if word in plan] == []
-    # The one that a settled time of never allows: nothing else is said of a right history.
-    assert {row.rule for row in found} <= {"ended_session"}
+    assert "Exchange" not in plan
+    assert [word for word in FORBIDDEN if word in plan or word in of_files] == []
+    assert (summary.is_ok, result.notes()) == (True, [])
+    assert summary.rows_in == summary.rows_read == told_history().rows
 
 
 def test_holes_crowds_terms_and_clocks_are_told_by_position(spark: SparkSession) -> None:
@@ -152,6 +164,10 @@ def test_holes_crowds_terms_and_clocks_are_told_by_position(spark: SparkSession)
     blocks.unpersist()
 
 
+def other_of(row: Row) -> Place | None:
+    return None if row.other_position is None else (row.other_shard_id, row.other_position)
+
+
 def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
@@ -163,9 +179,12 @@ def leaves(frame: DataFrame) -> list[str]:
 
 
 @contextmanager
-def adaptive_off(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set("spark.sql.adaptive.enabled", "true")
+        for name, known in before.items():
+            spark.conf.set(name, known or "")

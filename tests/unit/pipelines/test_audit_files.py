@@ -9,8 +9,11 @@ import pytest
 
 from nextgen.export.errors import ExportRefused
 from nextgen.export.schema import SCHEMA_VERSION
-from pipelines.audit.export_files import last_events_differ, look_at
-from tests.support.spark_breakages import (
+from pipelines.audit.export_files import FILE_RULES, last_events_differ, look_at
+from pipelines.audit.finding import RULES
+from pipelines.audit.result import AuditResult
+from tests.support.spark_breakages import LOG_BREAKAGES
+from tests.support.spark_file_breakages import (
     FILE_BREAKAGES,
     FileBreakage,
     change_manifest,
@@ -18,13 +21,18 @@ from tests.support.spark_breakages import (
 )
 from tests.support.spark_histories import told_history
 
-NEED_SPARK = frozenset({"hash", "gap", "duplicate_position", "wrong_shard"})
-BREAKAGES = [each for each in FILE_BREAKAGES if each.rule not in NEED_SPARK]
+FOUND_WITHOUT_SPARK = FILE_RULES - {"hash"}
+SPOILT_SHARD = 1
 
 
 @pytest.fixture
 async def export(tmp_path: Path) -> Path:
     return await told_history().export(tmp_path / "export")
+
+
+def test_each_rule_has_an_example_that_breaks_it() -> None:
+    examples = {each.rule for each in (*LOG_BREAKAGES, *FILE_BREAKAGES)}
+    assert examples == {*RULES, *FILE_RULES}
 
 
 def test_a_right_export_has_no_findings(export: Path) -> None:
@@ -36,13 +44,16 @@ def test_a_right_export_has_no_findings(export: Path) -> None:
     assert len(found.readable) == len(data_files(export))
 
 
-@pytest.mark.parametrize("breakage", BREAKAGES, ids=[each.name for each in BREAKAGES])
+@pytest.mark.parametrize("breakage", FILE_BREAKAGES, ids=[each.name for each in FILE_BREAKAGES])
 def test_a_broken_file_is_found_and_the_audit_goes_on(export: Path, breakage: FileBreakage) -> None:
-    breakage.spoil(export, 1)
+    """What is in files is looked at by Spark, and not here."""
+    expected = breakage.spoil(export, SPOILT_SHARD)
     found = look_at(export)
     findings = [*found.findings, *last_events_differ(found)]
 
-    assert [finding.rule for finding in findings] == [breakage.rule]
+    assert [f"{finding.rule}: {finding.path}" for finding in findings] == [
+        place for place in expected if place.partition(":")[0] in FOUND_WITHOUT_SPARK
+    ]
     assert len(found.readable) >= len(data_files(export)) - 1
 
 
@@ -72,6 +83,17 @@ def test_an_export_of_a_newer_schema_is_refused(export: Path) -> None:
     change_manifest(export, change)
     with pytest.raises(ExportRefused, match="schema_version"):
         look_at(export)
+
+
+async def test_without_the_managers_log_it_is_said_that_maps_were_not_compared(
+    tmp_path: Path,
+) -> None:
+    history = told_history()
+    history.logs[0].clear()
+    source = look_at(await history.export(tmp_path / "export"))
+    (note,) = AuditResult(source).notes()
+
+    assert "the slots of the shard map was not checked" in note
 
 
 def test_a_folder_without_an_export_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""Commands: each is carried out once, however often it is sent."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from nextgen.kernel.limits import OUTCOME_WINDOW_POSITIONS
+from pipelines.audit.finding import Broken, findings
+
+
+def command_findings(facts: DataFrame) -> DataFrame:
+    """Return findings: commands whose events do not follow on each other.
+
+    All events of a command are of one record of its shard. A shard knows its commands for
+    ``OUTCOME_WINDOW_POSITIONS``; one that comes again later is not judged. ``position`` is the last
+    event, ``other_position`` the first.
+    """
+    by_command = (
+        facts.where(f.col("command").isNotNull())
+        .groupBy("shard_id", "command")
+        .agg(
+            f.count("*").alias("events"),
+            f.min("position").alias("first"),
+            f.max("position").alias("position"),
+        )
+    )
+    span = f.col("position") - f.col("first")
+    is_twice = (span >= f.col("events")) & (span <= OUTCOME_WINDOW_POSITIONS)
+    return findings(by_command, [Broken("command_twice", is_twice, f.col("first"))])
