@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
 from pipelines.errors import JobRefused
-from pipelines.export_input import ExportInput, damage_refused, open_export
+from pipelines.export_input import ExportInput, open_export
+from pipelines.iso_time import time_at
 from pipelines.load import transform
 from pipelines.load.transform import BROKER, NAMESPACE, REPORTED, TENANT, TOPIC, USED_TYPES
 from pipelines.output import replaced_folder
@@ -60,8 +61,9 @@ def run(spark: SparkSession, url: str, out: Path, *, report: Path | None = None)
     """
     export = open_export(url)
     summary = Summary(JOB, rows_in=export.rows)
-    with damage_refused(), replaced_folder(out, JOB) as folder:
+    with replaced_folder(out, JOB) as folder:
         kept = _keep_used(spark, export, folder, summary)
+        summary.reconcile()
         facts = _facts(kept)
         if not facts.reports:
             raise JobRefused(
@@ -69,11 +71,10 @@ def run(spark: SparkSession, url: str, out: Path, *, report: Path | None = None)
                 "a cluster without brokers, or of its first moments"
             )
         _write_tables(export.events(spark), kept, folder)
-        shown = _shown(spark, folder)
+        shown = shown_rows(spark, folder)
         shutil.rmtree(folder / _KEPT)
     summary.numbers = _numbers(facts, shown)
     summary.outputs = {name: str(out / name) for name in TABLES}
-    summary.reconcile()
     if report is not None:
         from pipelines.load.report import write_report
 
@@ -116,8 +117,9 @@ def _facts(kept: DataFrame) -> Row:
         f.count("*").alias("reports"),
         f.count_distinct("broker_id").alias("brokers"),
         f.count_if("is_skewed").alias("skewed"),
-        f.min("time").alias("first"),
-        f.max("time").alias("last"),
+        # A timestamp would come to Python as the local time of this machine.
+        f.min(f.unix_millis("time")).alias("first_ms"),
+        f.max(f.unix_millis("time")).alias("last_ms"),
     ).collect()[0]
 
 
@@ -146,7 +148,8 @@ def _write(frame: DataFrame, folder: Path, name: str) -> None:
     frame.coalesce(1).write.parquet(str(folder / name))
 
 
-def _shown(spark: SparkSession, folder: Path) -> Shown:
+def shown_rows(spark: SparkSession, folder: Path) -> Shown:
+    """Return what people are shown of the tables in ``folder``."""
     tables = {name: spark.read.parquet(str(folder / name)) for name in TABLES}
     names = tables["statistics"]
 
@@ -169,7 +172,12 @@ def _shown(spark: SparkSession, folder: Path) -> Shown:
         tenants=most(TENANT, HOT_TOPICS_MAX),
         shape=_rows(tables["shape"].orderBy("hour_of_day"), HOURS_SHOWN_MAX),
         forecast=_rows(
-            tables["forecast"].orderBy((~f.col("scope").isin(*SCOPES)), "scope"),
+            tables["forecast"].orderBy(
+                # Those who have no room first.
+                ~f.col("scope").isin(*SCOPES),
+                f.asc_nulls_last("days_left"),
+                "scope",
+            ),
             BROKERS_SHOWN_MAX + len(SCOPES),
         ),
         heat=_rows(heat.orderBy("name", "hour_of_day"), BROKERS_SHOWN_MAX * HOURS_SHOWN_MAX),
@@ -186,8 +194,8 @@ def _numbers(facts: Row, shown: Shown) -> dict[str, Any]:
     peak = max(shown.shape, key=lambda row: (row.relative or 0.0, -row.hour_of_day))
     return {
         "brokers": facts.brokers,
-        "from": facts.first.isoformat(),
-        "to": facts.last.isoformat(),
+        "from": time_at(facts.first_ms).isoformat(),
+        "to": time_at(facts.last_ms).isoformat(),
         "reports_with_skewed_clock": facts.skewed,
         "busiest_hour_of_day": peak.hour_of_day,
         "busiest_topic": shown.hot_topics[0].name if shown.hot_topics else None,

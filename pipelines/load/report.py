@@ -8,8 +8,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from pipelines.iso_time import time_at
 from pipelines.load.job import HOURS_SHOWN_MAX, Shown
-from pipelines.reporting.page import Page
+from pipelines.reporting.page import Page, plain_label
 
 _BAR = "#33506e"
 _MEGA = 1_000_000.0
@@ -31,7 +32,7 @@ def write_report(path: Path, source: str, facts: Any, shown: Shown) -> None:
     page = Page(
         "Load history",
         f"{source}: {facts.reports:,} reports of {facts.brokers:,} brokers, "
-        f"{facts.first:%Y-%m-%d %H:%M} to {facts.last:%Y-%m-%d %H:%M} UTC",
+        f"{time_at(facts.first_ms):%Y-%m-%d %H:%M} to {time_at(facts.last_ms):%Y-%m-%d %H:%M} UTC",
     )
     page.add_plot("Shape of the day", _shape(shown.shape), "Relative to the mean of all hours.")
     page.add_plot(
@@ -79,7 +80,7 @@ def _heat(rows: Sequence[Any]) -> Figure:
     figure = Figure(figsize=(9, 1.2 + 0.28 * len(names)))
     axes = figure.subplots()
     image = axes.imshow(cells, aspect="auto", cmap="viridis")
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [plain_label(name) for name in names])
     axes.set_xlabel("hour, UTC")
     figure.colorbar(image, ax=axes, label="MB/s")
     return figure

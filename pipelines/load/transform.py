@@ -6,7 +6,7 @@ Windows are by the event's ``time``, the leader's clock, because those of broker
 
 | column of a series | what it is |
 |---|---|
-| `level`, `name` | broker, topic (canonical name without partition), namespace or tenant |
+| `level`, `name` | broker, topic (canonical name, its units added up), namespace or tenant |
 | `hour` | beginning of the hour, UTC |
 | `samples` | reports that say something of it in that hour |
 | `bytes_per_second` | in and out, mean of the hour |
@@ -20,6 +20,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pipelines.durations import MINUTE_MS
+from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
+from pipelines.name_parts import namespace_of, tenant_of, topic_of
 
 REPORTED = "broker_load_reported"
 GRANTED = "capacity_granted"
@@ -78,11 +80,14 @@ def broker_series(reports: DataFrame) -> DataFrame:
 
 
 def topic_series(reports: DataFrame) -> DataFrame:
-    """Return the hourly series of topics that were among the busiest; partitions add up."""
+    """Return the hourly series of topics that were among the busiest.
+
+    Partitions and segments of a topic add up.
+    """
     seen = reports.select("hour", f.explode("busiest").alias("unit")).select(
         "hour",
         f.col("unit.name").alias("unit_name"),
-        _topic_of("unit.name", "unit.unit").alias("name"),
+        topic_of(f.col("unit.name"), f.col("unit.unit")).alias("name"),
         (f.col("unit.bytes_in_per_second") + f.col("unit.bytes_out_per_second")).alias("bytes"),
     )
     # First a unit's mean, then the sum of a topic's units: reports of brokers come in turn.
@@ -94,10 +99,9 @@ def topic_series(reports: DataFrame) -> DataFrame:
 
 def parent_series(topics: DataFrame, level: str) -> DataFrame:
     """Return the hourly series of namespaces or tenants: sums of their topics that were seen."""
-    path = f.substring_index("name", "://", -1)
-    parts = 2 if level == NAMESPACE else 1
+    parent_of = namespace_of if level == NAMESPACE else tenant_of
     renamed = topics.withColumnRenamed("bytes_per_second", "bytes")
-    return _summed(renamed, f.substring_index(path, "/", parts), level)
+    return _summed(renamed, parent_of(f.col("name")), level)
 
 
 def statistics(series: DataFrame) -> DataFrame:
@@ -177,7 +181,7 @@ def skew(statistics: DataFrame) -> DataFrame:
 
 def shard_activity(events: DataFrame) -> DataFrame:
     """Return per shard but the cluster manager's: events, topics_created, assignments."""
-    kinds = events.where(f.col("shard_id") > 0).groupBy("shard_id")
+    kinds = events.where(f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID).groupBy("shard_id")
     created = f.count_if(f.col("event_type") == "topic_created")
     assigned = f.count_if(f.col("event_type") == "topic_assigned")
     return kinds.agg(
@@ -190,9 +194,11 @@ def shard_activity(events: DataFrame) -> DataFrame:
 def capacity(used: DataFrame) -> DataFrame:
     """Return broker_id and units granted of each broker whose latest session lives.
 
-    A broker's sessions are events of one shard, so they are folded by position.
+    A broker's sessions are events of one shard, so they are folded by position. The cluster
+    manager notes in its own log what was granted: positions there are of another order.
     """
-    told = used.where(f.col("event_type") != REPORTED).select(
+    of_shards = f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID
+    told = used.where(of_shards & (f.col("event_type") != REPORTED)).select(
         "position",
         "event_type",
         _either("broker_id").alias("broker_id"),
@@ -277,13 +283,6 @@ def _summed(by_unit: DataFrame, name: Column, level: str) -> DataFrame:
         f.max(none.cast("double")).alias("cpu_fraction"),
         f.max(none.cast("long")).alias("memory_bytes"),
     )
-
-
-def _topic_of(name: str, unit: str) -> Column:
-    """Return the name of the topic that a unit is of: without the partition."""
-    is_partition = f.startswith(f.col(unit), f.lit("p"))
-    whole = f.regexp_replace(f.col(name), "-partition-[0-9]+$", "")
-    return f.when(is_partition, whole).otherwise(f.col(name))
 
 
 def _days(hour: str) -> Column:

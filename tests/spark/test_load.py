@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,15 @@ from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from pipelines.errors import JobRefused
 from pipelines.export_input import open_export
-from pipelines.load import transform
+from pipelines.load import job, transform
 from pipelines.load.job import TABLES, run
 from pipelines.summary import Summary
+from protos.nextgen.v1 import events_pb2 as e
 from tests.support.export_logs import FakeLog, events
 from tests.support.spark_histories import DAY_MS, HOUR_MS, History
 
 HOURS = 48
-FIRST, SECOND = "broker-1", "broker-2"
+FIRST, SECOND = "broker-b", "broker-a"
 HOT = "persistent://acme/orders/hot"
 SPLIT = "persistent://acme/orders/split"
 QUIET = "persistent://bank/mail/quiet"
@@ -58,8 +62,20 @@ def answered(
     history = told()
     asyncio.run(history.export(directory / "export"))
     report = directory / "load.html"
-    summary = run(spark, str(directory / "export"), directory / "out", report=report)
+    with local_time_of("America/New_York"):
+        summary = run(spark, str(directory / "export"), directory / "out", report=report)
     return directory / "out", summary, report
+
+
+@contextmanager
+def local_time_of(zone: str) -> Iterator[None]:
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TZ", zone)
+            time.tzset()
+            yield
+    finally:
+        time.tzset()
 
 
 def rows(spark: SparkSession, out: Path, table: str, where: str = "true") -> list[Any]:
@@ -166,6 +182,55 @@ async def test_the_capacity_of_ended_sessions_does_not_count(
     export = open_export(await history.export(tmp_path / "export"))
     found = transform.capacity(transform.used_events(export.events(spark)))
     assert [(row.broker_id, row.units) for row in found.limit(10).collect()] == [(SECOND, 50)]
+
+
+async def test_what_the_cluster_manager_noted_of_a_grant_does_not_count(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Positions of its log have nothing to do with those of the broker's shard."""
+    history = History(shards=2)
+    session_id = history.start_broker(FIRST, capacity_units=50)
+    stale = e.CapacityGranted(broker_id=FIRST, session_id=session_id, units=20)
+    for _ in range(10):
+        history.add(0, capacity_granted=stale)
+    export = open_export(await history.export(tmp_path / "export"))
+
+    found = transform.capacity(transform.used_events(export.events(spark)))
+
+    assert [(row.broker_id, row.units) for row in found.limit(10).collect()] == [(FIRST, 50)]
+
+
+async def test_segments_of_a_topic_add_up_in_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(shards=2)
+    history.start_broker(FIRST)
+    segments = ("0000-7fff-0", "8000-ffff-1")
+    rates = {f"segment://acme/orders/scaled/{one}": 100.0 for one in segments}
+    history.report_load(FIRST, 2, rates)
+    export = open_export(await history.export(tmp_path / "export"))
+
+    topics = transform.topic_series(transform.reports(transform.used_events(export.events(spark))))
+
+    (row,) = topics.limit(10).collect()
+    assert (row.name, row.bytes_per_second) == ("topic://acme/orders/scaled", 3 * 200.0)
+
+
+def test_of_many_brokers_those_are_shown_whose_room_ends_first(
+    spark: SparkSession, answered: tuple[Path, Summary, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _, _ = answered
+    monkeypatch.setattr(job, "BROKERS_SHOWN_MAX", 1)
+
+    forecast = job.shown_rows(spark, out).forecast
+
+    assert {row.scope for row in forecast[:-1]} == set(job.SCOPES)
+    assert forecast[-1].scope == FIRST
+
+
+def test_times_are_utc_wherever_the_machine_is(answered: tuple[Path, Summary, Path]) -> None:
+    _, summary, report = answered
+
+    assert summary.numbers["from"] == "2025-11-24T17:00:00+00:00"
+    assert "2025-11-24 17:00 to 2025-11-26 16:00 UTC" in report.read_text()
 
 
 async def test_reports_of_skewed_clocks_are_counted_and_hours_are_the_leaders(
