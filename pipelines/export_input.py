@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from nextgen.export.directory import load_manifest
-from nextgen.export.errors import ExportRefused
-from nextgen.export.layout import MANIFEST, Kind, kind_of
+from nextgen.export.directory import disk_errors, read_manifest, shown_names
+from nextgen.export.layout import Kind, kind_of
 from nextgen.export.manifest import ExportFile, Manifest
 from nextgen.export.store import Store, open_store
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
@@ -27,9 +27,6 @@ from pipelines.event_schema import spark_schema
 
 CLUSTER_MANAGER_SHARD_ID = int(CLUSTER_MANAGER_GROUP_ID)
 """The cluster manager's own log. What it says of brokers and shards is not folded with shards."""
-
-NAMED_MAX = 3
-"""Files that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,16 @@ class ExportInput:
         """Events that the manifest names: what every job must account for."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def shard_files(self) -> tuple[ExportFile, ...]:
+        """Those of all shards: without the cluster manager's own log."""
+        return tuple(
+            file
+            for shard_id, shard in sorted(self.manifest.shards.items())
+            if shard_id != CLUSTER_MANAGER_SHARD_ID
+            for file in shard.files
+        )
+
     def positions(self) -> dict[int, int]:
         """Return the last exported position by shard."""
         return {shard_id: shard.position for shard_id, shard in self.manifest.shards.items()}
@@ -55,12 +62,35 @@ class ExportInput:
 
         The order is Spark's. Nothing is read yet.
         """
-        chosen = self.files if files is None else files
-        if not chosen:
-            return spark.createDataFrame([], spark_schema())
-        # Folders are not columns: the rows say their shard and time themselves.
-        reader = spark.read.schema(spark_schema()).option("recursiveFileLookup", "true")
-        return reader.parquet(*(f"{self.url.rstrip('/')}/{file.path}" for file in chosen))
+        return read_events(spark, self.url, self.files if files is None else files)
+
+
+def read_events(
+    spark: SparkSession, url: str, files: Sequence[ExportFile], *, skips_damage: bool = False
+) -> DataFrame:
+    """Return the events of ``files`` of the export at ``url``, with the columns of this release.
+
+    The order is Spark's. Nothing is read yet. With ``skips_damage`` a file that cannot be read
+    gives fewer rows; else it is an error, which ``damage_refused`` makes a refusal.
+    """
+    if not files:
+        return _no_events(spark)
+    # Folders are not columns: the rows say their shard and time themselves.
+    reader = spark.read.schema(spark_schema()).option("recursiveFileLookup", "true")
+    reader = reader.option("ignoreCorruptFiles", str(skips_damage).lower())
+    return reader.parquet(*(address_of(url, file) for file in files))
+
+
+def _no_events(spark: SparkSession) -> DataFrame:
+    # Read as rows are, in one task: who knows before that there are none leaves out what is
+    # observed of them, and whoever waits for that waits for ever.
+    none = spark.range(1, numPartitions=1).where(f.col("id") < 0)
+    return none.select(*(f.lit(None).cast(one.dataType).alias(one.name) for one in spark_schema()))
+
+
+def address_of(url: str, file: ExportFile) -> str:
+    """Return where Spark finds a file of the export at ``url``."""
+    return f"{url.rstrip('/')}/{file.path}"
 
 
 def open_export(url: str | os.PathLike[str]) -> ExportInput:
@@ -72,9 +102,7 @@ def open_export(url: str | os.PathLike[str]) -> ExportInput:
         ExportStopped: The disk refuses.
     """
     store = open_store(url)
-    manifest = load_manifest(store)
-    if manifest is None:
-        raise ExportRefused(f"{store.url} holds no export: there is no {MANIFEST}")
+    manifest = read_manifest(store)
     files = tuple(file for _, shard in sorted(manifest.shards.items()) for file in shard.files)
     _check_files(store, files)
     _check_ranges(store, manifest)
@@ -106,15 +134,18 @@ _UNREADABLE = re.compile(
 
 
 def _check_files(store: Store, files: Sequence[ExportFile]) -> None:
-    bytes_of = {file.path: file.bytes for file in store.list()}
-    foreign = [path for path in bytes_of if kind_of(path) is Kind.FOREIGN]
+    with disk_errors(store):
+        bytes_of = {file.path: file.bytes for file in store.list()}
+    foreign = sorted(path for path in bytes_of if kind_of(path) is Kind.FOREIGN)
     if foreign:
-        raise JobRefused(f"{store.url} holds files that are not of an export: {_named(foreign)}")
+        raise JobRefused(
+            f"{store.url} holds files that are not of an export: {shown_names(foreign)}"
+        )
     wrong = [file.path for file in files if bytes_of.get(file.path) != file.bytes]
     if wrong:
         raise JobRefused(
-            f"{store.url} is damaged: {_named(wrong)} are missing or have another size than the "
-            "manifest says; 'nextgen pipeline audit' says what is wrong, event by event"
+            f"{store.url} is damaged: {shown_names(wrong)} are missing or have another size than "
+            "the manifest says; 'nextgen pipeline audit' says what is wrong, event by event"
         )
 
 
@@ -132,8 +163,3 @@ def _check_ranges(store: Store, manifest: Manifest) -> None:
                     f"{file.path} where {expected} was due; 'nextgen pipeline audit' says more"
                 )
             expected = file.last_position + 1
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = len(paths) - NAMED_MAX
-    return ", ".join(sorted(paths)[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.kernel.limits import SLOT_COUNT
-from nextgen.kernel.names import PARTITION_SUFFIX
 from nextgen.kernel.slots import SlotTable
+from pipelines.name_parts import path_of, topic_path_of
 from pipelines.xxh3 import with_hash64
 
 _HASH = "_slot_hash"
@@ -30,15 +30,19 @@ def slot_owners(
     spark: SparkSession, table: SlotTable, slot: str = "slot", shard: str = "shard_id"
 ) -> DataFrame:
     """Return one row per slot, with the id (int) of the shard that has it. Small: broadcast it."""
-    packed = f.lit(bytearray(table.to_bytes()))
-    owner = f.conv(f.hex(f.substring(packed, f.col("id") * 2 + 1, f.lit(2))), 16, 10)
+    owner = owner_in(f.lit(bytearray(table.to_bytes())), f.col("id"))
     slots = spark.range(SLOT_COUNT, numPartitions=1)
-    return slots.select(f.col("id").cast("int").alias(slot), owner.cast("int").alias(shard))
+    return slots.select(f.col("id").cast("int").alias(slot), owner.alias(shard))
+
+
+def owner_in(packed: Column, slot: Column) -> Column:
+    """Return the id (int) of the shard that has ``slot`` in what ``SlotTable.to_bytes`` packed."""
+    return f.conv(f.hex(f.substring(packed, slot * 2 + 1, f.lit(2))), 16, 10).cast("int")
 
 
 def topic_routing_key(name: Column) -> Column:
     """Return the routing key of a whole topic's canonical name: what is behind its domain."""
-    return f.substring(name, f.instr(name, "://") + 3, f.length(name))
+    return path_of(name)
 
 
 def unit_routing_key(name: Column, unit: Column) -> Column:
@@ -46,9 +50,4 @@ def unit_routing_key(name: Column, unit: Column) -> Column:
 
     ``unit`` is the stable text form: empty, ``p3`` or ``s17``.
     """
-    key = topic_routing_key(name)
-    partition = f.regexp_replace(key, f"{PARTITION_SUFFIX}[0-9]+$", "")
-    segment = f.regexp_replace(key, "/[^/]*$", "")
-    return (
-        f.when(unit.startswith("p"), partition).when(unit.startswith("s"), segment).otherwise(key)
-    )
+    return topic_path_of(name, unit)

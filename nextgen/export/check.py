@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from nextgen.export.compare import LogComparison
-from nextgen.export.directory import event_digest, load_manifest
+from nextgen.export.directory import event_digest, read_manifest
 from nextgen.export.errors import ExportRefused
-from nextgen.export.layout import MANIFEST, Kind, data_name, date_of, day_of, kind_of
+from nextgen.export.layout import Kind, data_name, date_of, day_of, kind_of
 from nextgen.export.log_source import ClusterLog, LogSource, known_positions
 from nextgen.export.manifest import ExportFile, Manifest, ShardExported
 from nextgen.export.parquet import METADATA_CLUSTER, METADATA_SHARD, open_file
@@ -47,12 +47,9 @@ async def check_log(store: Store, log: LogSource | None) -> CheckReport:
     """Do what ``check_export`` says, with any store and any log."""
     report = CheckReport(store.url)
     try:
-        manifest = await in_thread(load_manifest, store)
+        manifest = await in_thread(read_manifest, store)
     except ExportRefused as error:
         report.find(str(error))
-        return report
-    if manifest is None:
-        report.find(f"{store.url} holds no export: there is no {MANIFEST}")
         return report
     await in_thread(_check_names, store, manifest, report)
     comparison = await _comparison(log, manifest, report)

@@ -159,6 +159,19 @@ def load_manifest(store: Store) -> Manifest | None:
     return decode_manifest(content, f"{store.url}/{MANIFEST}")
 
 
+def read_manifest(store: Store) -> Manifest:
+    """Return what is exported.
+
+    Raises:
+        ExportRefused: There is no export, or not one that this release can read.
+        ExportStopped: The disk refuses.
+    """
+    manifest = load_manifest(store)
+    if manifest is None:
+        raise ExportRefused(f"{store.url} holds no export: there is no {MANIFEST}")
+    return manifest
+
+
 @contextlib.contextmanager
 def disk_errors(store: Store) -> Any:
     """Turn what the disk says into ``ExportStopped``."""
@@ -172,6 +185,12 @@ def disk_errors(store: Store) -> Any:
         ) from error
 
 
+def shown_names(names: Sequence[str]) -> str:
+    """Return ``names`` as a refusal tells them: the first few, and how many there are more."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
 def _check_ours(store: Store, cluster_id: str) -> tuple[Manifest | None, list[StoredFile]]:
     """Return the manifest, and the data files and drafts that are there."""
     manifest = load_manifest(store)
@@ -179,14 +198,14 @@ def _check_ours(store: Store, cluster_id: str) -> tuple[Manifest | None, list[St
     foreign = [file.path for file in files if kind_of(file.path) is Kind.FOREIGN]
     if foreign:
         raise ExportRefused(
-            f"{store.url} holds files that are not of an export: {_named(foreign)}. "
+            f"{store.url} holds files that are not of an export: {shown_names(foreign)}. "
             "Export to an empty directory, or move them away"
         )
     ours = [file for file in files if kind_of(file.path) in (Kind.DATA, Kind.DRAFT)]
     if manifest is None:
         if ours:
             raise ExportRefused(
-                f"{store.url} holds {_named([file.path for file in ours])} but no {MANIFEST}: "
+                f"{store.url} holds {shown_names([file.path for file in ours])} but no {MANIFEST}: "
                 "restore the manifest from a copy, or export to an empty directory"
             )
         return None, []
@@ -208,8 +227,8 @@ def _check_present(store: Store, manifest: Manifest, files: Sequence[StoredFile]
     ]
     if wrong:
         raise ExportRefused(
-            f"{store.url} is damaged: {_named(wrong)}. Restore the files from a copy, or export "
-            "to an empty directory; 'nextgen export check' reads all of them"
+            f"{store.url} is damaged: {shown_names(wrong)}. Restore the files from a copy, or "
+            "export to an empty directory; 'nextgen export check' reads all of them"
         )
 
 
@@ -231,15 +250,10 @@ def _leftovers(store: Store, manifest: Manifest | None, files: Sequence[StoredFi
     if strange:
         raise ExportRefused(
             f"{store.url} holds files that its manifest does not name, and that no run of this "
-            f"export left: {_named(strange)}. Move them away"
+            f"export left: {shown_names(strange)}. Move them away"
         )
     return left
 
 
 def _size(size_bytes: int | None) -> str:
     return "missing" if size_bytes is None else f"{size_bytes} bytes"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

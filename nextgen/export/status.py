@@ -7,9 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nextgen.export.directory import load_manifest
-from nextgen.export.errors import ExportRefused
-from nextgen.export.layout import MANIFEST
+from nextgen.export.directory import read_manifest
 from nextgen.export.log_source import ClusterLog, Committed, LogSource
 from nextgen.export.manifest import ShardExported
 from nextgen.export.report import bytes_per_event
@@ -33,9 +31,7 @@ async def export_status(
 
 async def status_of(store: Store, log: LogSource | None) -> dict[str, Any]:
     """Do what ``export_status`` says, with any store and any log."""
-    manifest = await in_thread(load_manifest, store)
-    if manifest is None:
-        raise ExportRefused(f"{store.url} holds no export: there is no {MANIFEST}")
+    manifest = await in_thread(read_manifest, store)
     known: Mapping[int, Committed] = {}
     error = ""
     if log is not None:

@@ -8,7 +8,6 @@ Staged, because names go two ways: hashing them costs more than writing them dow
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
-from nextgen.bulk.manifest import LOAD_MANIFEST, LoadFile, LoadManifest
+from nextgen.bulk.manifest import LOAD_MANIFEST, LoadFile, LoadManifest, sha256_of
 from nextgen.kernel.slots import SlotTable
 from pipelines.bulk.transform import (
     ascending,
@@ -46,7 +45,6 @@ PARTITIONS_PER_SHARD = 4
 
 NAMESPACES_SHOWN = 20
 
-_DIGEST_BYTES = 1024 * 1024
 _STAGED = ".staged"
 
 
@@ -208,13 +206,9 @@ def _take_files(source: Path, target: Path, folder: Path, column: str) -> tuple[
         if not rows:
             continue
         moved = path.replace(target / f"part-{len(files):05d}.parquet")
-        digest = hashlib.sha256()
-        with moved.open("rb") as opened:
-            while chunk := opened.read(_DIGEST_BYTES):
-                digest.update(chunk)
         relative = moved.relative_to(folder).as_posix()
         size = moved.stat().st_size
-        files.append(LoadFile(relative, rows, size, digest.hexdigest(), first, last))
+        files.append(LoadFile(relative, rows, size, sha256_of(moved), first, last))
     return tuple(files)
 
 

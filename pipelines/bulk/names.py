@@ -96,12 +96,6 @@ def refusal(text: Column) -> Column:
     return f.when(~f.coalesce(text.rlike(_ORDINARY), f.lit(False)), chosen)
 
 
-def namespace_of(name: Column) -> Column:
-    """Return ``tenant/namespace`` of a topic's canonical name."""
-    path = f.split(name, "://", 2).getItem(1)
-    return f.substring_index(path, "/", 2)
-
-
 def _path(text: Column) -> Column:
     """Return what is behind the domain; short names are spelled out."""
     with_domain = f.substring(text, f.instr(text, "://") + 3, f.length(text))

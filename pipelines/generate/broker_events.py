@@ -27,6 +27,14 @@ TRAFFIC_TOP = 4_000_000
 
 _FIRST_SESSIONS_MS = MINUTE_MS
 
+_OF_SESSION: dict[str, Column | str | int] = {
+    "object": "broker",
+    "broker": "broker",
+    "session": "session",
+    "name": "broker_id",
+}
+"""Columns of every event of a session."""
+
 
 def session_events(home: DataFrame, sessions: DataFrame, world: World) -> DataFrame:
     """Return sessions as they come and go, in the broker's home shard and at the cluster manager.
@@ -58,23 +66,20 @@ def session_events(home: DataFrame, sessions: DataFrame, world: World) -> DataFr
 
 def _established(sessions: DataFrame, world: World) -> list[DataFrame]:
     at = f.col("established_ms")
-    common: dict[str, Column | str | int] = {
-        "object": "broker",
-        "broker": "broker",
-        "session": "session",
-        "name": "broker_id",
-    }
-    leases = sessions.withColumn("lease", f.explode(f.sequence(f.lit(1), f.lit(world.shards))))
     return [
         narrow(
             sessions,
             event_type="broker_session_established",
             shard_id="shard_id",
             time_ms=at,
-            **common,
+            **_OF_SESSION,
         ),
         narrow(
-            sessions, event_type="capacity_granted", shard_id="shard_id", time_ms=at + 15, **common
+            sessions,
+            event_type="capacity_granted",
+            shard_id="shard_id",
+            time_ms=at + 15,
+            **_OF_SESSION,
         ),
         narrow(
             sessions,
@@ -82,23 +87,23 @@ def _established(sessions: DataFrame, world: World) -> list[DataFrame]:
             shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 30,
             number=1,
-            **common,
+            **_OF_SESSION,
         ),
         narrow(
             sessions,
             event_type="capacity_granted",
             shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 45,
-            **common,
+            **_OF_SESSION,
         ),
         narrow(
-            leases,
+            _leases(sessions, world),
             event_type="capacity_leased",
             shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 500,
             seq="lease",
             number="lease",
-            **common,
+            **_OF_SESSION,
         ),
     ]
 
@@ -106,13 +111,6 @@ def _established(sessions: DataFrame, world: World) -> list[DataFrame]:
 def _ended(sessions: DataFrame, world: World) -> list[DataFrame]:
     at = f.col("out_ended_ms")
     expired = f.when(f.col("session") % 2 == 0, "disconnected").otherwise("expired")
-    common: dict[str, Column | str | int] = {
-        "object": "broker",
-        "broker": "broker",
-        "session": "session",
-        "name": "broker_id",
-    }
-    leases = sessions.withColumn("lease", f.explode(f.sequence(f.lit(1), f.lit(world.shards))))
     return [
         narrow(
             sessions,
@@ -120,7 +118,7 @@ def _ended(sessions: DataFrame, world: World) -> list[DataFrame]:
             shard_id="shard_id",
             time_ms=at,
             detail=f.when(f.col("is_death"), expired).otherwise("closed"),
-            **common,
+            **_OF_SESSION,
         ),
         narrow(
             sessions.where(~f.col("is_death")),
@@ -128,7 +126,7 @@ def _ended(sessions: DataFrame, world: World) -> list[DataFrame]:
             shard_id="shard_id",
             time_ms="out_began_ms",
             number=1,
-            **common,
+            **_OF_SESSION,
         ),
         narrow(
             sessions,
@@ -136,19 +134,24 @@ def _ended(sessions: DataFrame, world: World) -> list[DataFrame]:
             shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 20,
             number=0,
-            **common,
+            **_OF_SESSION,
         ),
         narrow(
-            leases,
+            _leases(sessions, world),
             event_type="capacity_lease_released",
             shard_id=CLUSTER_MANAGER_SHARD_ID,
             time_ms=at + 40,
             seq="lease",
             number="lease",
             detail="session_ended",
-            **common,
+            **_OF_SESSION,
         ),
     ]
+
+
+def _leases(sessions: DataFrame, world: World) -> DataFrame:
+    """Return a row for each session and shard: ``lease`` is the shard's id."""
+    return sessions.withColumn("lease", f.explode(f.sequence(f.lit(1), f.lit(world.shards))))
 
 
 def unit_rate(world: World, topic: Column, part: Column) -> Column:

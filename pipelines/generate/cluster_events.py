@@ -5,19 +5,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from nextgen.kernel.lookup_slo import (
-    LATENCY_CLASSES,
-    LOOKUP_ERRORS_PER_CENT_MAX,
-    LOOKUP_MS_MAX,
-    LOOKUP_P99_MS_MAX,
-    LOOKUP_WINDOW_BOUNDS_MS,
-)
+from nextgen.kernel.lookup_slo import LATENCY_CLASSES
 from pipelines.durations import HOUR_MS, MINUTE_MS
 from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
 from pipelines.generate.chance import below, fraction, happens
 from pipelines.generate.clock import is_death, outage_at, session_ends, traffic_at
 from pipelines.generate.narrow import narrow, together
 from pipelines.generate.world import World
+from pipelines.lookup_verdict import too_slow_of
 from pipelines.slots import slot_owners
 
 NODES = ("node-1", "node-2", "node-3")
@@ -31,8 +26,6 @@ _SHARES = (0.62, 0.18, 0.1, 0.05, 0.03, 0.012, 0.005, 0.0019, 0.0006, 0.0003)
 
 _RARELY = 0.0004
 """Of the minutes in which no broker dies, those that are bad all the same."""
-
-_SLOW_CLASSES = LOOKUP_WINDOW_BOUNDS_MS.index(LOOKUP_P99_MS_MAX) + 1
 
 
 def first_events(spark: SparkSession, world: World) -> DataFrame:
@@ -116,29 +109,8 @@ def window_errors(world: World) -> Column:
     """Return the failed lookups of a window, those that took too long included."""
     key = (f.col("number"), f.col("object"))
     failed = f.floor(f.col("rate") * fraction(world, "errors", *key) * 0.03).cast("long")
-    too_slow = f.element_at("latency_counts", LATENCY_CLASSES)
+    too_slow = too_slow_of(f.col("latency_counts"))
     return f.when(f.col("detail") == "bad", too_slow + failed).otherwise(too_slow)
-
-
-def why_bad(lookups: Column, errors: Column, counts: Column) -> Column:
-    """Return what the objective is missed by, in the words of ``nextgen.kernel.lookup_slo``."""
-    slow = f.aggregate(
-        f.slice(counts, _SLOW_CLASSES + 1, LATENCY_CLASSES),
-        f.lit(0).cast("long"),
-        lambda total, one: total + one,
-    )
-    too_slow = f.element_at(counts, LATENCY_CLASSES)
-    p99 = f.format_string(f"p99 above {LOOKUP_P99_MS_MAX} ms: %d of %d were slower", slow, lookups)
-    long = f.format_string(f"%d took longer than {LOOKUP_MS_MAX} ms", too_slow)
-    failed = f.format_string(
-        f"%d of %d failed, more than {LOOKUP_ERRORS_PER_CENT_MAX} %%", errors, lookups
-    )
-    return f.concat_ws(
-        "; ",
-        f.when(slow * 100 > lookups, p99),
-        f.when(too_slow > 0, long),
-        f.when(errors * 100 > lookups * LOOKUP_ERRORS_PER_CENT_MAX, failed),
-    )
 
 
 def _lookups(world: World, minute: Column, node: Column) -> Column:

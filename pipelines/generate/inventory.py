@@ -22,7 +22,7 @@ from pipelines.generate.world import (
     PARTITIONED_SHARE,
     World,
 )
-from pipelines.slots import slot_owners, with_slot
+from pipelines.slots import slot_owners, topic_routing_key, with_slot
 
 TENANT_WORDS = ("acme", "bank", "cargo", "data", "energy", "fleet", "games", "health", "media")
 NAMESPACE_WORDS = (
@@ -183,7 +183,7 @@ def topics(namespaces: DataFrame, world: World) -> DataFrame:
     made = made.withColumn("ends_even_ms", ends)
     made = made.withColumn("partitions", _partitions(world))
     made = made.withColumn("name", _topic_name(world))
-    made = made.withColumn("key", f.substring_index("name", "://", -1))
+    made = made.withColumn("key", topic_routing_key(f.col("name")))
     made = made.withColumn("entropy", hex_digits(world, ID_ENTROPY_DIGITS, "topic id", number))
     made = _at_home(made, world)
     kept = ("topic_no", "name", "partitions", "created_even_ms", "created_ms", "ends_even_ms")

@@ -35,7 +35,7 @@ JOB = "generate"
 
 
 def run(spark: SparkSession, world: World, out: Path) -> Summary:
-    """Write the history of ``world`` to ``out``; what a job wrote there before is replaced.
+    """Write the history of ``world`` to ``out``; what it wrote there before is replaced.
 
     Raises:
         JobRefused: ``out`` holds something else, or the disk refuses.
@@ -50,13 +50,15 @@ def run(spark: SparkSession, world: World, out: Path) -> Summary:
         counted = before_days.agg(f.sum("rows").alias("rows")).first()
         work.remove()
         manifest = publish_files(spark, folder, f"generated-{world.seed}")
-    assert counted is not None, "a sum has a row"
-    files = [file for shard in manifest.shards.values() for file in shard.files]
-    summary.rows_in = counted.rows
-    summary.rows_read = sum(file.rows for file in files)
-    summary.rows_accounted = {
-        f"shard {shard_id}": shard.position for shard_id, shard in sorted(manifest.shards.items())
-    }
+        files = [file for shard in manifest.shards.values() for file in shard.files]
+        assert counted is not None, "a sum has a row"
+        summary.rows_in = counted.rows
+        summary.rows_read = sum(file.rows for file in files)
+        summary.rows_accounted = {
+            f"shard {shard_id}": shard.position
+            for shard_id, shard in sorted(manifest.shards.items())
+        }
+        summary.reconcile()
     summary.numbers = {
         "topics": world.topics,
         "tenants": world.tenants,
@@ -68,7 +70,6 @@ def run(spark: SparkSession, world: World, out: Path) -> Summary:
         "bytes": sum(file.bytes for file in files),
     }
     summary.outputs = {"export": str(out)}
-    summary.reconcile()
     return summary
 
 

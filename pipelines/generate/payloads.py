@@ -17,8 +17,9 @@ from nextgen.kernel.policies import Policies, Retention
 from pipelines.durations import DAY_MS, HOUR_MS
 from pipelines.event_schema import ENVELOPE_COLUMNS, spark_schema
 from pipelines.generate.chance import below, fraction, hex_digits, one_of
-from pipelines.generate.cluster_events import NODES, latency_counts, why_bad, window_errors
+from pipelines.generate.cluster_events import NODES, latency_counts, window_errors
 from pipelines.generate.world import STARTS_MS, World
+from pipelines.lookup_verdict import slow_of, too_slow_of, why_bad
 
 EVENT_VERSION = 1
 """``schema_version`` of the events: what a release of this schema writes."""
@@ -219,7 +220,8 @@ def _session_payloads(world: World) -> dict[str, dict[str, Column]]:
 
 def _cluster_payloads(world: World) -> dict[str, dict[str, Column]]:
     counts = f.col("latency_counts")
-    why = why_bad(f.col("rate"), f.col("errors"), counts)
+    too_slow = too_slow_of(counts)
+    why = why_bad(f.col("rate"), slow_of(counts), too_slow, f.col("errors"))
     replicas = f.array(*map(f.lit, NODES))
     placements = f.transform(
         f.sequence(f.lit(1), f.lit(world.shards)),
@@ -252,7 +254,7 @@ def _cluster_payloads(world: World) -> dict[str, dict[str, Column]]:
             "began_at_ms": f.col("number") + STARTS_MS,
             "lookups": f.col("rate"),
             "errors": f.col("errors"),
-            "too_slow": f.element_at(counts, -1),
+            "too_slow": too_slow,
             "latency_counts": counts,
             "is_bad": f.length(why) > 0,
             "why_bad": why,

@@ -80,6 +80,7 @@ def run(
         shares = made.write_tenants()
         quotas = made.write_file(version)
         _tell(summary, made, shares, quotas)
+        made.drop_needs()
         if report is not None:
             write_report(report, quotas, asked, shares, summary, *made.shown())
             summary.outputs["report"] = str(report)
@@ -204,10 +205,12 @@ class _Making:
         return int(self.read(TENANTS).where(f.col("units") > f.col("quota_units")).count())
 
     def tenants_left_out(self, shares: Shares) -> int:
-        """Drop what was only needed between two steps; return how many tenants have no quota."""
-        left_out = int(self.read(_NEEDS).count()) - shares.tenants
+        """Return how many tenants have no quota: there is room for so many only."""
+        return int(self.read(_NEEDS).count()) - shares.tenants
+
+    def drop_needs(self) -> None:
+        """Remove what was only needed between two steps."""
         shutil.rmtree(self._folder / _NEEDS)
-        return left_out
 
     def read(self, name: str) -> DataFrame:
         return self.spark.read.parquet(str(self._folder / name))

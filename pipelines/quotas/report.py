@@ -10,7 +10,7 @@ from pyspark.sql import Row
 
 from nextgen.kernel.quota_file import QuotaFile
 from pipelines.quotas.model import Question, Shares
-from pipelines.reporting.page import Page
+from pipelines.reporting.page import Page, plain_label
 from pipelines.summary import Summary
 
 BARS_MAX = 30
@@ -83,9 +83,7 @@ def _bars(rows: Sequence[Row], name: str, behind: str, label: str) -> Figure:
     )
     peaks = [row["units_peak"] or 0 for row in shown]
     axes.plot(peaks, places, "|", color=_PEAK, markersize=9, label="peak")
-    # A dollar sign would begin a formula.
-    labels = [str(row[name]).replace("$", r"\$") for row in shown]
-    axes.set_yticks(places, labels=labels)
+    axes.set_yticks(places, labels=[plain_label(row[name]) for row in shown])
     axes.invert_yaxis()
     axes.set_xlabel("units")
     axes.legend(loc="lower right", frameon=False)

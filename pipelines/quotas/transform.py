@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pipelines.durations import HOUR_MS
+from pipelines.name_parts import tenant_of
 from pipelines.quotas.model import PERMILLE, Question, Shares
 
 UNITS, LOAD, SESSION, TENANT, QUOTAS = "units", "load", "session", "tenant", "quotas"
@@ -74,7 +75,7 @@ def facts(events: DataFrame) -> DataFrame:
         "position",
         f.floor(f.unix_millis("time") / HOUR_MS).alias("hour"),
         f.coalesce(
-            f.split_part(of_unit, f.lit("/"), f.lit(3)),
+            tenant_of(of_unit),
             reported["broker_id"],
             begun["broker_id"],
             ended["broker_id"],
@@ -183,13 +184,14 @@ def tenant_needs(
         f.sum("units_p95").alias("units_p95"),
         f.max(shard_need).alias("fullest"),
     )
+    # What was said last counts: more may have been said, and lost with an accepted gap.
     told = (
         found.where(f.col("kind") == TENANT)
         .groupBy(f.col("name").alias("tenant"))
-        .agg(f.sum("change").alias("lives"))
+        .agg(f.max_by("change", "position").alias("last_change"))
     )
-    # Of a tenant whose creation was lost with an accepted gap only its units are known.
-    present = used.join(told, "tenant", "full").where(f.coalesce("lives", f.lit(1)) > 0)
+    # Of a tenant whose creation was lost only its units are known.
+    present = used.join(told, "tenant", "full").where(f.coalesce("last_change", f.lit(1)) > 0)
     need = f.greatest(f.lit(floor_units), f.coalesce(f.col("fullest"), f.lit(0)) * shards)
     return present.select(
         "tenant",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from nextgen.export.manifest import ExportFile
 from nextgen.export.schema import UNKNOWN_TYPE
-from nextgen.kernel.slots import SHARD_ID_MAX
 from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
+from pipelines.iso_time import unix_ms
 from pipelines.output import replaced_folder
 from pipelines.rebuild import tables, transform
 from pipelines.rebuild.as_of import END, AsOf, check_positions
@@ -183,20 +183,15 @@ def _positions_at(
     Clocks may go back when a shard's leader changes, positions do not: what is stamped earlier
     and comes behind a later event is behind.
     """
-    time_ms = round(time.timestamp() * 1_000)
-    later = [file for file in export.files if file.last_time_ms > time_ms]
+    time_ms = unix_ms(time)
+    later = [file for file in export.shard_files if file.last_time_ms > time_ms]
     at = F.timestamp_millis(F.lit(time_ms))
     first_later = (
         export.events(spark, later)
-        .where((F.col("time") > at) & (F.col("shard_id") != CLUSTER_MANAGER_SHARD_ID))
+        .where(F.col("time") > at)
         .groupBy("shard_id")
         .agg(F.min("position").alias("position"))
-        .limit(SHARD_ID_MAX)
+        .limit(len(exported))
     )
     found = {row["shard_id"]: row["position"] - 1 for row in first_later.collect()}
     return {shard_id: found.get(shard_id, last) for shard_id, last in exported.items()}
-
-
-def time_text(time: datetime) -> str:
-    """Return a time as people and ``--as-of`` read it."""
-    return time.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
+from pipelines.name_parts import tenant_of
 from pipelines.rebuild import tables
 from pipelines.rebuild.tables import (
     ACTIVE,
@@ -170,8 +171,7 @@ def policies_of(folded: Mapping[str, DataFrame]) -> DataFrame:
 
 def topics_by_tenant(topics: DataFrame) -> DataFrame:
     """Return tenant, topics, partitions, most topics first, from the table of topics."""
-    tenant = F.split_part(F.split_part("name", F.lit("://"), F.lit(2)), F.lit("/"), F.lit(1))
-    counted = topics.groupBy(tenant.alias("tenant")).agg(
+    counted = topics.groupBy(tenant_of(F.col("name")).alias("tenant")).agg(
         F.count(F.lit(1)).alias("topics"), F.sum("partitions").alias("partitions")
     )
     return counted.orderBy(F.desc("topics"), "tenant")

@@ -76,12 +76,12 @@ def run(
             tables[name].coalesce(1).write.parquet(str(folder / name))
         written = {name: spark.read.parquet(str(folder / name)) for name in TABLES}
         _account(summary, counted, export.rows if export else generated or 0, bool(export))
+        summary.reconcile()
         _tell(summary, written, before, after)
         if report is not None:
             write_report(report, summary, written)
             summary.outputs["report"] = str(report)
     summary.outputs["plan"] = str(out)
-    summary.reconcile()
     return summary
 
 

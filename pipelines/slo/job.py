@@ -72,14 +72,13 @@ def run(
     asked = question or Question()
     export = open_export(url)
     managers = _managers_files(export)
-    shards = [file for file in export.files if file not in managers]
     summary = Summary(JOB, rows_in=export.rows)
     with replaced_folder(out, JOB) as folder:
         tables = _Tables(spark, folder)
         facts = _write_windows(tables, export.events(spark, managers), asked, summary)
         windows = tables.read("windows")
         tables.write_small("minutes", minutes_of(windows), "node_id", "began_at_ms")
-        _write_changes(tables, export, shards, summary)
+        _write_changes(tables, export, export.shard_files, summary)
         answer = _write_results(tables, asked.objective_per_cent)
         summary.reconcile()
         notes = _gap_notes(export) + _clock_notes(facts)
@@ -174,10 +173,6 @@ def _write_changes(
     tables: _Tables, export: ExportInput, files: Sequence[ExportFile], summary: Summary
 ) -> None:
     """Read the logs of shards; account for their rows."""
-    if not files:
-        # Spark leaves out what has no input, its counters too.
-        tables.write("changes", tables.spark.createDataFrame([], _CHANGES_SCHEMA))
-        return
     seen, judged = Observation("shards"), Observation("changes")
     events = export.events(tables.spark, files).select("time", "event_type", *CHANGE_EVENTS)
     told = with_bad_minutes(
@@ -196,9 +191,6 @@ def _write_changes(
         "ownership changes in other minutes": counted["changes"] - bad,
         "other events of shards": counted["rows"] - counted["changes"],
     }
-
-
-_CHANGES_SCHEMA = "name string, began_at_ms long, event_type string, reason string, changes long"
 
 
 def _write_results(tables: _Tables, objective_per_cent: float) -> Answer:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from nextgen.kernel.lookup_slo import LOOKUP_MS_MAX, LOOKUP_P99_MS_MAX, LOOKUP_WINDOW_BOUNDS_MS
+from pipelines.iso_time import time_at
 from pipelines.reporting.page import Page
 from pipelines.slo.model import Answer, Question
 from pipelines.summary import Summary
@@ -177,7 +177,7 @@ def _latencies(days: Sequence[Any]) -> Figure:
 
 
 def _minute(began_at_ms: int) -> str:
-    return datetime.fromtimestamp(began_at_ms / 1_000, tz=UTC).strftime("%Y-%m-%d %H:%M")
+    return f"{time_at(began_at_ms):%Y-%m-%d %H:%M}"
 
 
 def _bound(limit_ms: int | None) -> str:

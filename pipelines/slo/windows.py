@@ -6,20 +6,16 @@ from there. A frame of sums has ``errors`` and ``latency_counts``; ``judged`` ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from nextgen.kernel.lookup_slo import (
     LATENCY_CLASSES,
-    LOOKUP_ERRORS_PER_CENT_MAX,
-    LOOKUP_MS_MAX,
-    LOOKUP_P99_MS_MAX,
     LOOKUP_WINDOW_BOUNDS_MS,
     LOOKUP_WINDOW_MS,
 )
 from nextgen.kernel.placement_limits import LOOKUPS_PER_WINDOW_MAX
+from pipelines.lookup_verdict import filled, slow_of, sum_of, too_slow_of, why_bad
 
 WINDOW_EVENT = "lookup_window_recorded"
 
@@ -28,8 +24,6 @@ REPEATED = "repeated"
 IMPOSSIBLE = "impossible"
 OUTSIDE = "outside"
 """What becomes of a recorded window. ``outside`` the time that was asked for."""
-
-_SLOW_CLASSES = LOOKUP_WINDOW_BOUNDS_MS.index(LOOKUP_P99_MS_MAX) + 1
 
 
 def recorded_windows(events: DataFrame) -> DataFrame:
@@ -127,16 +121,12 @@ def judged(sums: DataFrame) -> DataFrame:
     the class that the quantile is in; null above 3,000 ms), is_bad, why_bad (in the words of the
     live meter; empty if it is a good one).
     """
+    counts = f.col("latency_counts")
     with_totals = sums.withColumns(
-        {
-            "lookups": _sum_of("latency_counts"),
-            "too_slow": f.get("latency_counts", f.lit(LATENCY_CLASSES - 1)),
-            "slow": _sum_of(
-                f.slice("latency_counts", _SLOW_CLASSES + 1, LATENCY_CLASSES - _SLOW_CLASSES)
-            ),
-        }
+        {"lookups": sum_of(counts), "too_slow": too_slow_of(counts), "slow": slow_of(counts)}
     )
-    return with_totals.withColumn("why_bad", _why_bad()).withColumns(
+    verdict = why_bad(f.col("lookups"), f.col("slow"), f.col("too_slow"), f.col("errors"))
+    return with_totals.withColumn("why_bad", verdict).withColumns(
         {
             "is_bad": f.col("why_bad") != "",
             "p50_ms_at_most": _quantile_ms(50),
@@ -148,33 +138,28 @@ def judged(sums: DataFrame) -> DataFrame:
 # Inside ---------------------------------------------------------------------------------------
 
 
-def _sum_of(counts: str | Column) -> Column:
-    # Numbers that cannot be add up to null, not to an error that ends the job.
-    return f.aggregate(counts, f.lit(0).cast("long"), lambda sum_, count: f.try_add(sum_, count))
-
-
 def _why_impossible() -> Column:
     """Return what is wrong with a recorded window in words, null if it can be."""
     counts = f.col("latency_counts")
     classes = f.coalesce(f.size(counts), f.lit(0))
-    lookups = _sum_of(counts)
-    too_slow = f.get(counts, f.lit(LATENCY_CLASSES - 1))
+    lookups = sum_of(counts)
+    too_slow = too_slow_of(counts)
     is_countable = f.forall(counts, lambda count: count.between(0, LOOKUPS_PER_WINDOW_MAX))
     return (
         f.when(
             classes != LATENCY_CLASSES,
-            _text(f"has {{}} classes of latency, not {LATENCY_CLASSES}", classes),
+            filled(f"has {{}} classes of latency, not {LATENCY_CLASSES}", classes),
         )
         .when(
             ~is_countable | ~lookups.between(1, LOOKUPS_PER_WINDOW_MAX),
-            _text(
+            filled(
                 f"has {{}} lookups, 1 to {LOOKUPS_PER_WINDOW_MAX} are possible",
                 f.col("told_lookups"),
             ),
         )
         .when(
             (lookups != f.col("told_lookups")) | (too_slow != f.col("told_too_slow")),
-            _text(
+            filled(
                 "says {} lookups, {} of them too slow; its classes have {} and {}",
                 f.col("told_lookups"),
                 f.col("told_too_slow"),
@@ -184,7 +169,7 @@ def _why_impossible() -> Column:
         )
         .when(
             ~f.col("told_errors").between(too_slow, lookups),
-            _text(
+            filled(
                 "has {} errors of {} lookups, of which {} took too long",
                 f.col("told_errors"),
                 lookups,
@@ -202,31 +187,6 @@ def _why_impossible() -> Column:
     )
 
 
-def _why_bad() -> Column:
-    lookups, errors = f.col("lookups"), f.col("errors")
-    reasons = (
-        f.when(
-            f.col("slow") * 100 > lookups,
-            _text(
-                f"p99 above {LOOKUP_P99_MS_MAX} ms: {{}} of {{}} were slower",
-                f.col("slow"),
-                lookups,
-            ),
-        ),
-        f.when(
-            f.col("too_slow") > 0,
-            _text(f"{{}} took longer than {LOOKUP_MS_MAX} ms", f.col("too_slow")),
-        ),
-        f.when(
-            errors * 100 > lookups * LOOKUP_ERRORS_PER_CENT_MAX,
-            _text(
-                f"{{}} of {{}} failed, more than {LOOKUP_ERRORS_PER_CENT_MAX} %", errors, lookups
-            ),
-        ),
-    )
-    return f.concat_ws("; ", *reasons)
-
-
 def _quantile_ms(per_cent: int) -> Column:
     """Return the bound of the first class that reaches the quantile's rank, null for the last."""
     rank = f.floor((f.col("lookups") * per_cent + 99) / 100)
@@ -236,13 +196,3 @@ def _quantile_ms(per_cent: int) -> Column:
         reached = reached + f.get("latency_counts", f.lit(number))
         bound = bound.when(reached >= rank, f.lit(limit_ms))
     return bound.cast("int")
-
-
-def _text(template: str, *values: Column) -> Column:
-    """Return ``template`` with each ``{}`` replaced by the value in its place."""
-    parts = template.split("{}")
-    columns: Sequence[Column] = [value.cast("string") for value in values]
-    pieces: list[Column] = [f.lit(parts[0])]
-    for value, part in zip(columns, parts[1:], strict=True):
-        pieces += [value, f.lit(part)]
-    return f.concat(*pieces)

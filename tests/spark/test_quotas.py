@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from nextgen.export.errors import ExportRefused
 from nextgen.kernel.quota_file import QuotaFile, from_bytes
@@ -196,6 +197,21 @@ def test_the_version_is_behind_the_last_and_more_headroom_leaves_less(
     assert summary.numbers["is_scarce"]
     assert summary.rows_accounted["quotas"] == 1
     assert not any("version is 1" in note for note in summary.numbers["notes"])
+
+
+def test_a_tenant_whose_first_creation_was_lost_is_there_when_it_was_created_again(
+    spark: SparkSession,
+) -> None:
+    changes = [("back", 2, -1), ("back", 3, 1), ("gone", 4, 1), ("gone", 5, -1)]
+    found = spark.createDataFrame(changes, "name string, position long, change long")
+    found = found.withColumn("kind", f.lit(transform.TENANT))
+    none = spark.createDataFrame(
+        [], "tenant string, shard_id int, units long, units_peak long, units_p95 long"
+    )
+
+    needs = transform.tenant_needs(found, none, Question(), 3, 3).collect()
+
+    assert [(row["tenant"], row["need_units"]) for row in needs] == [("back", 3)]
 
 
 def test_without_a_broker_or_room_for_the_floors_nothing_is_written(

@@ -6,16 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as f
 
-from nextgen.export.errors import ExportRefused
+from nextgen.export.errors import ExportRefused, ExportStopped
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from nextgen.export.schema import SCHEMA_VERSION
 from nextgen.export.shard_files import FileLimits
 from pipelines.errors import JobRefused
 from pipelines.event_schema import spark_schema
-from pipelines.export_input import damage_refused, open_export
+from pipelines.export_input import damage_refused, open_export, read_events
 from tests.support.export_logs import FakeLog, events
 
 
@@ -40,6 +41,17 @@ def test_every_event_is_read_with_the_columns_of_this_release(
     first = events.where("shard_id = 1 and position = 1").first()
     assert first is not None
     assert first.topic_created.name == "persistent://acme/orders/1-1"
+
+
+def test_what_is_observed_of_no_files_at_all_is_told(spark: SparkSession) -> None:
+    events = read_events(spark, "nowhere", ())
+    seen = Observation("nothing")
+    events.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("noop").mode(
+        "overwrite"
+    ).save()
+
+    assert events.schema == spark_schema()
+    assert seen.get == {"rows": 0}
 
 
 def data_file(export: Path) -> Path:
@@ -73,6 +85,13 @@ def test_a_file_that_is_missing_is_refused(export: Path) -> None:
 def test_a_foreign_file_is_refused(export: Path) -> None:
     (export / "shard=00001" / "part-0.parquet").write_bytes(b"")
     with pytest.raises(JobRefused, match="not of an export"):
+        open_export(export)
+
+
+def test_a_disk_that_does_not_say_what_is_there_is_told(export: Path) -> None:
+    circle = export / "circle"
+    circle.symlink_to(circle)
+    with pytest.raises(ExportStopped, match="symbolic links"):
         open_export(export)
 
 

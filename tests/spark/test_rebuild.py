@@ -12,7 +12,7 @@ from nextgen.export.run import export_log
 from pipelines.export_input import open_export
 from pipelines.rebuild import tables, transform
 from pipelines.rebuild.as_of import AsOf
-from pipelines.rebuild.job import choose_input
+from pipelines.rebuild.job import choose_input, read_table, run
 from protos.nextgen.v1.events_pb2 import Event, TopicCreated, TopicPropertiesSet
 from tests.support.export_logs import FakeLog
 from tests.support.spark_histories import HOUR_MS, TOLD_FROM_MS, told_history
@@ -37,6 +37,21 @@ async def test_a_time_cuts_each_shard_before_its_first_later_event(
     assert chosen.positions == kept
     assert 0 < kept[1] < len(history.logs[1])
     assert chosen.rows < export.rows
+
+
+async def test_before_the_first_event_there_was_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = told_history()
+    export = await history.export(tmp_path / "export")
+    ages_ago = AsOf(time=datetime(2000, 1, 1, tzinfo=UTC))
+
+    summary = run(spark, export, tmp_path / "out", ages_ago)
+
+    assert (summary.rows_in, summary.rows_read, summary.findings) == (0, 0, [])
+    assert summary.numbers["rows"] == dict.fromkeys(tables.TABLE_NAMES, 0)
+    assert summary.numbers["events_not_opened"] == history.rows
+    assert read_table(spark, tmp_path / "out", tables.TOPICS).schema == tables.SCHEMAS["topics"]
 
 
 async def test_events_about_things_that_were_never_created_are_counted(

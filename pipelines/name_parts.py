@@ -1,0 +1,54 @@
+"""Parts of canonical names, as columns: what ``nextgen.kernel.names`` gives of one name.
+
+    persistent://tenant/namespace/base-partition-3      a partition, its unit is p3
+    segment://tenant/namespace/base/0000-7fff-3         a segment of topic://tenant/namespace/base
+
+Null of null.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from nextgen.kernel.names import PARTITION_SUFFIX, Domain
+
+
+def path_of(topic: Column) -> Column:
+    """Return what is behind the domain of a topic's name: tenant, namespace and local name."""
+    return f.substring(topic, f.instr(topic, "://") + 3, f.length(topic))
+
+
+def tenant_of(topic: Column) -> Column:
+    """Return the tenant in the name of a topic, partition or segment."""
+    return f.substring_index(path_of(topic), "/", 1)
+
+
+def namespace_of(topic: Column) -> Column:
+    """Return ``tenant/namespace`` in the name of a topic, partition or segment."""
+    return f.substring_index(path_of(topic), "/", 2)
+
+
+def tenant_of_namespace(namespace: Column) -> Column:
+    """Return the tenant in the name of a namespace."""
+    return f.substring_index(namespace, "/", 1)
+
+
+def topic_path_of(name: Column, unit: Column) -> Column:
+    """Return the path of the topic that an assigned unit called ``name`` is of.
+
+    ``unit`` is the stable text form: empty, ``p3`` or ``s17``.
+    """
+    path = path_of(name)
+    partition = f.regexp_replace(path, f"{PARTITION_SUFFIX}[0-9]+$", "")
+    segment = f.regexp_replace(path, "/[^/]*$", "")
+    return (
+        f.when(unit.startswith("p"), partition).when(unit.startswith("s"), segment).otherwise(path)
+    )
+
+
+def topic_of(name: Column, unit: Column) -> Column:
+    """Return the name of the topic that an assigned unit called ``name`` is of."""
+    own_domain = f.substring_index(name, "://", 1)
+    domain = f.when(unit.startswith("s"), f.lit(Domain.TOPIC.value)).otherwise(own_domain)
+    return f.concat(domain, f.lit("://"), topic_path_of(name, unit))
