@@ -12,10 +12,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.main import app
 from nextgen.client import event_log
 from nextgen.kernel.stream_limits import POSITION_MAX
+from nextgen.runtime.exit_code import ExitCode
 from tests.support.fake_log_replicas import FakeLogReplica, served
 
 
@@ -56,9 +56,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
         made.endpoint = await stack.enter_async_context(served([made.leader, made.follower]))
         return made, stack
 
-    made, stack = asyncio.run_coroutine_threadsafe(enter(), loop).result(10)
+    made, stack = asyncio.run_coroutine_threadsafe(enter(), loop).result(30)
     yield made
-    asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(30)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()

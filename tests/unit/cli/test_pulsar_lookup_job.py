@@ -212,6 +212,7 @@ async def test_an_answer_that_leads_to_no_broker_is_wrong():
 async def test_a_late_topic_does_not_hold_the_others_up():
     asked: list[int] = []
     held: list[int] = []
+    needed = 3 * TOPICS.count
 
     def hold_one_back(request: BaseCommand) -> list[BaseCommand]:
         request_id = request.lookupTopic.request_id
@@ -220,14 +221,26 @@ async def test_a_late_topic_does_not_hold_the_others_up():
             held.append(request_id)
             return []
         # The held one is answered once its whole round has gone by.
-        if held and len(asked) == 3 * TOPICS.count:
+        if held and len(asked) == needed:
             return [connect_to(request_id), connect_to(held[0])]
         return [connect_to(request_id)]
 
-    result = await generate(hold_one_back, connections=1)
+    for seconds in (0.05, 1.0, 20.0):
+        asked.clear()
+        held.clear()
+        try:
+            result = await generate(hold_one_back, connections=1, seconds=seconds)
+        except Unavailable:
+            # A slow machine may end before it has asked so often: nobody answers the held one.
+            if len(asked) >= needed:
+                raise
+        else:
+            break
+    else:
+        raise AssertionError(f"only {len(asked)} requests in {seconds} s")
 
     assert (result["errors"], result["unexpected"]) == (0, 0)
-    assert asked[: 3 * TOPICS.count].count(FIRST_REQUEST_ID) == 1
+    assert asked[:needed].count(FIRST_REQUEST_ID) == 1
 
 
 class ClosingServer(asyncio.Protocol):

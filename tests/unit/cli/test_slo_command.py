@@ -14,13 +14,13 @@ import grpc.aio
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.main import app
 from nextgen.cli.slo_command import objective_of
 from nextgen.client.errors_wire import to_detail
 from nextgen.client.lookup_windows_wire import window_to_proto
 from nextgen.kernel.errors import PositionCompacted
 from nextgen.kernel.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
+from nextgen.runtime.exit_code import ExitCode
 from protos.nextgen.v1 import discovery_service_pb2_grpc as discovery_grpc
 from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -113,16 +113,18 @@ def manager() -> Iterator[FakeManager]:
         stack.push_async_callback(server.stop, 0)
         return made, stack
 
-    made, stack = asyncio.run_coroutine_threadsafe(enter(), loop).result(10)
+    made, stack = asyncio.run_coroutine_threadsafe(enter(), loop).result(30)
     yield made
-    asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(30)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    thread.join(30)
     loop.close()
 
 
 def run(manager, *arguments):
-    return CliRunner().invoke(app, ["slo", *arguments, "--target", manager.endpoint])
+    """Look back further than these tests may have waited for their turn."""
+    looking_back = ["slo", "--minutes", "1000"]
+    return CliRunner().invoke(app, [*looking_back, *arguments, "--target", manager.endpoint])
 
 
 def test_the_windows_of_the_cluster_managers_log_are_shown(manager):

@@ -13,9 +13,9 @@ from typing import Any
 import pulsar
 import pytest
 
-from nextgen.cli.exit_code import ExitCode, code_of
 from nextgen.cli.stock_client import SendFailed, StockClient, error_of, stock_client
 from nextgen.kernel.errors import DeadlineExceeded, Refused, RefusesToStart, Unavailable
+from nextgen.runtime.exit_code import ExitCode, code_of
 
 TOPIC = "persistent://public/default/t"
 
@@ -44,6 +44,7 @@ class FakeProducer:
         self._results = results
         self._holds_back = holds_back
         self._waiting: deque[Callable[[], None]] = deque()
+        self._flushing = threading.Lock()
         self.sent: list[tuple[bytes, str | None]] = []
         self.most_waiting = 0
 
@@ -57,8 +58,9 @@ class FakeProducer:
             threading.Thread(target=self.flush).start()
 
     def flush(self) -> None:
-        while self._waiting:
-            self._waiting.popleft()()
+        with self._flushing:  # One at a time: the acknowledgements come in order.
+            while self._waiting:
+                self._waiting.popleft()()
 
 
 class FakeConsumer:
