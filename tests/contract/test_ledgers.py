@@ -437,7 +437,7 @@ async def test_an_owner_is_told_when_its_own_process_opens_a_later_epoch(world: 
 
     await store.open(TOPIC, "", 2, topic_name=NAME)
 
-    await asyncio.wait_for(told.wait(), 5)
+    await asyncio.wait_for(told.wait(), 30)
     assert ledger.is_fenced
 
 

@@ -10,13 +10,13 @@ import pytest
 from nextgen.replication.journal import UNKNOWN_INDEX
 from nextgen.replication.journal_recovery import Outcome
 from nextgen.replication.ports import NodeId, Record, Role
-from tests.support.raft_cluster import GROUP, RaftCluster, eventually
+from tests.support.raft_cluster import GROUP, STEADY, RaftCluster, eventually
 
 RECORDS = [Record(str(number).encode(), events=1) for number in range(5)]
 
 
 async def committed(cluster: RaftCluster) -> None:
-    leader = await cluster.leader()
+    leader = await cluster.settled_leader()
     for record in RECORDS:
         await leader.propose(record)
 
@@ -25,7 +25,7 @@ async def committed(cluster: RaftCluster) -> None:
 async def test_a_member_without_its_journal_votes_only_when_it_has_been_given_back(
     tmp_path: Path, lost: str
 ) -> None:
-    cluster = RaftCluster(tmp_path, size=3)
+    cluster = RaftCluster(tmp_path, size=3, config=STEADY)
     await cluster.start()
     try:
         await committed(cluster)

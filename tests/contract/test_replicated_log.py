@@ -32,7 +32,7 @@ from nextgen.replication.ports import (
     RoleChange,
 )
 from tests.support.dict_state_machine import DictStateMachine
-from tests.support.raft_cluster import QUICK, SMALL_SEGMENTS, RaftCluster, eventually
+from tests.support.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
 
 EVERYTHING = 1 << 30
 
@@ -55,10 +55,10 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await log.stop()
         return
     size = 1 if request.param == "group of one" else 3
-    config = dataclasses.replace(QUICK, journal_segment_bytes=8 * 1024 * 1024)
+    config = dataclasses.replace(STEADY, journal_segment_bytes=8 * 1024 * 1024)
     cluster = RaftCluster(tmp_path, size, config)
     await cluster.start()
-    leader = await cluster.leader()
+    leader = await cluster.settled_leader()
     others: Sequence[ReplicatedLog] = await cluster.followers()
     other = others[0] if others else MemoryLog(DictStateMachine(), leads=False)
     yield Subject(leader, cluster.view_of(leader), other)
@@ -409,7 +409,7 @@ async def test_the_fake_fails_a_read_without_a_quorum() -> None:
 
 
 async def test_a_cut_log_reports_the_oldest_position_that_is_left(tmp_path: Path) -> None:
-    config = dataclasses.replace(QUICK, journal_segment_bytes=SMALL_SEGMENTS)
+    config = dataclasses.replace(STEADY, journal_segment_bytes=SMALL_SEGMENTS)
     cluster = RaftCluster(tmp_path, 1, config)
     await cluster.start()
     log = await cluster.leader()
@@ -429,7 +429,7 @@ async def test_a_cut_log_reports_the_oldest_position_that_is_left(tmp_path: Path
 
 
 async def test_a_snapshot_leaves_what_is_pinned_until_it_is_released(tmp_path: Path) -> None:
-    config = dataclasses.replace(QUICK, journal_segment_bytes=SMALL_SEGMENTS)
+    config = dataclasses.replace(STEADY, journal_segment_bytes=SMALL_SEGMENTS)
     cluster = RaftCluster(tmp_path, 1, config)
     await cluster.start()
     log = await cluster.leader()
@@ -474,9 +474,9 @@ async def test_every_member_comes_to_be_known_to_know_what_this_program_knows(
 
 
 async def test_leadership_moves_to_the_replica_that_is_named(tmp_path: Path) -> None:
-    cluster = RaftCluster(tmp_path, 3)
+    cluster = RaftCluster(tmp_path, 3, STEADY)
     await cluster.start()
-    leader = await cluster.leader()
+    leader = await cluster.settled_leader()
     await propose_all(leader, Record(b"a", 1))
     successor = (await cluster.followers())[0]
 

@@ -6,6 +6,7 @@ Timers are shorter than in production: a test waits for conditions, never for a 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -30,10 +31,21 @@ QUICK = RaftConfig(
     journal_segment_bytes=16 * 1024 * 1024,
 )
 
+STEADY = dataclasses.replace(
+    QUICK,
+    election_ms_min=5_000,
+    election_ms_max=8_000,
+    leader_contact_ms_max=4_500,
+    stall_ms_max=4_500,
+    transfer_deadline_ms=20_000,
+)
+"""For tests in which one leader leads from the beginning to the end: it goes on leading although
+this process stands still for two seconds."""
+
 SMALL_SEGMENTS = 64 * 1024
 """Journal files so small that a few records fill one and a snapshot can cut them."""
 
-WAIT_DEADLINE_S = 20.0
+WAIT_DEADLINE_S = 60.0
 
 
 async def eventually(condition: Callable[[], bool], what: str) -> None:
@@ -72,6 +84,16 @@ class RaftCluster:
         """Return the log that leads, once there is one."""
         await eventually(lambda: any(log.is_leader for log in self.logs.values()), "a leader")
         return next(log for log in self.logs.values() if log.is_leader)
+
+    async def settled_leader(self) -> PySyncObjGroup:
+        """Return the log that leads, once all others follow it."""
+
+        def is_settled() -> bool:
+            leaders = {log.status.leader_id for log in self.logs.values()}
+            return len(leaders) == 1 and None not in leaders
+
+        await eventually(is_settled, "all follow one leader")
+        return await self.leader()
 
     def name_of(self, log: PySyncObjGroup) -> NodeId:
         return next(member for member, found in self.logs.items() if found is log)

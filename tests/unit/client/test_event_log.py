@@ -298,5 +298,5 @@ async def test_a_reader_that_is_closed_lets_go_of_its_stream(world: World) -> No
     pages = ShardLogReader([world.endpoint], SHARD).pages(follow=True)
     await anext(pages)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await pages.aclose()

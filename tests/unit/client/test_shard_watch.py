@@ -16,7 +16,6 @@ import pytest
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
-from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     WatchAdd,
@@ -24,6 +23,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     WatchShardRequest,
     WatchShardUpdate,
 )
+from shards import assignment_feed, effective_writes
 from shards.adapters import watch_stream
 from shards.domain import assignment, topic
 from shards.effective_writes import EffectiveWrites
@@ -280,7 +280,7 @@ def test_what_makes_no_sense_on_a_stream_ends_it_by_name(requests: list[Any], sa
             call = await _call(channel)
             for request in requests:
                 await call.write(request)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 update = await call.read()
                 while not update.HasField("error"):
                     update = await call.read()
@@ -295,7 +295,7 @@ def test_what_makes_no_sense_on_a_stream_ends_it_by_name(requests: list[Any], sa
 def test_a_subscriber_that_stops_reading_is_ended_by_name_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch_stream, "_STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(watch_stream, "_STALLED_SECONDS", 3.0)
 
     async def scenario(cluster: Cluster) -> None:
         large = (("large", "x" * 50_000),)
@@ -337,7 +337,7 @@ def test_a_stream_that_is_not_opened_in_time_is_ended_by_name(
     async def scenario(cluster: Cluster) -> None:
         async with grpc.aio.insecure_channel(cluster.servers[0].endpoint) as channel:
             call = await _call(channel)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 update = await call.read()
         assert update.error.reason == "INVALID_REQUEST"
         assert "was not opened" in update.error.message
@@ -348,14 +348,22 @@ def test_a_stream_that_is_not_opened_in_time_is_ended_by_name(
 # Effective writes ---------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lease ends by itself: a write that is effective was acknowledged."""
+    for module in (assignment_feed, effective_writes):
+        monkeypatch.setattr(module, "_TTL_SECONDS", 3_600)
+
+
 def led_for_long(world: WatchWorld) -> EffectiveWrites:
     feed = world.lead()
-    feed._leader_since -= ASSIGNMENT_TTL_MS / 1000
+    feed._leader_since -= assignment_feed._TTL_SECONDS
     assert world.effective is not None
-    world.effective._counts_from -= ASSIGNMENT_TTL_MS / 1000
+    world.effective._counts_from -= effective_writes._TTL_SECONDS
     return world.effective
 
 
+@pytest.mark.usefixtures("long_leases")
 def test_an_acknowledged_watch_says_by_itself_what_it_was_told() -> None:
     async def scenario(cluster: Cluster) -> None:
         effective = led_for_long(cluster.worlds[0])
@@ -374,6 +382,7 @@ def test_an_acknowledged_watch_says_by_itself_what_it_was_told() -> None:
     in_cluster(scenario)
 
 
+@pytest.mark.usefixtures("long_leases")
 def test_what_has_not_taken_effect_is_not_acknowledged_until_it_has() -> None:
     async def scenario(cluster: Cluster) -> None:
         effective = led_for_long(cluster.worlds[0])

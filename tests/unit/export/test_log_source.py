@@ -9,6 +9,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from nextgen.export import log_source
 from nextgen.export.log_source import ClusterLog, Committed
 from nextgen.replication.ports import Role
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
@@ -17,6 +18,12 @@ from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, ReplicaStatus
 from protos.nextgen.v1.events_pb2 import Event, NodeRegistered, ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import EventBatch, NodeStatus
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody counts as silent because this process stood still for a moment."""
+    monkeypatch.setattr(log_source, "STATUS_TIMEOUT_MS", 30_000)
 
 
 class FakeProcesses(

@@ -78,7 +78,7 @@ async def serving(**options: int) -> AsyncIterator[PulsarServer]:
 
 
 async def opened(server: PulsarServer, **options: object) -> PulsarClientConnection:
-    return await PulsarClientConnection.open("127.0.0.1", server.port, **options)  # type: ignore[arg-type]
+    return await PulsarClientConnection.open("127.0.0.1", server.port, timeout_ms=30_000, **options)  # type: ignore[arg-type]
 
 
 async def requests_are_answered_by_their_ids() -> None:
@@ -97,7 +97,7 @@ async def a_client_that_never_reads_is_dropped() -> None:
     async with serving() as server:
         with socket.create_connection(("127.0.0.1", server.port)) as silent:
             silent.sendall(connect_frame() + encode_command(lookup_command("much")))
-            async with asyncio.timeout(10), await opened(server) as other:
+            async with asyncio.timeout(30), await opened(server) as other:
                 while server.connection_count > 1:
                     await other.request(partitions_command("alive"))
 
@@ -173,7 +173,7 @@ async def test_a_stop_drops_those_who_do_not_read() -> None:
         with socket.create_connection(("127.0.0.1", server.port)) as silent:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             silent.sendall(connect_frame())
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not server.connection_count:
                     await asyncio.sleep(0.01)
             (connection,) = server.connections()

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from nextgen.replication.applier import Applier
 from nextgen.replication.entry_codec import encode_records
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
+from tests.support.virtual_time import VirtualWorker, run_virtual
 
 DELAY_MS = 20
+FOLD_MS = 1.0
 
 
 class Entries:
@@ -61,7 +66,7 @@ class Batches:
 class Desk:
     """An applier with its log and its view."""
 
-    def __init__(self, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.log = Entries()
         self.view = Batches()
         self.is_awaited = False
@@ -103,14 +108,13 @@ class Desk:
         raise error
 
 
-def run(scenario: Callable[[Desk], Awaitable[None]]) -> None:
+def run(scenario: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        with ThreadPoolExecutor(1) as executor:
-            desk = Desk(executor)
-            await scenario(desk)
-            await desk.applier.stop()
+        desk = Desk(VirtualWorker(lambda: FOLD_MS))
+        await scenario(desk)
+        await desk.applier.stop()
 
-    asyncio.run(main())
+    run_virtual(main)
 
 
 def test_commits_that_follow_each_other_share_a_transaction() -> None:
@@ -123,7 +127,7 @@ def test_commits_that_follow_each_other_share_a_transaction() -> None:
         took_ms = await desk.until(3)
 
         assert desk.view.indexes == [[1, 2, 3]]
-        assert took_ms >= DELAY_MS / 2
+        assert took_ms == pytest.approx(DELAY_MS + FOLD_MS)
 
     run(scenario)
 

@@ -17,7 +17,7 @@ from nextgen.replication.mesh_frames import RemoteProtocolError
 from nextgen.replication.ports import Configuration, NodeId, Record, Role, ViewDigest
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_messages import check_message
-from tests.support.raft_cluster import QUICK, SMALL_SEGMENTS, RaftCluster, eventually
+from tests.support.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
 
 Scenario = Callable[[RaftCluster], Awaitable[None]]
 
@@ -26,10 +26,11 @@ TO_THE_NEXT_POINT = Record(b"as many events as lie between two digests", DIGEST_
 
 def run(directory: Path, scenario: Scenario, *, size: int = 3, small_segments: bool = False):
     async def main() -> None:
-        segment_bytes = SMALL_SEGMENTS if small_segments else QUICK.journal_segment_bytes
-        cluster = RaftCluster(directory, size, replace(QUICK, journal_segment_bytes=segment_bytes))
+        segment_bytes = SMALL_SEGMENTS if small_segments else STEADY.journal_segment_bytes
+        cluster = RaftCluster(directory, size, replace(STEADY, journal_segment_bytes=segment_bytes))
         await cluster.start()
         try:
+            await cluster.settled_leader()
             await scenario(cluster)
         finally:
             await cluster.stop()

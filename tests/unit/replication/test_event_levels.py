@@ -32,7 +32,7 @@ from nextgen.replication.storage import DiskStorage
 from tests.support.membership_simulation import MembershipSimulation, log_of, members, membership
 from tests.support.raft_cluster import RaftCluster, eventually
 from tests.support.sim_disk import PowerCut, SimDisk
-from tests.unit.replication.test_mesh import HIGH, LOW, connect, mesh, until
+from tests.unit.replication.test_mesh import HIGH, LOW, connect, mesh, patient, until
 
 LATER = EVENT_LEVEL + 1
 
@@ -119,6 +119,23 @@ async def test_the_level_of_so_many_peers_is_kept_and_the_first_goes(
         kept = [node_id for node_id in others if low.peer_event_level(node_id) == EVENT_LEVEL]
 
     assert kept == others[more:]
+
+
+async def test_the_peer_that_was_heard_of_longest_ago_goes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mesh_module, "EVENT_LEVELS_KEPT_MAX", 2)
+    first, second, third = (NodeId(f"node-{number}") for number in range(5, 8))
+    async with mesh(LOW) as (low, _):
+        for node_id in (first, second, first, third):
+            async with dialed(low, hello_saying(EVENT_LEVEL, node_id), node_id):
+                pass
+
+        assert [low.peer_event_level(each) for each in (first, second, third)] == [
+            EVENT_LEVEL,
+            EVENT_LEVEL_UNSAID,
+            EVENT_LEVEL,
+        ]
 
 
 # On disk -----------------------------------------------------------------------------------------
@@ -274,11 +291,12 @@ async def test_the_file_is_written_when_a_level_changes_and_until_the_disk_took_
     )
     await host.start()
     writes = []
-    for level in (2, 2, 2, 3, 3):
-        async with dialed(made, hello_saying(level)):
-            await asyncio.wrap_future(worker.submit(lambda: None))
-            writes.append(disk.writes)
-        disk.refuses = False
+    with patient():
+        for level in (2, 2, 2, 3, 3):
+            async with dialed(made, hello_saying(level)):
+                await asyncio.wrap_future(worker.submit(lambda: None))
+                writes.append(disk.writes)
+            disk.refuses = False
     await host.stop()
 
     assert EventLevelsFile(DiskStorage(), tmp_path).load() == {HIGH: 3}
@@ -290,9 +308,11 @@ async def test_a_member_that_was_never_heard_counts_as_one_of_the_first_release(
 ) -> None:
     cluster = RaftCluster(tmp_path, 3)
     await cluster.start()
-    for member in cluster.members:
+    files = [tmp_path / member / EVENT_LEVELS_NAME for member in cluster.members]
+    await eventually(lambda: all(file.exists() for file in files), "each heard somebody")
+    for member, file in zip(cluster.members, files, strict=True):
         await cluster.stop_member(member)
-        (tmp_path / member / EVENT_LEVELS_NAME).unlink()
+        file.unlink()
     for member in cluster.members[:2]:
         await cluster.start_member(member)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from unittest.mock import patch
 
 import pytest
 
+from nextgen.replication import mesh as mesh_module
+from nextgen.replication import mesh_connection
 from nextgen.replication.mesh import LOG_LINES_MAX, Mesh
 from nextgen.replication.mesh_frames import (
     MESH_PROTOCOL_VERSION,
@@ -21,6 +24,9 @@ from nextgen.replication.ports import NodeId
 
 LOW, HIGH = NodeId("node-1"), NodeId("node-2")  # The greater one dials.
 CHANNEL = 7
+
+PATIENCE_S = 30.0
+"""Deadlines of a mesh and of the tests: none passes though this process stands still a while."""
 
 
 class Inbox:
@@ -46,9 +52,20 @@ class Inbox:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.002)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    with (
+        patch.object(mesh_module, "PROBE_DEADLINE_S", PATIENCE_S),
+        patch.object(mesh_module, "CONNECT_DEADLINE_S", PATIENCE_S),
+        patch.object(mesh_module, "HELLO_DEADLINE_S", PATIENCE_S),
+        patch.object(mesh_connection, "HELLO_DEADLINE_S", PATIENCE_S),
+    ):
+        yield
 
 
 @asynccontextmanager
@@ -57,12 +74,13 @@ async def mesh(
 ) -> AsyncIterator[tuple[Mesh, Inbox]]:
     made = Mesh(node_id, cluster_id, listen_host="127.0.0.1", listen_port=port)
     inbox = Inbox()
-    await made.start()
-    made.register(CHANNEL, inbox)
-    try:
-        yield made, inbox
-    finally:
-        await made.stop()
+    with patient():
+        await made.start()
+        made.register(CHANNEL, inbox)
+        try:
+            yield made, inbox
+        finally:
+            await made.stop()
 
 
 async def introduce(one: Mesh, one_id: NodeId, other: Mesh, other_id: NodeId) -> None:
@@ -82,7 +100,7 @@ async def say_and_wait_for_the_end(
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=source)
     writer.write(first)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.read()
     except ConnectionResetError:
         pass

@@ -21,7 +21,7 @@ from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.verification import ViewVerification
 from nextgen.replication.view_store import ViewStore
-from tests.support.raft_cluster import GROUP, QUICK, SMALL_SEGMENTS, eventually
+from tests.support.raft_cluster import GROUP, SMALL_SEGMENTS, STEADY, eventually
 from tests.support.views import open_view
 
 
@@ -56,7 +56,7 @@ def run(directory: Path, scenario: Scenario) -> None:
             listen_host="127.0.0.1",
             listen_port=0,
             data_directory=directory,
-            config=replace(QUICK, journal_segment_bytes=SMALL_SEGMENTS),
+            config=replace(STEADY, journal_segment_bytes=SMALL_SEGMENTS),
             random_source=random.Random(1),
         )
         await host.start()

@@ -15,12 +15,14 @@ from shards import assignment_feed, change_stream, effective_writes
 from shards.domain.tenant import TenantCreated, TenantPoliciesSet
 from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
-TTL_S = 1.0
+TTL_S = 3_600.0
+"""No lease ends by itself where a test waits for something else."""
+
 ACME = (KIND_TENANT, "acme")
 
 
 @pytest.fixture(autouse=True)
-def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (assignment_feed, effective_writes):
         monkeypatch.setattr(module, "_TTL_SECONDS", TTL_S)
     # Nothing that is waited for here may have to wait until progress is due.
@@ -138,7 +140,12 @@ def test_one_who_was_gone_for_a_moment_takes_in_what_he_missed_first(tmp_path: P
     in_watch_world(tmp_path, scenario)
 
 
-def test_one_who_does_not_come_back_delays_a_write_for_one_time_to_live(tmp_path: Path) -> None:
+def test_one_who_does_not_come_back_delays_a_write_for_one_time_to_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (assignment_feed, effective_writes):
+        monkeypatch.setattr(module, "_TTL_SECONDS", 0.5)
+
     async def scenario(world: WatchWorld) -> None:
         await led_world(world)
         subscriber = world.subscriber()
@@ -164,7 +171,7 @@ def test_a_write_that_changed_nothing_does_not_wait_for_the_next_tick(tmp_path: 
         await world.commit(TenantCreated("t-2", "other"))
         assert world.effective is not None
         waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
-        await subscriber.until_position(2)
+        await until_level(subscriber, 2)
         await turns()
         assert not waiting.done()
 

@@ -141,7 +141,7 @@ async def running(cluster: FakeCluster) -> AsyncIterator[BrokerAgent]:
 
 async def played(cluster: FakeCluster, number: int) -> FakeConnection:
     """Return the connection of that number once its script is played."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(cluster.connections) <= number:
             await asyncio.sleep(0)
         await cluster.connections[number].played.wait()

@@ -130,7 +130,7 @@ async def test_it_resumes_where_the_cache_is_and_again_when_the_watch_ends(watch
     await asyncio.sleep(0)
     watch.on_position(31)
     watch.on_ended(Overloaded("too many subscribers"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(stream.added) < 2:
             await asyncio.sleep(0.05)
     running.cancel()

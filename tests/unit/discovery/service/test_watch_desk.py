@@ -58,11 +58,11 @@ class World:
         return self.desk.open(kind, request)
 
     async def read(self, watch: PublicWatch) -> WatchUpdate:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return WatchUpdate.FromString(await watch.take())
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0)
 

@@ -25,7 +25,7 @@ EVENT_BYTES = 2_000
 WINDOW_BYTES_MAX = 16 * 1024 * 1024
 """What gRPC may keep on both sides of a stream, at most: a stream's window grows."""
 
-STILL_TURNS = 20
+STILL_TURNS = 50
 COMMITS = 200
 CHUNK = 500
 
