@@ -37,13 +37,13 @@ DISK_MIB = 16
 ROOM_BYTES = 2 * MIB
 PADDING = b"." * 60_000
 SENDS_MAX = 2 * ROOM_BYTES // len(PADDING)
-SEND_TIMEOUT_MS = 1_500
-PATIENT_MS = 60_000
-RECOVERED_S_MAX = 30
+SEND_TIMEOUT_MS = 4_000
+PATIENT_MS = 120_000
+RECOVERED_S_MAX = 60
 """The stock client doubles its pauses between attempts: what it waits for after a few seconds of
 refusals is its own pause, not the broker."""
 
-ANSWER_S_MAX = 10
+ANSWER_S_MAX = 30
 
 
 @dataclass
@@ -123,7 +123,10 @@ async def check_pings(system: PulsarSystem) -> None:
     host, _, port = system.broker_addresses[BROKER].partition(":")
     pushed: asyncio.Queue[BaseCommand] = asyncio.Queue()
     connection = await PulsarClientConnection.open(
-        host, int(port), on_push=lambda command, _: pushed.put_nowait(command)
+        host,
+        int(port),
+        on_push=lambda command, _: pushed.put_nowait(command),
+        timeout_ms=ANSWER_S_MAX * 1_000,
     )
     async with connection, asyncio.timeout(ANSWER_S_MAX):
         connection.send_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))

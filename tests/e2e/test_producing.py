@@ -235,7 +235,7 @@ def test_a_producer_that_waits_gets_its_turn(system: PulsarSystem, topic: str):
         assert not waiting.done()
 
         first.close()
-        waiting.result(timeout=10).send(b"mine")
+        waiting.result(timeout=30).send(b"mine")
 
         assert texts(received(consumer, 21)) == [*numbered(20), "mine"]
 

@@ -79,7 +79,7 @@ def test_each_version_of_a_schema_is_kept(system: PulsarSystem, client: pulsar.C
     kept = []
     for number in (0, 1):
         url = f"{system.http_url}/admin/v2/schemas/{path}/schema/{number}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             kept.append(json.load(answer))
     fields = [[field["name"] for field in json.loads(one["data"])["fields"]] for one in kept]
     assert [one["type"] for one in kept] == ["JSON", "JSON"]

@@ -21,7 +21,7 @@ from tests.support.stock_client import (
     texts,
 )
 
-DELAY_MS = 600
+DELAY_MS = 3_000
 TURN_MS = 2
 """How long one consumer is asked before it is the next one's turn."""
 

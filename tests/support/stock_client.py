@@ -24,7 +24,7 @@ from nextgen.kernel.errors import Refused
 from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
 from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
-RECEIVE_MS = 10_000
+RECEIVE_MS = 30_000
 """For a message that must arrive. Only a failing test waits that long."""
 
 QUIET_MS = 300

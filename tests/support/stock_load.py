@@ -72,12 +72,13 @@ class SteadyProducer:
             )
         assert reached, f"{len(self.outcome.acknowledged)} of {goal} acknowledged"
 
-    def wait_in_flight(self, count: int, *, timeout_s: float = 10) -> None:
-        """Return at a moment at which so many sends wait for their acknowledgement."""
+    def wait_in_flight(self, count: int, *, timeout_s: float = 30) -> int:
+        """Return how many sends wait for their acknowledgement once it is so many."""
         deadline = time.monotonic() + timeout_s
-        while self.in_flight < count:
-            assert time.monotonic() < deadline, f"{self.in_flight} in flight"
+        while (in_flight := self.in_flight) < count:
+            assert time.monotonic() < deadline, f"{in_flight} in flight"
             time.sleep(0.0002)
+        return in_flight
 
     def _send(self) -> None:
         number = 0

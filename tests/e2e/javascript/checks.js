@@ -6,9 +6,9 @@ const readline = require('readline');
 const { Producer, Consumer, logLevel } = require('pulsar-flex');
 
 const [address, prefix] = process.argv.slice(2);
-const RECEIVE_MS = 15000;
+const RECEIVE_MS = 30000;
 const HALF_COUNT = 100;
-const ATTEMPTS = 30;
+const ATTEMPTS = 200;
 
 const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const topicOf = (name) => `persistent://public/default/${prefix}${name}`;
@@ -163,7 +163,7 @@ const main = async () => {
     try {
       await Promise.race([
         run(),
-        new Promise((_, reject) => setTimeout(() => reject(new Error('no end')), 40000).unref()),
+        new Promise((_, reject) => setTimeout(() => reject(new Error('no end')), 60000).unref()),
       ]);
     } catch (failed) {
       error = String((failed && failed.stack) || failed);

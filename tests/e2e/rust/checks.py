@@ -16,9 +16,9 @@ from typing import TypeVar
 import mq_bridge
 import mq_bridge_pulsar
 
-POLL_MS = 10_000
+POLL_MS = 30_000
 HALF_COUNT = 100
-ATTEMPTS = 50
+ATTEMPTS = 200
 PAUSE_S = 0.1
 
 Value = TypeVar("Value")

@@ -16,7 +16,7 @@ import org.apache.pulsar.client.api.Schema;
 
 /** What a check has: a client of its own, a topic of its own, and someone to ask. */
 final class Context implements AutoCloseable {
-    static final int RECEIVE_S = 10;
+    static final int RECEIVE_S = 30;
 
     private final String serviceUrl;
     private final String prefix;

@@ -105,7 +105,7 @@ final class Disturbances {
 
     private static void waitFor(AtomicInteger counter, int more) throws Exception {
         int goal = counter.get() + more;
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(40);
         while (counter.get() < goal) {
             expect(System.nanoTime() < deadline, counter.get() + " of " + goal);
             Thread.sleep(1);

@@ -18,7 +18,7 @@ import java.util.concurrent.TimeoutException;
  * line comes in. A check fails by throwing; nothing stops the ones behind it.
  */
 public final class Main {
-    private static final long CHECK_TIMEOUT_S = 45;
+    private static final long CHECK_TIMEOUT_S = 90;
 
     interface Check {
         void run(Context context) throws Exception;

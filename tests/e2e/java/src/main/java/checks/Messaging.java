@@ -115,7 +115,7 @@ final class Messaging {
             }
             producer.flush();
             for (CompletableFuture<MessageId> one : sends) {
-                one.get(10, TimeUnit.SECONDS);
+                one.get(Context.RECEIVE_S, TimeUnit.SECONDS);
             }
             expectEqual(received(consumer, 100), numbered(0, 100));
             producer.close();
@@ -218,7 +218,7 @@ final class Messaging {
         send(first, numbered(0, 5));
         expect(!waiting.isDone(), "the waiting producer did not wait");
         first.close();
-        Producer<String> second = waiting.get(10, TimeUnit.SECONDS);
+        Producer<String> second = waiting.get(Context.RECEIVE_S, TimeUnit.SECONDS);
         send(second, numbered(5, 5));
 
         Producer<String> third =
@@ -275,7 +275,7 @@ final class Messaging {
         expectEqual(new HashMap<>(Map.copyOf(asMap(view))),
                 new HashMap<>(Map.of("key-0", "9", "key-1", "7", "key-2", "8")));
         producer.newMessage().key("key-1").value("new").send();
-        view.refreshAsync().get(10, TimeUnit.SECONDS);
+        view.refreshAsync().get(Context.RECEIVE_S, TimeUnit.SECONDS);
         expectEqual(view.get("key-1"), "new");
     }
 
