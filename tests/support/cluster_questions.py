@@ -15,7 +15,8 @@ from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 
 NAMESPACE = "acme/orders"
-LEADER_WAIT_S = 20
+LEADER_WAIT_S = 60
+TOPICS_PER_LOOK = 40
 
 
 @asynccontextmanager
@@ -27,6 +28,37 @@ async def client_of(cluster: LocalCluster, *, timeout_ms: int = 10_000) -> Async
 async def prepare_namespace(client: Client, namespace: str = NAMESPACE) -> None:
     await client.create_tenant(namespace.partition("/")[0])
     await client.create_namespace(namespace)
+
+
+async def wait_settled(client: Client) -> None:
+    """Return once every shard is led by its first replica: then no leadership is moved."""
+    async with asyncio.timeout(LEADER_WAIT_S):
+        while True:
+            shards = (await client.cluster()).shards
+            if shards and all(shard.leader_node == shard.replicas[0] for shard in shards):
+                return
+            await asyncio.sleep(0.1)
+
+
+async def wait_brokers_used(
+    cluster: LocalCluster, client: Client, namespace: str = NAMESPACE
+) -> list[str]:
+    """Return once every shard gives topics to every broker; return the topics it took to see it.
+
+    A shard leases a broker's capacity a little after the broker is ready.
+    """
+    brokers = cluster.plan.of_kind("broker")
+    names: list[str] = []
+    async with asyncio.timeout(LEADER_WAIT_S):
+        while True:
+            first = len(names)
+            more = [f"persistent://{namespace}/used-{first + n}" for n in range(TOPICS_PER_LOOK)]
+            await client.create_topics(more)
+            places = await client.lookup(more)
+            names += more
+            used = {(place.shard_id, place.broker_id) for place in places if place.is_found}
+            if len(used) == cluster.plan.size.shards * len(brokers):
+                return names
 
 
 async def busiest_shard_leader(client: Client) -> str:

@@ -11,20 +11,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli import local_cluster
 from nextgen.cli.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
 
 __all__ = ["MINIMAL", "ClusterSize", "LocalCluster", "blocking_cluster", "running_cluster"]
 
 T = TypeVar("T")
 
-STEP_TIMEOUT_MS = 60_000
-"""For one call of the blocking form: starting everything is the longest."""
+READY_MS_MAX = 90_000
+"""For processes to start and elect: seconds, but for a machine that is busy with other things."""
+
+STEP_TIMEOUT_MS = 100_000
+"""For one call of the blocking form: waiting until everything is ready is the longest."""
+
+
+class LocalCluster(local_cluster.LocalCluster):
+    """One whose processes may take longer to start than anybody at a terminal would wait."""
+
+    async def wait_ready(
+        self, node_ids: Iterable[str] | None = None, *, timeout_ms: int = READY_MS_MAX
+    ) -> None:
+        """See ``nextgen.cli.local_cluster``."""
+        await super().wait_ready(node_ids, timeout_ms=timeout_ms)
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ WRITE_S_MAX = 2.0
 """A server that has stopped to read from a client that does not read: on to the next client."""
 
 READ_BYTES = 64 * 1024
-NEIGHBOUR_TIMEOUT_MS = 10_000
+NEIGHBOUR_TIMEOUT_MS = 30_000
 
 
 @dataclass
@@ -44,7 +44,7 @@ async def fuzz_server(host: str, port: int, *, seed: int, frames: int) -> FuzzCo
         MalformedFrame: The server wrote what is not Pulsar.
     """
     counts = FuzzCounts()
-    async with await PulsarClientConnection.open(host, port) as neighbour:
+    async with await _opened(host, port) as neighbour:
         asking = asyncio.create_task(_ask(neighbour, counts))
         try:
             async with asyncio.TaskGroup() as clients:
@@ -58,9 +58,13 @@ async def fuzz_server(host: str, port: int, *, seed: int, frames: int) -> FuzzCo
             with contextlib.suppress(asyncio.CancelledError):
                 await asking
         await _ask_once(neighbour, counts)
-    async with await PulsarClientConnection.open(host, port) as late:
+    async with await _opened(host, port) as late:
         await _ask_once(late, counts)
     return counts
+
+
+async def _opened(host: str, port: int) -> PulsarClientConnection:
+    return await PulsarClientConnection.open(host, port, timeout_ms=NEIGHBOUR_TIMEOUT_MS)
 
 
 async def _ask(client: PulsarClientConnection, counts: FuzzCounts) -> None:

@@ -13,7 +13,7 @@ from nextgen.cli.local_cluster import child_environment
 from nextgen.cli.plan import MODULES, ClusterPlan
 
 REFUSED = 78
-ENDS_S_MAX = 30
+ENDS_S_MAX = 90
 
 LOCK = "lock"
 """Holds the id of the process that used the directory last: a try writes its own."""

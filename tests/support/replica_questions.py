@@ -13,13 +13,14 @@ from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 
 SHARD = 1
 CAUGHT_UP_S_MAX = 60
-LEADER_S_MAX = 20
+LEADER_S_MAX = 60
+ANSWER_S_MAX = 20
 
 
 async def status_of(cluster: LocalCluster, node_id: str) -> cluster_pb.ReplicaStatus:
     async with grpc.aio.insecure_channel(cluster.plan.node(node_id).grpc) as channel:
         stub = ShardServiceStub(channel)
-        node = await stub.GetNodeStatus(shard_pb.GetNodeStatusRequest(), timeout=5)
+        node = await stub.GetNodeStatus(shard_pb.GetNodeStatusRequest(), timeout=ANSWER_S_MAX)
     return {replica.group_id: replica for replica in node.replicas}[SHARD]
 
 

@@ -84,7 +84,7 @@ class SteadyLoad:
         """Return when so many more operations (default: of each kind) have succeeded."""
         for each in (timed,) if timed is not None else (self.creates, self.lookups):
             wanted = len(each.done_at) + operations
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while len(each.done_at) < wanted:
                     await asyncio.sleep(0.02)
 
@@ -160,9 +160,14 @@ class SteadyLoad:
 
 
 @asynccontextmanager
-async def steady_load(cluster: LocalCluster) -> AsyncIterator[SteadyLoad]:
-    """Run the load until the block ends; its client stays open for the checks behind it."""
-    client = Client(list(cluster.plan.discovery_endpoints), timeout_ms=TIMEOUT_MS)
+async def steady_load(
+    cluster: LocalCluster, *, timeout_ms: int = TIMEOUT_MS
+) -> AsyncIterator[SteadyLoad]:
+    """Run the load until the block ends; its client stays open for the checks behind it.
+
+    An operation that takes longer than ``timeout_ms`` is an error.
+    """
+    client = Client(list(cluster.plan.discovery_endpoints), timeout_ms=timeout_ms)
     try:
         await client.create_tenant(NAMESPACE.partition("/")[0])
         await client.create_namespace(NAMESPACE)

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.bad_input.conftest import Site
 
 SEED = 99
-ANSWER_S_MAX = 5
+ANSWER_S_MAX = 30
 NODES = ("discovery-1", "shard-node-1", "cluster-manager-1", "broker-1")
 
 BAD_HTTP = {

@@ -23,7 +23,7 @@ from tests.support.raw_calls import Method, Outcome, call, methods
 
 METHODS = {method.name: method for method in methods()}
 LONG = "a" * (ADDRESS_BYTES_MAX + 1)
-DEADLINE_S = 10
+DEADLINE_S = 40
 
 
 async def say(endpoint: str, method: Method, *messages: Any) -> Outcome:

@@ -31,7 +31,7 @@ UINT64_MAX = 2**64 - 1
 async def ask(site: Site, *requests: pb.ShardRequest) -> dict[int, pb.ShardResponse]:
     """Send requests on one stream and return the final answers by request id."""
     async with grpc.aio.insecure_channel(site.shard) as channel:
-        stream = channel.stream_stream(EXCHANGE.path)(timeout=30)
+        stream = channel.stream_stream(EXCHANGE.path)(timeout=60)
         for request in requests:
             await stream.write(request.SerializeToString())
         await stream.done_writing()

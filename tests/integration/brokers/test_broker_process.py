@@ -46,13 +46,18 @@ NAME = "persistent://acme/orders/paid"
 
 
 class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
-    """Cluster manager and broker manager in one; keeps what the broker said."""
+    """Cluster manager and broker manager in one; keeps what the broker said.
+
+    A broker waits for its greeting for a while only. One that comes again because this process
+    was slow is told once more what was said since the session was established.
+    """
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.heard: asyncio.Queue[wire.BrokerMessage] = asyncio.Queue()
         self.loads: list[LoadReport] = []
-        self.to_send: asyncio.Queue[wire.ManagerMessage | None] = asyncio.Queue()
+        self._said: list[wire.ManagerMessage] = []
+        self._outbox: asyncio.Queue[wire.ManagerMessage | None] = asyncio.Queue()
 
     async def Join(self, request_iterator: Any, context: Any) -> AsyncIterator[ClusterUpdate]:
         async for message in request_iterator:
@@ -70,9 +75,10 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
                 yield ClusterUpdate(heartbeat_sequence=message.heartbeat.sequence)
 
     async def Connect(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
-        reading = asyncio.create_task(self._read(request_iterator))
+        outbox = self._outbox = asyncio.Queue()
+        reading = asyncio.create_task(self._read(request_iterator, outbox))
         try:
-            while (message := await self.to_send.get()) is not None:
+            while (message := await outbox.get()) is not None:
                 yield message
         finally:
             reading.cancel()
@@ -85,13 +91,26 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
                 if message.WhichOneof("body") == kind:
                     return getattr(message, kind)
 
-    async def _read(self, messages: Any) -> None:
+    async def _read(self, messages: Any, outbox: asyncio.Queue[Any]) -> None:
         async for message in messages:
             self.heard.put_nowait(message)
+            if message.HasField("hello"):
+                for said in self._said:
+                    outbox.put_nowait(said)
             if message.heartbeat.HasField("load"):
                 self.loads.append(message.heartbeat.load)
             if message.HasField("goodbye"):
-                self.to_send.put_nowait(None)
+                outbox.put_nowait(None)
+
+    def hang_up(self) -> None:
+        """Break the stream; what was heard on it counts no more."""
+        self._said.clear()
+        self.heard = asyncio.Queue()
+        self._outbox.put_nowait(None)
+
+    def _say(self, message: wire.ManagerMessage) -> None:
+        self._said.append(message)
+        self._outbox.put_nowait(message)
 
     def establish(
         self,
@@ -105,16 +124,16 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
             session_id=session_id,
             epoch=1,
             resumed=resumed,
-            session_ttl_ms=3_000,
+            session_ttl_ms=120_000,  # Heartbeats are not answered here.
             heartbeat_ms=200,
             next_sequence=next_sequence,
             report_held=report_held,
         )
-        self.to_send.put_nowait(wire.ManagerMessage(established=said))
+        self._say(wire.ManagerMessage(established=said))
 
     def deliver(self, *deliveries: wire.Delivery) -> None:
         batch = wire.Deliveries(deliveries=deliveries)
-        self.to_send.put_nowait(wire.ManagerMessage(deliveries=batch))
+        self._say(wire.ManagerMessage(deliveries=batch))
 
 
 @asynccontextmanager
@@ -184,7 +203,7 @@ async def test_a_broken_stream_is_resumed_and_a_lost_session_voids_everything():
         manager.establish("s-1")
         manager.deliver(*assignment())
         await manager.hear("sync")
-        manager.to_send.put_nowait(None)
+        manager.hang_up()
         resuming = await manager.hear("hello")
         served_meanwhile = await broker.Serves(wire.ServesRequest(topics=[NAME]))
         manager.establish("s-2")
@@ -213,7 +232,7 @@ async def test_metadata_that_changes_is_held_and_told_to_a_manager_that_asks():
         first = await manager.hear("sync")
         held = await broker.GetMetadata(wire.GetMetadataRequest(names=[topic, namespace]))
         status = await broker.GetBrokerStatus(wire.GetBrokerStatusRequest())
-        manager.to_send.put_nowait(None)
+        manager.hang_up()
         await manager.hear("hello")
         manager.establish("s-1", resumed=True, next_sequence=7, report_held=True)
         told = await manager.hear("held")

@@ -46,6 +46,7 @@ ROUND_STEPS = [
 ]
 ROLL_STEPS = ["segment begun", "facts written anew"]
 SELF_SEAL_STEPS = ["own epoch measured", "own seal written", "own epoch sealed"]
+SAID_S_MAX = 60
 DECIDED_STEPS = {"fence looked for", "acknowledged"}
 
 
@@ -357,7 +358,7 @@ async def test_an_owner_ends_its_epoch_in_the_middle_of_a_takeover(
 
 def _wait_for(log: Path, line: str) -> None:
     """Wait until a process said something; it says it in a file that can only be looked at."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SAID_S_MAX
     while not log.exists() or line not in log.read_text().splitlines():
         assert time.monotonic() < deadline, f"nobody said {line}"
         time.sleep(0.005)

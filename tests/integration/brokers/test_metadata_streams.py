@@ -23,6 +23,8 @@ from tests.support.cluster_questions import (
     busiest_shard_leader,
     client_of,
     prepare_namespace,
+    wait_brokers_used,
+    wait_settled,
 )
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
@@ -33,7 +35,7 @@ NAMES = [
     ObjectName(kind=KIND_NAMESPACE, name=NAMESPACE),
     *(ObjectName(kind=KIND_TOPIC, name=topic) for topic in TOPICS),
 ]
-WAIT_S = 30
+WAIT_S = 60
 LOOK_S = 0.05
 
 
@@ -80,7 +82,9 @@ async def cluster_with_topics(
 ) -> AsyncIterator[tuple[LocalCluster, Client, _Brokers]]:
     """Run a cluster whose brokers have all the topics, some each."""
     async with running_cluster(directory, SIZE) as cluster, client_of(cluster) as client:
+        await wait_settled(client)
         await prepare_namespace(client)
+        await wait_brokers_used(cluster, client)
         await client.create_topics(TOPICS)
         nodes = cluster.plan.of_kind("broker")
         brokers = _Brokers({node.node_id: open_channel(node.grpc) for node in nodes})
@@ -117,7 +121,10 @@ async def test_changed_properties_reach_the_brokers_that_have_the_object_and_no_
             for topic in TOPICS:
                 version, properties = version_of(held[topic]), dict(held[topic].topic.properties)
                 assert (version, properties) == ((3, {"ttl": "6"}) if topic in topics else (0, {}))
-        assert await _deliveries(cluster) == 2 + 2 + 2 * len(TOPICS)
+        # A new leader, if there was one meanwhile, may tell of a change once more. If every change
+        # were told to every broker, there would be twice as many of topics.
+        told, changes_of_topics = await _deliveries(cluster), 2 * len(TOPICS)
+        assert 2 + 2 + changes_of_topics <= told < 2 + 2 + 2 * changes_of_topics
 
 
 async def _deliveries(cluster: LocalCluster) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -136,6 +137,7 @@ class Load:
         self._producer = producer
         self._consumer = consumer
         self._is_stopping = threading.Event()
+        self._gives_up_at = math.inf
         self._sent = threading.Condition()
         self._threads = [
             threading.Thread(target=self._send),
@@ -151,9 +153,10 @@ class Load:
 
     def stop(self) -> None:
         """Stop sending, and receiving once everything has come."""
+        self._gives_up_at = time.monotonic() + MOVE_TIMEOUT_S
         self._is_stopping.set()
         for thread in self._threads:
-            thread.join(MOVE_TIMEOUT_S)
+            thread.join(2 * MOVE_TIMEOUT_S)
             assert not thread.is_alive()
 
     def _send(self) -> None:
@@ -167,8 +170,7 @@ class Load:
                 self._sent.notify_all()
 
     def _receive(self) -> None:
-        deadline = time.monotonic() + MOVE_TIMEOUT_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < self._gives_up_at:
             try:
                 message = self._consumer.receive(timeout_millis=500)
             except pulsar.Timeout:
@@ -187,7 +189,9 @@ async def test_a_broker_that_does_not_own_a_topic_sends_its_clients_away(system:
     other = next(name for name in system.broker_addresses if name != owner)
     host, _, port = system.broker_addresses[other].partition(":")
 
-    async with await PulsarClientConnection.open(host, int(port)) as connection:
+    async with await PulsarClientConnection.open(
+        host, int(port), timeout_ms=MOVE_TIMEOUT_S * 1_000
+    ) as connection:
         producer = await connection.request(
             protocol.BaseCommand(
                 type=protocol.BaseCommand.PRODUCER,

@@ -15,18 +15,18 @@ import pytest
 
 from nextgen.cli import evacuation_run
 from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.exit_code import ExitCode
 from nextgen.client import Client
 from nextgen.client.event_log import read_events
 from nextgen.kernel.errors import MetadataError
-from tests.support.cluster_questions import client_of, prepare_namespace
+from nextgen.runtime.exit_code import ExitCode
+from tests.support.cluster_questions import client_of, prepare_namespace, wait_brokers_used
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=3, shards=2)
 NAMES = [f"persistent://acme/orders/t-{number}" for number in range(60)]
-WAIT_S = 30
+WAIT_S = 90
 
 
 async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, Any, str]:
@@ -76,10 +76,11 @@ async def test_brokers_are_emptied_and_restarted_while_every_lookup_is_answered(
 ) -> None:
     async with (
         running_cluster(tmp_path, SIZE) as cluster,
-        client_of(cluster) as client,
+        client_of(cluster, timeout_ms=30_000) as client,
         DiscoveryClient(cluster.plan.discovery_endpoints) as discovery,
     ):
         await prepare_namespace(client)
+        await wait_brokers_used(cluster, client)
         await client.create_topics(NAMES)
         assert len(await owners(client, NAMES)) == 3
         lookups = Lookups(client)

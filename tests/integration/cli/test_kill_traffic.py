@@ -12,8 +12,8 @@ import pytest
 from nextgen.cli.demo.topics import DemoTopics, served_by
 from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.cli.load.traffic import Traffic, TrafficPlan
-from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
+from tests.support.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

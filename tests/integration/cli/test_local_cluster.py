@@ -19,7 +19,7 @@ from tests.support.local_cluster import LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
 
-GONE_TIMEOUT_S = 20
+GONE_TIMEOUT_S = 60
 READY_TIMEOUT_S = 60
 
 
@@ -68,7 +68,7 @@ def test_an_interrupt_stops_everything_cleanly(tmp_path: Path):
     _, errors = process.communicate(timeout=GONE_TIMEOUT_S)
 
     assert process.returncode == 0, errors
-    assert psutil.wait_procs(children, timeout=1)[1] == []
+    assert psutil.wait_procs(children, timeout=GONE_TIMEOUT_S)[1] == []
 
 
 def test_a_process_that_is_killed_is_started_again(tmp_path: Path):

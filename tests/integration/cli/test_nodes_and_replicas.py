@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from nextgen.cli.cluster_state import read_state
-from nextgen.cli.exit_code import ExitCode
 from nextgen.cli.plan import MINIMAL, load_plan, make_plan_on_free_ports
+from nextgen.runtime.exit_code import ExitCode
 from tests.integration.cli.test_command_line import CommandLine
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -89,7 +89,7 @@ def test_a_change_that_takes_longer_than_allowed_says_what_it_waits_for(nextgen:
     arguments = ("shards", "replicas", "add", "1", added)
 
     recorded = nextgen.run(*arguments, "--no-wait", "--json")
-    late = nextgen.run(*arguments, "--timeout-ms", "2000")
+    late = nextgen.run(*arguments, "--timeout-ms", "8000")
     cancelled = nextgen.json("shards", "replicas", "cancel", "1", added)
 
     assert json.loads(recorded.stdout)["done"] is False

@@ -25,7 +25,7 @@ TENANT = "acme"
 TOPICS = [f"persistent://{TENANT}/orders/t{number}" for number in range(60)]
 TENANT_QUOTA = 20
 BROKER_QUOTA = 8
-SECONDS_MAX = 15.0
+SECONDS_MAX = 60.0
 
 
 async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:

@@ -14,9 +14,9 @@ from nextgen.bulk.cluster_source import AskedCluster
 from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.loader import load_folder
 from nextgen.bulk.progress import Loaded
-from nextgen.cli.exit_code import ExitCode
 from nextgen.client import Client
 from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.runtime.exit_code import ExitCode
 from tests.support.load_folders import write_load_folder
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 

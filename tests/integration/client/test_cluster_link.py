@@ -11,6 +11,9 @@ from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, QuotasSet
 from tests.support.fake_cluster import FakeClusterServer, full_update
 
+WAIT_S = 30
+"""For what must happen. Only a failing test waits that long."""
+
 
 @pytest.fixture
 async def managers():
@@ -41,7 +44,7 @@ async def test_it_follows_the_hint_to_the_leader(managers, link):
     link.on_connected(lambda: connected.append(link.leader_endpoint))
 
     await link.start()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(WAIT_S):
         await link.wait_ready()
 
     assert connected == [managers[2].endpoint]
@@ -57,7 +60,9 @@ async def test_changes_reach_view_listeners_and_those_who_wait(managers, link):
     await link.start()
     await link.wait_ready()
 
-    waiting = asyncio.create_task(link.wait_until(lambda view: view.leader_term(1) == 4, 3_000))
+    waiting = asyncio.create_task(
+        link.wait_until(lambda view: view.leader_term(1) == 4, WAIT_S * 1_000)
+    )
     managers[0].push(
         pb.ClusterUpdate(
             leaders=[pb.LeaderReport(shard_id=1, term=4, grpc="b:1")],
@@ -90,7 +95,7 @@ async def test_whatever_an_update_tells_it_is_not_taken_for_an_echo(managers, li
     managers[0].push(pb.ClusterUpdate(heartbeat_sequence=9))
     managers[0].push(update)
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(WAIT_S):
         assert await told.get() == update
     assert told.empty(), "an echo is no change"
 
@@ -122,7 +127,7 @@ async def test_a_new_leader_is_found_when_the_old_one_dies(managers, link):
     lead(managers, managers[1])
     await managers[0].stop()
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(WAIT_S):
         await reconnected.wait()
     assert link.leader_endpoint == managers[1].endpoint
     assert managers[1].hellos[-1].shard_map_version == 1
@@ -135,7 +140,7 @@ async def test_without_a_cluster_manager_the_view_stays_and_messages_are_dropped
 
     for manager in managers:
         await manager.stop()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(WAIT_S):
         while link.is_connected:  # The link has no event for its loss.
             await asyncio.sleep(0.01)
 
@@ -150,7 +155,9 @@ async def test_capacity_is_leased_from_the_leader(managers, link):
     await link.start()
     await link.wait_ready()
 
-    response = await link.lease_capacity(pb.LeaseCapacityRequest(shard_id=1, units_wanted=9), 2_000)
+    response = await link.lease_capacity(
+        pb.LeaseCapacityRequest(shard_id=1, units_wanted=9), WAIT_S * 1_000
+    )
 
     assert response.leases[0].units == 9
 
@@ -163,26 +170,25 @@ async def test_silence_means_reconnect(managers, link, monkeypatch):
     await link.start()
     await link.wait_ready()
 
-    async with asyncio.timeout(3):
-        while len(managers[0].hellos) < 2:
+    async with asyncio.timeout(WAIT_S):
+        while len(managers[0].hellos) < 2 or not managers[0].received:
             await asyncio.sleep(0.01)
 
-    assert managers[0].received[0].heartbeat.sequence == 1
+    assert managers[0].received[0].HasField("heartbeat")
 
 
 async def test_echoes_keep_the_connection_and_wake_no_listener(managers, link, monkeypatch):
-    monkeypatch.setattr(cluster_link, "MANAGER_HEARTBEAT_MS", 50)
-    monkeypatch.setattr(cluster_link, "MANAGER_SILENCE_MS_MAX", 1_000)
+    monkeypatch.setattr(cluster_link, "MANAGER_HEARTBEAT_MS", 100)
+    monkeypatch.setattr(cluster_link, "MANAGER_SILENCE_MS_MAX", 3_500)
     lead(managers, managers[0])
     changes = []
     link.on_change(lambda _view, update: changes.append(update))
     await link.start()
     await link.wait_ready()
 
-    async with asyncio.timeout(10):
-        while len(managers[0].received) < 30:
-            await asyncio.sleep(0.01)
+    await asyncio.sleep(5)  # Longer than silence is put up with.
 
+    assert managers[0].received
     assert len(managers[0].hellos) == 1
     assert len(changes) == 1
 
@@ -192,6 +198,6 @@ async def test_a_node_of_another_cluster_gives_up_and_says_why(managers, link):
         manager.error = WrongCluster("this is cluster a, not c")
     await link.start()
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(WAIT_S):
         with pytest.raises(WrongCluster, match="cluster a"):
             await link.wait_ready()

@@ -10,6 +10,10 @@ from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, NotLeader, O
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.fake_shard_server import FakeShardServer
 
+TIMEOUT_MS = 90_000
+FAST_S_MAX = 30
+"""What took longer has waited for ``TIMEOUT_MS``; a slow machine alone does not take so long."""
+
 
 @pytest.fixture
 async def server():
@@ -36,7 +40,7 @@ async def test_many_requests_share_one_stream_and_get_their_own_answers(server, 
         server.shards[1].assign(name, "broker-1", "session-1")
 
     responses = await asyncio.gather(
-        *(pool.request(server.endpoint, lookup(name), timeout_ms=5_000) for name in names)
+        *(pool.request(server.endpoint, lookup(name), timeout_ms=TIMEOUT_MS) for name in names)
     )
 
     assert [response.lookup.answers[0].topic for response in responses] == names
@@ -50,7 +54,7 @@ async def test_an_answer_with_more_goes_to_on_progress(server, pool):
     response = await pool.request(
         server.endpoint,
         pb.ShardRequest(shard_id=1, assign=pb.AssignRequest(broker_id="broker-1")),
-        timeout_ms=5_000,
+        timeout_ms=TIMEOUT_MS,
         on_progress=progress.append,
     )
 
@@ -62,22 +66,18 @@ async def test_an_error_in_the_answer_is_raised(server, pool):
     server.leader_hint = "127.0.0.1:1"
 
     with pytest.raises(NotLeader) as caught:
-        await pool.request(server.endpoint, lookup("x", shard_id=2), timeout_ms=5_000)
+        await pool.request(server.endpoint, lookup("x", shard_id=2), timeout_ms=TIMEOUT_MS)
 
     assert caught.value.leader_hint == "127.0.0.1:1"
 
 
 async def test_nobody_at_the_endpoint_is_definite_and_fast(server, pool):
     await server.stop()
-    loop = asyncio.get_running_loop()
-    started = loop.time()
 
-    with pytest.raises(NotConnected):
-        await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
-    with pytest.raises(NotConnected):
-        await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
-
-    assert loop.time() - started < 0.5
+    async with asyncio.timeout(FAST_S_MAX):
+        for _ in range(2):
+            with pytest.raises(NotConnected):
+                await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
 
 
 async def test_a_peer_that_dies_fails_what_waits_at_once_and_indefinitely(server, pool):
@@ -85,33 +85,31 @@ async def test_a_peer_that_dies_fails_what_waits_at_once_and_indefinitely(server
         await asyncio.Event().wait()
 
     server.hook = never
-    loop = asyncio.get_running_loop()
     waiting = [
-        asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=30_000))
+        asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS))
         for _ in range(10)
     ]
     await server.wait_requests(10)
 
-    started = loop.time()
-    await server.stop()
-    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    async with asyncio.timeout(FAST_S_MAX):
+        await server.stop()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
     assert {type(outcome) for outcome in outcomes} == {ConnectionLost}
-    assert loop.time() - started < 0.5
 
 
 async def test_a_peer_that_comes_back_is_reached_again(server, pool):
-    await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+    await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
     port = server.port
     await server.stop()
     with pytest.raises((NotConnected, ConnectionLost)):
-        await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+        await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     await server.start(port)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(FAST_S_MAX):
         while True:
             try:
-                response = await pool.request(server.endpoint, lookup("x"), timeout_ms=5_000)
+                response = await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
                 break
             except (NotConnected, ConnectionLost):
                 await asyncio.sleep(0.02)
@@ -123,6 +121,7 @@ async def test_no_answer_in_time_is_indefinite_and_leaves_nothing_behind(server,
     async def never(_request):
         await asyncio.Event().wait()
 
+    await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
     server.hook = never
 
     with pytest.raises(DeadlineExceeded):
@@ -138,17 +137,17 @@ async def test_one_more_than_may_be_in_flight_is_refused(server, pool, monkeypat
         await release.wait()
 
     server.hook = wait
-    first = asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=10_000))
+    first = asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS))
     await server.wait_requests(1)
     others = [
-        asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=10_000))
+        asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS))
         for _ in range(limits.EXCHANGE_IN_FLIGHT_MAX - 1)
     ]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
     with pytest.raises(Overloaded):
-        await pool.request(server.endpoint, lookup("x"), timeout_ms=10_000)
+        await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     release.set()
     assert len(await asyncio.gather(first, *others)) == limits.EXCHANGE_IN_FLIGHT_MAX
@@ -159,11 +158,11 @@ async def test_a_deposed_leader_that_froze_is_given_up(server, pool):
         await asyncio.Event().wait()
 
     server.hook = never
-    waiting = asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=30_000))
+    waiting = asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS))
     await server.wait_requests(1)
 
     pool.abandon(1, leader="127.0.0.1:1")
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(FAST_S_MAX):
         with pytest.raises(ConnectionLost):
             await waiting

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from nextgen.client import routing
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.routing import ShardRouter
 from nextgen.kernel.errors import (
@@ -22,6 +23,10 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import NodeRegistered
 from tests.support.fake_cluster import StaticLink, full_update, shard_map
 from tests.support.fake_shard_server import FakeShardServer
+
+TIMEOUT_MS = 90_000
+FAST_S_MAX = 30
+"""What took longer has waited for ``TIMEOUT_MS``; a slow machine alone does not take so long."""
 
 
 @pytest.fixture
@@ -68,7 +73,7 @@ def take_over(servers, leader: int) -> None:
 
 
 async def test_a_request_goes_to_the_leader_without_retries(servers, router):
-    response = await router.call_key("t/n/x", lookup("x"), timeout_ms=2_000)
+    response = await router.call_key("t/n/x", lookup("x"), timeout_ms=TIMEOUT_MS)
 
     assert response.position == 10
     assert len(servers[0].requests) == 1
@@ -80,7 +85,7 @@ async def test_a_hint_is_followed_at_once(servers, router):
     take_over(servers, 1)
     servers[0].leader_hint = servers[1].endpoint
 
-    await router.call(1, lookup("x"), timeout_ms=2_000)
+    await router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     assert router.statistics.retries[1] == 1
 
@@ -90,26 +95,25 @@ async def test_the_directory_may_be_wrong_and_nobody_corrects_it(servers, router
     take_over(servers, 1)
     await servers[0].stop()
 
-    response = await router.call(1, lookup("x"), timeout_ms=5_000)
+    response = await router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     assert response.position == 10
     assert router.statistics.retries_total <= 2
 
 
-async def test_it_waits_for_the_new_leader_to_be_pushed(servers, link, router):
+async def test_it_waits_for_the_new_leader_to_be_pushed(servers, link, router, monkeypatch):
     """1. The leader dies. 2. An election takes a while. 3. The new leader is pushed."""
+    waits_ms = (*routing._LEADER_WAIT_MS[:1], *(TIMEOUT_MS,) * (ROUTER_RETRIES_MAX - 1))
+    monkeypatch.setattr(routing, "_LEADER_WAIT_MS", waits_ms)  # It would ask again by itself.
     servers[1].leader_hint = servers[0].endpoint
     await servers[0].stop()
-    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=5_000))
+    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS))
     await servers[1].wait_requests(1)
 
     take_over(servers, 1)
     link.push_leader(1, 2, servers[1].endpoint)
-    loop = asyncio.get_running_loop()
-    pushed_at = loop.time()
-    await calling
-
-    assert loop.time() - pushed_at < 0.3
+    async with asyncio.timeout(FAST_S_MAX):
+        await calling
 
 
 async def test_no_leader_at_all_waits_until_the_deadline(router, link):
@@ -125,13 +129,13 @@ async def test_a_leader_that_froze_is_left_when_another_is_pushed(servers, link,
         await asyncio.Event().wait()
 
     servers[0].hook = never
-    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=20_000))
+    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS))
     await servers[0].wait_requests(1)
 
     take_over(servers, 1)
     link.push_leader(1, 2, servers[1].endpoint)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(FAST_S_MAX):
         await calling
     assert router.statistics.retries[1] == 1
 
@@ -141,7 +145,9 @@ async def test_a_command_that_may_have_happened_is_not_repeated_unless_idempoten
         await asyncio.Event().wait()
 
     servers[0].hook = never
-    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=9_000, idempotent=False))
+    calling = asyncio.create_task(
+        router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS, idempotent=False)
+    )
     await servers[0].wait_requests(1)
 
     await servers[0].stop()
@@ -156,7 +162,7 @@ async def test_definite_trouble_behind_an_indefinite_attempt_stays_indefinite(se
         await asyncio.Event().wait()
 
     servers[0].hook = lose_connection_then_refuse
-    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=1_500))
+    calling = asyncio.create_task(router.call(1, lookup("x"), timeout_ms=3_000))
     await servers[0].wait_requests(1)
     await servers[0].stop()
     await servers[1].stop()
@@ -173,7 +179,7 @@ async def test_retries_stop_at_the_hard_cap(servers, router):
     servers[0].hook = overloaded
 
     with pytest.raises(Overloaded):
-        await router.call(1, lookup("x"), timeout_ms=10_000)
+        await router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     assert len(servers[0].requests) == ROUTER_RETRIES_MAX + 1
     assert router.statistics.retries[ROUTER_RETRIES_MAX] == 1
@@ -187,7 +193,7 @@ async def test_a_malformed_request_is_not_retried(servers, router):
     servers[0].hook = refuse
 
     with pytest.raises(InvalidRequest):
-        await router.call(1, lookup("x"), timeout_ms=5_000)
+        await router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS)
     assert len(servers[0].requests) == 1
 
 
@@ -197,14 +203,15 @@ async def test_a_stale_map_waits_for_the_next_one_and_routes_again(servers, link
             raise StaleShardMap("slot moved", 3)
 
     servers[0].hook = stale_until_version_3
-    calling = asyncio.create_task(router.call_key("t/n/x", lookup("x"), timeout_ms=5_000))
+    calling = asyncio.create_task(router.call_key("t/n/x", lookup("x"), timeout_ms=TIMEOUT_MS))
     await servers[0].wait_requests(1)
 
     link.push(ClusterUpdate(shard_map=shard_map({1: ["a", "b"]}, version=3)))
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(FAST_S_MAX):
         await calling
-    assert [request.shard_map_version for request in servers[0].requests] == [2, 3]
+    versions = [request.shard_map_version for request in servers[0].requests]
+    assert (set(versions[:-1]), versions[-1]) == ({2}, 3)
 
 
 async def test_any_replica_answers_when_one_is_dead(servers, router):
@@ -215,7 +222,7 @@ async def test_any_replica_answers_when_one_is_dead(servers, router):
     await servers[0].stop()
 
     for _ in range(4):
-        response = await router.call_any(1, lookup("x"), timeout_ms=2_000)
+        response = await router.call_any(1, lookup("x"), timeout_ms=TIMEOUT_MS)
         assert response.position == 44
 
 
@@ -232,7 +239,7 @@ async def test_a_replica_that_does_not_know_its_slots_yet_is_passed_over(servers
     servers[1].hook = answer
 
     for _ in range(8):
-        response = await router.call_any(1, lookup("x"), timeout_ms=2_000)
+        response = await router.call_any(1, lookup("x"), timeout_ms=TIMEOUT_MS)
         assert response.position == 44
 
 
@@ -245,7 +252,7 @@ async def test_a_map_that_moves_no_slot_disturbs_no_request(servers, link, route
 
     servers[0].hook = wait
     calling = [
-        asyncio.create_task(router.call_key("t/n/x", lookup("x"), timeout_ms=5_000))
+        asyncio.create_task(router.call_key("t/n/x", lookup("x"), timeout_ms=TIMEOUT_MS))
         for _ in range(10)
     ]
     await servers[0].wait_requests(10)
@@ -269,7 +276,7 @@ async def test_a_shard_led_here_takes_the_shortcut(servers, link):
     pool = ExchangePool(lambda: 1)
     router = ShardRouter(link, pool, lambda shard_id: local if shard_id == 1 else None)
 
-    response = await router.call(1, lookup("x"), timeout_ms=2_000)
+    response = await router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     assert response.position == 1
     assert servers[0].requests == []
@@ -285,7 +292,7 @@ async def test_a_local_leader_that_steps_down_is_left(servers, link):
     pool = ExchangePool(lambda: 1)
     router = ShardRouter(link, pool, lambda shard_id: local if shard_id in led else None)
 
-    response = await router.call(1, lookup("x"), timeout_ms=2_000)
+    response = await router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     assert response.position == 10
     await pool.stop()
@@ -301,15 +308,15 @@ async def test_every_repetition_of_a_command_says_how_far_the_shard_was_at_the_f
         return pb.ShardResponse(position=99)
 
     command = pb.Command(command_id=bytes(16))
-    await router.call(1, lookup("x"), timeout_ms=2_000)
+    await router.call(1, lookup("x"), timeout_ms=TIMEOUT_MS)
     servers[1].hook = far
     servers[1].leads = {1}
     await servers[0].stop()
 
     request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
-    await router.call(1, request, timeout_ms=5_000)
+    await router.call(1, request, timeout_ms=TIMEOUT_MS)
     later = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
-    await router.call(1, later, timeout_ms=5_000)
+    await router.call(1, later, timeout_ms=TIMEOUT_MS)
 
     issued = [each.execute.issued_position for each in servers[1].requests]
     assert issued == [10, 99]

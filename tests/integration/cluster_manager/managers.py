@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
+import random
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,25 +15,39 @@ from types import TracebackType
 
 import grpc.aio
 
+from nextgen.cli.port_range import PORTS_PER_RANGE, own_ports
 from nextgen.client.cluster_link import ClusterLink
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.ports_check import assert_port_free
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 
 ROOT = Path(__file__).parents[3]
 READY_S_MAX = 60.0
 """For processes to start and elect: seconds on a machine that is busy with other things."""
+ENDS_S_MAX = 30.0
+ANSWER_S_MAX = 30.0
+"""For one answer. Only a failing test waits that long."""
+SEEN_MS_MAX = 30_000
+"""The same, for what a node reported to be seen by others."""
+
+
+_turns = itertools.count(random.randrange(PORTS_PER_RANGE))
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Return ports that are free; the next call returns others.
+
+    Not from the kernel: an outgoing connection would take the port of a process that was killed.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        ports = own_ports()
+        port = ports[next(_turns) % len(ports)]
+        with contextlib.suppress(RefusesToStart):
+            assert_port_free("127.0.0.1", port, "a test")
+            found.append(port)
+    return found
 
 
 class Managers:
@@ -116,7 +132,7 @@ class Managers:
         """SIGTERM; return the exit code."""
         process = self.processes.pop(node_id)
         process.send_signal(signal.SIGTERM)
-        code = process.wait(timeout=10)
+        code = process.wait(timeout=ENDS_S_MAX)
         if process.stdin is not None:
             process.stdin.close()
         return code

@@ -18,9 +18,13 @@ from nextgen.runtime.settings import Address
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from tests.support.fake_cluster import FakeClusterServer, broker, full_update
-from tests.support.fake_shard_server import FakeShard, FakeShardServer
+from tests.support.fake_shard_server import TTL_MS, FakeShard, FakeShardServer
 
 SHARDS = (1, 2, 3)
+WAIT_S = 30
+"""For what must happen. Only a failing test waits that long."""
+TIMEOUT_MS = 20_000
+"""For one request: none is given up because this machine stood still for a while."""
 
 
 @dataclass
@@ -34,7 +38,9 @@ class Site:
 
     async def connect(self, **more) -> PulsarClientConnection:
         """Return a Pulsar client's connection to the node."""
-        return await PulsarClientConnection.open("127.0.0.1", self.node.pulsar_port, **more)
+        return await PulsarClientConnection.open(
+            "127.0.0.1", self.node.pulsar_port, timeout_ms=TIMEOUT_MS, **more
+        )
 
     @property
     def endpoint(self) -> str:
@@ -47,7 +53,7 @@ class Site:
     def assign(self, name: str, broker_id: str = "broker-1", session_id: str = "s-1") -> None:
         self.shard_of(name).assign(name, broker_id, session_id)
 
-    async def until(self, condition, timeout_s: float = 5) -> None:
+    async def until(self, condition, timeout_s: float = WAIT_S) -> None:
         async with asyncio.timeout(timeout_s):
             while not condition():  # What is waited for has no event.
                 await asyncio.sleep(0.01)
@@ -84,8 +90,14 @@ def knows_change_streams() -> bool:
 
 
 @pytest.fixture
-async def site(knows_change_streams: bool) -> AsyncIterator[Site]:
-    server = FakeShardServer(*SHARDS)
+def watch_ttl_ms() -> int:
+    """How long answers may be used after what confirmed them."""
+    return TTL_MS
+
+
+@pytest.fixture
+async def site(knows_change_streams: bool, watch_ttl_ms: int) -> AsyncIterator[Site]:
+    server = FakeShardServer(*SHARDS, ttl_ms=watch_ttl_ms)
     server.knows_change_streams = knows_change_streams
     endpoint = await server.start()
     update = full_update(dict.fromkeys(SHARDS, endpoint))
@@ -93,7 +105,7 @@ async def site(knows_change_streams: bool) -> AsyncIterator[Site]:
     manager = FakeClusterServer(update)
     await manager.start()
     node = await started_node(manager)
-    client = Client([f"127.0.0.1:{node.grpc_port}"], timeout_ms=3_000)
+    client = Client([f"127.0.0.1:{node.grpc_port}"], timeout_ms=TIMEOUT_MS)
     site = Site(node, manager, server, client)
     await site.until_watched()
     yield site

@@ -15,6 +15,7 @@ from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import InvalidRequest, NotLeader, PositionAhead, Unavailable
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
+from tests.integration.discovery.conftest import WAIT_S
 from tests.support.fake_cluster import StaticLink, full_update
 from tests.support.fake_shard_changes import created, topic_item
 
@@ -49,11 +50,12 @@ class ScriptedShard:
         await self._server.stop(None)
 
     async def _watch(self, requests: Any, context: Any) -> None:
-        if self.status is not None:
-            await context.abort(self.status, "as the test says")
         try:
             for _ in range(2):
                 self.requests.append(await anext(requests))
+            if self.status is not None:
+                # Not earlier: who still writes may see that the call is over, but not why.
+                await context.abort(self.status, "as the test says")
             for update in self.updates:
                 await context.write(update)
             await asyncio.Event().wait()
@@ -76,7 +78,7 @@ def reading(shard: ScriptedShard, **more):
 
 
 async def taken(shard: ScriptedShard, count: int, **more) -> list[WatchShardUpdate]:
-    async with asyncio.timeout(5), reading(shard, **more) as updates:
+    async with asyncio.timeout(WAIT_S), reading(shard, **more) as updates:
         return [await anext(updates) for _ in range(count)]
 
 
@@ -89,7 +91,7 @@ async def test_it_asks_for_one_watch_and_leaves_the_shard_alone_at_the_end(shard
     assert opening.open.shard_id == 1
     assert opening.open.subscriber_id != "discovery-1", "that one would end the shared stream"
     assert (list(add.add.names), add.add.from_position) == ([NAME], 7)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         await shard.ended.wait()
 
 

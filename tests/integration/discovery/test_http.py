@@ -9,7 +9,7 @@ from yarl import URL as Address
 
 from nextgen.kernel.errors import Unavailable
 from nextgen.pulsar.metadata_commands import StoredSchema
-from tests.integration.discovery.conftest import directory, pulsar_broker
+from tests.integration.discovery.conftest import WAIT_S, directory, pulsar_broker
 from tests.integration.discovery.test_pulsar import add_namespace, add_topic
 
 TOPIC = "persistent://acme/orders/paid"
@@ -222,7 +222,7 @@ async def test_lines_headers_and_other_methods_are_bounded(site):
 async def raw(site, text: str) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", site.node.http_port)
     writer.write(text.encode())
-    answer = await asyncio.wait_for(reader.readline(), 5)
+    answer = await asyncio.wait_for(reader.readline(), WAIT_S)
     writer.close()
     await writer.wait_closed()
     return answer

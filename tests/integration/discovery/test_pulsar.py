@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from discovery.service import command_desk
+from discovery.service import command_desk, topics
 from nextgen.kernel.errors import ConnectionLost, Unavailable
 from nextgen.kernel.names import parse_topic
 from nextgen.pulsar.client import PulsarClientConnection
@@ -13,7 +13,13 @@ from nextgen.pulsar.frames import encode_command
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TOPIC, Item, Topic
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
-from tests.integration.discovery.conftest import directory, pulsar_broker, started_node
+from tests.integration.discovery.conftest import (
+    TIMEOUT_MS,
+    WAIT_S,
+    directory,
+    pulsar_broker,
+    started_node,
+)
 from tests.support.fake_cluster import FakeClusterServer
 
 TOPIC = "persistent://acme/orders/paid"
@@ -34,13 +40,13 @@ def partitions(topic: str = TOPIC, **more) -> BaseCommand:
 
 
 async def located(client: PulsarClientConnection, topic: str = TOPIC, **more):
-    answer = await client.request(lookup(topic, **more))
+    answer = await client.request(lookup(topic, **more), timeout_ms=TIMEOUT_MS)
     assert answer.type == BaseCommand.LOOKUP_RESPONSE
     return answer.lookupTopicResponse
 
 
 async def counted(client: PulsarClientConnection, topic: str = TOPIC, **more):
-    answer = await client.request(partitions(topic, **more))
+    answer = await client.request(partitions(topic, **more), timeout_ms=TIMEOUT_MS)
     assert answer.type == BaseCommand.PARTITIONED_METADATA_RESPONSE
     return answer.partitionMetadataResponse
 
@@ -155,7 +161,9 @@ async def test_a_node_that_knows_no_cluster_yet_tells_clients_to_come_again(site
     empty = FakeClusterServer()
     await empty.start()
     node = await started_node(empty, "discovery-9")
-    async with await PulsarClientConnection.open("127.0.0.1", node.pulsar_port) as client:
+    async with await PulsarClientConnection.open(
+        "127.0.0.1", node.pulsar_port, timeout_ms=TIMEOUT_MS
+    ) as client:
         assert (await located(client)).error == pulsar.MetadataError
         assert (await counted(client)).error == pulsar.MetadataError
     await node.stop()
@@ -175,7 +183,7 @@ async def test_cold_lookups_of_many_connections_share_requests(site):
     assert {answer.brokerServiceUrl for answer in answers} == {URL}
     looked_up = [name for shard in site.server.shards.values() for name in shard.looked_up]
     assert sorted(looked_up) == sorted(names)
-    assert len(site.server.requests) < 60
+    assert len(site.server.requests) < len(names) / 3
     for client in clients:
         client.close()
         await client.closed
@@ -184,7 +192,8 @@ async def test_cold_lookups_of_many_connections_share_requests(site):
 # Partitions -------------------------------------------------------------------------------------
 
 
-async def test_partitions_are_told_and_asked_for_once_in_their_time(site):
+async def test_partitions_are_told_and_asked_for_once_in_their_time(site, monkeypatch):
+    monkeypatch.setattr(topics, "PARTITION_COUNT_TTL_MS", 60_000)
     add_topic(site, TOPIC, 12)
     async with await site.connect() as client:
         assert [(await counted(client)).partitions for _ in range(5)] == [12] * 5
@@ -346,7 +355,7 @@ async def test_what_makes_no_sense_here_ends_its_own_connection_only(site, data)
     async with await site.connect() as bystander, await site.connect() as client:
         await located(client)
         client.send(encode_command(lookup_with_id(77)) + data)
-        await asyncio.wait_for(client.closed, 5)
+        await asyncio.wait_for(client.closed, WAIT_S)
         with pytest.raises(ConnectionLost):
             client.send(b"")
 
@@ -363,7 +372,7 @@ async def test_what_was_answered_before_nonsense_still_arrives(site):
     async with await site.connect(on_push=lambda command, _: heard.append(command)) as client:
         await located(client)
         client.send(encode_command(lookup_with_id(77)) + b"\xff" * 8)
-        await asyncio.wait_for(client.closed, 5)
+        await asyncio.wait_for(client.closed, WAIT_S)
 
     assert [command.lookupTopicResponse.request_id for command in heard] == [77]
 
@@ -467,10 +476,10 @@ async def test_moves_under_load_never_show_the_old_owner_behind_the_acknowledgem
         position, place = shard.position, len(owners[name]) - 1
         await site.until(lambda: shard.acked.get("discovery-1", 0) >= position)  # noqa: B023
         acked[name] = place
+    await site.until(lambda: checked > 1_000)
     is_over.set()
     await asyncio.gather(*looking)
 
-    assert checked > 1_000
     counters = await site.client.counters()
     assert counters["answers_from_cache"] > counters["lookups_assigned"]
     for client in clients:
@@ -495,7 +504,7 @@ async def test_a_stop_answers_what_was_asked_and_then_closes(site):
     release.set()
 
     assert (await asking).brokerServiceUrl == URL
-    await asyncio.wait_for(client.closed, 5)
+    await asyncio.wait_for(client.closed, WAIT_S)
     await stopping
     with pytest.raises(Unavailable):
         await site.connect()

@@ -16,7 +16,8 @@ from nextgen.client.client import Client
 from nextgen.kernel.errors import ConnectionLost
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.runtime.settings import Address
-from tests.integration.discovery.test_process import ROOT, free_port
+from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S
+from tests.integration.discovery.test_process import ROOT, free_place
 from tests.integration.discovery.test_pulsar import TOPIC, URL, located
 
 pytestmark = pytest.mark.integration
@@ -44,10 +45,12 @@ class Pair:
 
     async def connect(self) -> list[PulsarClientConnection]:
         """Return connections of which both processes have some, the worker's last."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 clients = [
-                    await PulsarClientConnection.open("127.0.0.1", self.node.pulsar_port)
+                    await PulsarClientConnection.open(
+                        "127.0.0.1", self.node.pulsar_port, timeout_ms=TIMEOUT_MS
+                    )
                     for _ in range(CONNECTIONS)
                 ]
                 if 0 < self.node.core.pulsar.connection_count < CONNECTIONS:
@@ -55,7 +58,21 @@ class Pair:
                 await closed(clients)
 
     async def until_both(self) -> None:
-        await self.site.until(lambda: self.node._report().gauges["processes"] == 2, timeout_s=30)
+        await self.site.until(lambda: self.node._report().gauges["processes"] == 2)
+
+    async def until_told(self, name: str, wanted: int) -> dict[str, int]:
+        """Return the numbers of all processes once a worker, which may be late, has told its own.
+
+        No number is ever higher than what was done.
+        """
+        async with (
+            asyncio.timeout(WAIT_S),
+            Client([f"127.0.0.1:{self.node.grpc_port}"], timeout_ms=TIMEOUT_MS) as client,
+        ):
+            while (counters := await client.counters())[name] < wanted:
+                await asyncio.sleep(0.05)
+        assert counters[name] == wanted
+        return counters
 
     def metric(self, name: str) -> float:
         page = generate_latest(self.registry).decode()
@@ -101,9 +118,7 @@ async def test_both_processes_answer_and_their_numbers_add_up(pair, site):
 
     own = pair.node.core.counters.pulsar_lookups
     assert 0 < own < 5 * CONNECTIONS
-    async with Client([f"127.0.0.1:{pair.node.grpc_port}"]) as client:
-        counters = await client.counters()
-    assert counters["pulsar_lookups"] == 5 * CONNECTIONS
+    counters = await pair.until_told("pulsar_lookups", 5 * CONNECTIONS)
     assert counters["names_looked_up"] == 5 * CONNECTIONS
     assert counters["answers_from_cache"] + counters["lookups_assigned"] >= 5 * CONNECTIONS
     assert counters["pulsar_connections"] == CONNECTIONS
@@ -117,7 +132,7 @@ async def test_a_worker_that_dies_costs_its_own_connections_and_comes_back(pair,
     clients = await pair.connect()
     for client in clients:
         await located(client)
-    await pair.node._refreshed()
+    await pair.until_told("pulsar_lookups", CONNECTIONS)
     before = pair.worker_id
 
     os.kill(before, signal.SIGKILL)
@@ -170,27 +185,27 @@ async def test_a_stop_ends_the_workers_and_frees_the_port(pair, site):
 
 
 async def test_workers_end_with_the_process_that_started_them_however_it_ends(site):
-    port = free_port()
+    place = free_place()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "discovery", "--node-id", "discovery-8", "--cluster-id", "test"),
-        *("--listen", f"127.0.0.1:{free_port()}", "--http-listen", f"127.0.0.1:{free_port()}"),
-        *("--cluster-managers", site.manager.endpoint, "--pulsar-listen", f"127.0.0.1:{port}"),
+        *("--listen", place.grpc, "--http-listen", place.http),
+        *("--cluster-managers", site.manager.endpoint, "--pulsar-listen", place.pulsar),
         *("--workers", "2"),
         cwd=ROOT,
         env={**os.environ, "NEXTGEN_LOG_LEVEL": "error"},
     )
     try:
         parent = psutil.Process(process.pid)
-        await site.until(lambda: len(parent.children()) == 1, timeout_s=20)
+        await site.until(lambda: len(parent.children()) == 1)
         (worker,) = parent.children()
         # Its handlers are in place once it has joined the cluster.
         joined = "discovery-8.w2"
-        await site.until(lambda: joined in {h.node_id for h in site.manager.hellos}, timeout_s=20)
+        await site.until(lambda: joined in {h.node_id for h in site.manager.hellos})
 
         process.kill()
         await process.wait()
 
-        await site.until(lambda: not worker.is_running(), timeout_s=15)
+        await site.until(lambda: not worker.is_running())
     finally:
         if process.returncode is None:
             process.kill()

@@ -42,7 +42,10 @@ class Pages:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pages(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pages]:
     directory = tmp_path_factory.mktemp("metrics")
-    async with running_cluster(directory, SMALL) as cluster, client_of(cluster) as client:
+    async with (
+        running_cluster(directory, SMALL) as cluster,
+        client_of(cluster, timeout_ms=60_000) as client,
+    ):
         await prepare_namespace(client)
         names = [f"persistent://{NAMESPACE}/topic-{number}" for number in range(TOPICS)]
         # One of each outcome first, for a label's value counts once it was used.

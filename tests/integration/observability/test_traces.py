@@ -13,7 +13,7 @@ from nextgen.client.model import NewTopic
 from nextgen.runtime import tracing
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing
-from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
+from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace, wait_settled
 from tests.support.local_cluster import ClusterSize, running_cluster
 from tests.support.lookup_traces import check_lookup_trace, marks_by_trace
 from tests.support.trace_files import WrittenTrace, read_spans, trace_of
@@ -37,7 +37,8 @@ async def test_a_create_and_a_cold_lookup_are_one_trace_each_from_client_to_comm
 ) -> None:
     settings = TraceSettings(file=directory / "client.jsonl")
     async with running_cluster(tmp_path / "cluster", SMALL) as cluster:
-        async with client_of(cluster) as client:
+        async with client_of(cluster, timeout_ms=30_000) as client:
+            await wait_settled(client)  # A request that is sent on would be in the trace.
             await prepare_namespace(client)
             stop = start_tracing(settings, component="client", node_id="client")
             try:

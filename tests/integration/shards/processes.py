@@ -27,11 +27,20 @@ from protos.nextgen.v1.cluster_service_pb2 import Hello
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
-from tests.integration.cluster_manager.managers import ROOT, Managers, free_ports
+from tests.integration.cluster_manager.managers import (
+    ANSWER_S_MAX,
+    ENDS_S_MAX,
+    ROOT,
+    Managers,
+    free_ports,
+)
 
 NAMESPACE = "acme/orders"
 READY_S_MAX = 60.0
 """For processes to start and elect on a machine that is busy with other things."""
+READY_MS_MAX = int(READY_S_MAX * 1_000)
+TIMEOUT_MS = 30_000
+"""For one request, a change of leader in between included."""
 
 
 class Nodes:
@@ -115,7 +124,7 @@ class Nodes:
         return self._end(name, signal.SIGTERM)
 
     def metrics(self, name: str) -> str:
-        with urllib.request.urlopen(self._url(name, "metrics"), timeout=5) as page:
+        with urllib.request.urlopen(self._url(name, "metrics"), timeout=ANSWER_S_MAX) as page:
             return str(page.read(), "utf-8")
 
     def is_ready(self, name: str) -> bool:
@@ -137,7 +146,7 @@ class Nodes:
     def _end(self, name: str, number: int) -> int:
         process = self.processes.pop(name)
         process.send_signal(number)
-        code = process.wait(timeout=15)
+        code = process.wait(timeout=ENDS_S_MAX)
         if process.stdin is not None:
             process.stdin.close()
         return code
@@ -163,18 +172,18 @@ class Caller:
                 for shard_id, placed in view.placements.items()
             )
 
-        assert await self.link.wait_until(settled, 30_000), self.link.view
+        assert await self.link.wait_until(settled, READY_MS_MAX), self.link.view
 
     async def wait_brokers(self, count: int) -> None:
         def enough(view: Any) -> bool:
             return sum(broker.is_live for broker in view.brokers.values()) >= count
 
-        assert await self.link.wait_until(enough, 20_000), self.link.view
+        assert await self.link.wait_until(enough, READY_MS_MAX), self.link.view
 
     async def execute(self, key: str, **command: Any) -> pb.CommandResult:
         wanted = pb.Command(command_id=os.urandom(16), **command)
         request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[wanted]))
-        response = await self.router.call_key(key, request, timeout_ms=15_000)
+        response = await self.router.call_key(key, request, timeout_ms=TIMEOUT_MS)
         return response.execute.results[0]
 
     async def prepare(self) -> None:
@@ -197,7 +206,7 @@ class Caller:
             assert not refused, refused[0]
         return topics
 
-    async def lookup(self, topic: str, timeout_ms: int = 15_000) -> LookupAnswer:
+    async def lookup(self, topic: str, timeout_ms: int = TIMEOUT_MS) -> LookupAnswer:
         """Return the final answer, asking again while it says that it will pass."""
         async with asyncio.timeout(timeout_ms / 1000):
             while True:
@@ -217,7 +226,7 @@ class Caller:
         ]
         request = pb.ShardRequest(move=pb.MoveRequest(moves=moves))
         key = parse_topic(topics[0]).routing_key
-        response = await self.router.call_key(key, request, timeout_ms=15_000)
+        response = await self.router.call_key(key, request, timeout_ms=TIMEOUT_MS)
         return list(response.move.answers)
 
     def leader_endpoint(self, shard_id: int) -> str:
@@ -239,7 +248,7 @@ async def serves(answer: LookupAnswer) -> broker_pb.Serving:
     """Ask the broker that an answer names."""
     async with grpc.aio.insecure_channel(answer.broker_grpc) as channel:
         request = broker_pb.ServesRequest(topics=[answer.topic])
-        response = await BrokerServiceStub(channel).Serves(request, timeout=5)
+        response = await BrokerServiceStub(channel).Serves(request, timeout=ANSWER_S_MAX)
         return response.answers[0]
 
 

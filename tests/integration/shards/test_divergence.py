@@ -31,7 +31,7 @@ from tests.support.local_cluster import running_cluster
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 ONE_SHARD = ClusterSize(cluster_managers=1, discovery=1, brokers=1, shards=1)
-WAIT_DEADLINE_S = 30
+WAIT_DEADLINE_S = 60
 
 
 async def create(client: DiscoveryClient, first: int, count: int) -> None:
@@ -49,7 +49,7 @@ async def eventually(what: str, condition: Callable[[], object]) -> None:
 
 def metrics(cluster: LocalCluster, node_id: str) -> str:
     url = f"http://{cluster.plan.node(node_id).http}/metrics"
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=WAIT_DEADLINE_S) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -61,7 +61,7 @@ def alarm(cluster: LocalCluster, node_id: str) -> bool:
 def spoil(cluster: LocalCluster, node_id: str, topic: str) -> None:
     """Change what one replica has on its disk of a topic, as a faulty disk or a person might."""
     (path,) = (cluster.data_dir / node_id / "group-1" / "view").glob("view.*.sqlite")
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=5)) as stranger:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=WAIT_DEADLINE_S)) as stranger:
         changed = stranger.execute("UPDATE topics SET version = 77 WHERE name = ?", (topic,))
         assert changed.rowcount == 1
 

@@ -19,7 +19,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.policies import Policies
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
-from tests.support.cluster_questions import NAMESPACE, prepare_namespace
+from tests.support.cluster_questions import NAMESPACE, prepare_namespace, wait_brokers_used
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
@@ -61,6 +61,7 @@ async def cluster_with_topics(
         endpoints = [node.grpc for node in cluster.plan.of_kind("discovery")]
         async with Client(endpoints, timeout_ms=TIMEOUT_MS, effective=True) as client:
             await prepare_namespace(client)
+            await wait_brokers_used(cluster, client)
             await client.create_topics(TOPICS)
             places = {place.topic: place.broker_id for place in await client.lookup(TOPICS)}
             brokers = Brokers(cluster)

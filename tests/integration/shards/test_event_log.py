@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.event_log import ShardLogReader, log_readers, pin_log
 from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted
+from protos.nextgen.v1.shard_service_pb2 import PinLogResponse
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
-from tests.support.local_cluster import ClusterSize
+from tests.support.local_cluster import ClusterSize, LocalCluster
 from tests.support.replica_questions import SHARD, leader_and_followers
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=0, shards=1)
@@ -106,14 +106,31 @@ class Writing:
                 await asyncio.sleep(0.05)
 
 
+async def all_readers(cluster: LocalCluster) -> list[PinLogResponse]:
+    """Return what every replica says of the log and its readers; a slow one is asked again."""
+    async with asyncio.timeout(STEP_S):
+        while True:
+            answers = await log_readers(cluster.plan.discovery_endpoints, SHARD)
+            said = [each for each in answers.values() if not isinstance(each, MetadataError)]
+            if len(said) == SIZE.shard_nodes:
+                return said
+
+
 async def oldest_positions(cluster: LocalCluster) -> list[int]:
     """Return where the replicas' logs begin, in order."""
-    answers = await log_readers(cluster.plan.discovery_endpoints, SHARD)
-    return sorted(
-        answer.oldest_position
-        for answer in answers.values()
-        if not isinstance(answer, MetadataError)
-    )
+    return sorted(answer.oldest_position for answer in await all_readers(cluster))
+
+
+async def pin_everywhere(cluster: LocalCluster) -> None:
+    """Pin the log from its first position on; a replica that was late is told again."""
+    async with asyncio.timeout(STEP_S):
+        while True:
+            await pin_log(cluster.plan.discovery_endpoints, SHARD, READER, 1, ttl_ms=TTL_MS)
+            if all(
+                [reader.reader_id for reader in each.readers] == [READER]
+                for each in await all_readers(cluster)
+            ):
+                return
 
 
 async def move_the_pin(nodes: Sequence[str], following: Sequence[Following]) -> None:
@@ -154,7 +171,7 @@ async def test_a_reader_sees_each_position_once_across_kills_and_cuts(tmp_path: 
     async with quick_cut_cluster(tmp_path) as cluster, client_of(cluster) as client:
         await prepare_namespace(client)
         nodes = cluster.plan.discovery_endpoints
-        await pin_log(nodes, SHARD, READER, 1, ttl_ms=TTL_MS)
+        await pin_everywhere(cluster)
         writing = Writing(client)
         following = [Following(cluster, prefer_follower=each) for each in (True, False)]
         async with asyncio.TaskGroup() as tasks:

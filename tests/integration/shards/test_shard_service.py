@@ -22,6 +22,9 @@ from tests.integration.shards.processes import (
     serves,
 )
 
+WAIT_S = 30
+"""For what must happen. Only a failing test waits that long."""
+
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
@@ -119,7 +122,7 @@ async def test_an_idle_stream_is_kept_alive_by_updates(caller: Caller) -> None:
         call = ShardServiceStub(channel).WatchAssignments()
         await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-idle"))
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             positions = []
             for _ in range(4):
                 positions.append((await call.read()).position)
@@ -151,7 +154,7 @@ async def test_events_read_anywhere_are_the_same_and_dense(caller: Caller, nodes
     wanted = await caller.events(caller.leader_endpoint(1), 1)
 
     for node in nodes.shard_nodes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             while len(events := await caller.events(nodes.endpoint(node), 1)) < len(wanted):
                 await asyncio.sleep(0.05)
         assert events[: len(wanted)] == wanted
@@ -168,7 +171,9 @@ async def test_a_follower_of_the_log_sees_what_is_committed_later(
     (first,) = await caller.create("before")
     shard_id = caller.shard_of(first)
     present = len(await caller.events(caller.leader_endpoint(shard_id), shard_id))
-    request = pb.ReadEventsRequest(shard_id=shard_id, follow=True, from_position=present + 1)
+    request = pb.ReadEventsRequest(
+        shard_id=shard_id, follow=True, from_position=present + 1, types=["topic_created"]
+    )
     name = next(
         f"later-{number}"
         for number in range(1_000)
@@ -178,7 +183,7 @@ async def test_a_follower_of_the_log_sees_what_is_committed_later(
         call = ShardServiceStub(channel).ReadEvents(request)
         (topic,) = await caller.create(name)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             async for batch in call:
                 if batch.events:
                     break
@@ -201,7 +206,7 @@ async def test_a_malformed_request_disturbs_nobody_on_its_stream(
         await call.write(pb.ShardRequest(request_id=9, shard_id=99).SerializeToString())
         await call.write(good.SerializeToString())
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             answers = [pb.ShardResponse.FromString(await call.read()) for _ in range(4)]
 
         reasons = {answer.request_id: answer.error.reason for answer in answers}
@@ -262,7 +267,7 @@ async def test_every_process_shows_its_metrics(caller: Caller, nodes: Nodes) -> 
 
 
 async def _next_deltas(call: grpc.aio.StreamStreamCall) -> pb.AssignmentUpdate:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         while True:
             update: pb.AssignmentUpdate = await call.read()
             assert not update.HasField("error"), update.error
