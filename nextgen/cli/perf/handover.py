@@ -46,6 +46,9 @@ TAIL_MS = 150
 """Behind the answer to a move: its clients have come to their new broker by then."""
 
 MOVE_TIMEOUT_MS = 60_000
+MOVE_REQUESTS_MAX = 5
+"""For the moves that one request asked for: units of a shard go one after the other."""
+
 CREATED_AT_ONCE = 500
 LOOKED_UP_AT_ONCE = 64
 CLIENT = "pulsar-client (Python), unbatched, send timeout off"
@@ -190,12 +193,7 @@ class _Mover:
         """Move every topic from one broker to the next, in one request."""
         brokers = [node.node_id for node in self._broker_nodes()]
         if rounds:
-            for answer in await self._looked_up(topics):
-                if answer.broker_id != brokers[0]:
-                    move = TopicMove(topic=answer.topic, target_broker_id=brokers[0])
-                    _, refused = await self._move([move], [])
-                    if refused:
-                        raise CheckFailed(f"{answer.topic} does not get to its place: {refused[0]}")
+            await self._gather(topics, brokers[0])
         before = await self._bench.counters()
         took_ms: list[float] = []
         errors: list[str] = []
@@ -209,12 +207,22 @@ class _Mover:
         note(f"{rounds} rounds of {len(topics)} topics")
         return await self._moved(rounds, before, errors, took_ms)
 
+    async def _gather(self, topics: Sequence[str], broker_id: str) -> None:
+        moves = [
+            TopicMove(topic=answer.topic, target_broker_id=broker_id)
+            for answer in await self._looked_up(topics)
+            if answer.broker_id != broker_id
+        ]
+        refused = (await self._move(moves, []))[1] if moves else []
+        if refused:
+            raise CheckFailed(f"{len(refused)} topics do not get to their place: {refused[0]}")
+
     async def _move(
         self, moves: Sequence[TopicMove], measured: Sequence[str]
     ) -> tuple[float, list[str]]:
         """Move, and have the gaps of ``measured`` looked at; return how long, and refusals."""
         began_s = time.monotonic()
-        response = await self._client.call("MoveTopics", MoveTopicsRequest(moves=moves))
+        answers = await self._asked_until_over(moves)
         took_ms = (time.monotonic() - began_s) * 1000
         await asyncio.sleep(TAIL_MS / 1000)
         ended_s = time.monotonic()
@@ -225,8 +233,20 @@ class _Mover:
             await self._traffic.struck(began_s, measured, window_ms=window_ms)
         for traffic in self._traffics:
             traffic.check()
-        refused = [answer.message for answer in response.answers if answer.rejection_code]
+        refused = [answer.message for answer in answers if answer.rejection_code]
         return round(took_ms, 1), refused
+
+    async def _asked_until_over(self, moves: Sequence[TopicMove]) -> Sequence[Any]:
+        """Move; ask again for those to a named broker that are still under way."""
+        told: dict[str, Any] = {}
+        asked = list(moves)
+        for _ in range(MOVE_REQUESTS_MAX):
+            response = await self._client.call("MoveTopics", MoveTopicsRequest(moves=asked))
+            told |= {answer.topic: answer for answer in response.answers}
+            asked = [move for move in asked if move.target_broker_id and told[move.topic].retryable]
+            if not asked:
+                break
+        return [told[move.topic] for move in moves]
 
     async def _moved(
         self, moves: int, before: dict[str, int], errors: list[str], took_ms: list[float]
