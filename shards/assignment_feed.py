@@ -286,7 +286,7 @@ class AssignmentFeed:
         if self._subscriptions:
             for entry in entries:
                 self._recent.extend(assignment_deltas(self._decoded.events(entry)))
-        has_deltas = len(self._recent) > known
+        replaced = any(_replaces_an_answer(delta) for delta in self._recent[known:])
         self._position = max(self._position, entries[-1].next_position - 1)
         if not self._subscriptions:
             # Nobody listens: not worth decoding. Whoever resumes later is served from the log.
@@ -296,8 +296,9 @@ class AssignmentFeed:
         if len(self._recent) > 2 * ASSIGNMENT_BACKLOG_MAX:
             self._floor = self._recent[-ASSIGNMENT_BACKLOG_MAX - 1].position
             del self._recent[:-ASSIGNMENT_BACKLOG_MAX]
-        # A position alone can wait for the regular update, unless somebody waits for it.
-        if has_deltas or self._waiters:
+        # A position alone, or a first assignment, can wait for the regular update, unless
+        # somebody waits for it: nobody answers anything else than that until then.
+        if replaced or self._waiters:
             self._prompt()
 
     def _prompt(self) -> None:
@@ -322,6 +323,11 @@ class AssignmentFeed:
                     )
                 )
                 self.leave(subscription)
+
+
+def _replaces_an_answer(delta: AssignmentDelta) -> bool:
+    """Say whether a subscriber may have an answer that ``delta`` puts an end to."""
+    return delta.epoch > 1 or not delta.broker_id
 
 
 def assignment_deltas(events: Iterable[Event]) -> Iterator[AssignmentDelta]:

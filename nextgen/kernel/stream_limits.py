@@ -200,9 +200,11 @@ METADATA_NAMES_WATCHED_MAX = 500_000
 """Names that one broker manager watches for its sessions, some 1 KB each. What is beyond it
 reaches its broker with the next assignment only."""
 
-METADATA_GATHER_MS = 20
-"""For names to gather before they are watched together: a burst of assignments is a few watches.
-Nothing waits for it, as the watch begins with a snapshot."""
+METADATA_GATHER_MS = 200
+"""For names to gather before they are watched together: lookups that come one by one, some dozens
+a second, share a watch too. Only an effective write to what was assigned within that time waits for
+it, as the watch begins with a snapshot. Far less than ``ASSIGNMENT_TTL_MS``: so long a home shard
+expects that what it gave away is going to be watched."""
 
 METADATA_WATCH_NAMES_BYTES_MAX = 1024 * 1024
 """Names of one watch in bytes: a request is one gRPC message, and a name may have a kilobyte."""

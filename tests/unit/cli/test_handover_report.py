@@ -40,6 +40,15 @@ def test_gaps_of_one_of_many_and_of_none_are_told_apart():
     assert told["wrong"] == 0
 
 
+def test_gaps_of_their_own_moves_follow_those_of_the_rounds():
+    strikes = [*result()["strikes"], {"gaps_ms": [12.0]}, {"gaps_ms": [18.0]}]
+    told = report(result(strikes=strikes), ONE, MANY, LOAD)
+
+    assert (told["many_p50_ms"], told["many_max_ms"]) == (15.0, 40.0)
+    assert (told["many_own_p50_ms"], told["many_own_max_ms"]) == (12.0, 18.0)
+    assert (told["many_to_one"], told["many_own_to_one"]) == (1.5, 1.2)
+
+
 def test_without_rounds_there_is_nothing_to_tell_of_many():
     still = [{"gaps_ms": [5.0]}] * STILL_WINDOWS
     told = report(

@@ -115,6 +115,53 @@ def test_other_events_move_the_position_and_wake_nobody() -> None:
     with_feed(scenario)
 
 
+def test_a_first_assignment_wakes_nobody_and_comes_with_what_does() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+
+        await it.commit(assigned("a"))
+        assert not subscription.changed.is_set()
+        await it.commit(assigned("b", 2))
+
+        assert subscription.changed.is_set()
+        assert names(subscription) == ["a", "b"]
+
+    with_feed(scenario)
+
+
+@pytest.mark.parametrize("event", [assigned("a", 2), unassigned("a")])
+def test_what_ends_an_answer_is_told_at_once(event: Event) -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+
+        await it.commit(event)
+
+        assert subscription.changed.is_set()
+
+    with_feed(scenario)
+
+
+def test_a_first_assignment_that_is_waited_for_is_told_at_once() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+        await asyncio.sleep(3)
+        waiting = asyncio.create_task(it.feed.wait_effective(1))
+        await asyncio.sleep(0)
+        subscription.take_update()
+
+        position = await it.commit(assigned("a"))
+        assert subscription.changed.is_set()
+        assert not waiting.done()
+        subscription.acknowledge(position)
+
+        await waiting
+
+    with_feed(scenario)
+
+
 def test_a_subscriber_that_returns_gets_what_it_missed_from_the_log() -> None:
     async def scenario(it: Feed) -> None:
         first = await it.commit(assigned("a"))
@@ -176,7 +223,7 @@ def test_a_slow_subscriber_is_served_in_pieces_from_the_log(
         slow = it.feed.subscribe("discovery-1", 0)
         slow.take_update()
         for number in range(20):
-            await it.commit(assigned(f"t-{number}"))
+            await it.commit(assigned(f"t-{number}", 2))
 
         got: list[str] = []
         updates = 0
