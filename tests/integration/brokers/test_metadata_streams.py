@@ -106,12 +106,20 @@ async def test_changed_properties_reach_the_brokers_that_have_the_object_and_no_
 ) -> None:
     async with cluster_with_topics(tmp_path) as (cluster, client, brokers):
         assert len(brokers.topics) == 2, "each broker has some"
+        # Watches begin with a snapshot, a moment behind the assignment. What a broker has from one
+        # that began behind a first change, it is told by the same watch from then on.
+        await client.set_tenant_properties("acme", {"size": "l"})
+        await client.set_namespace_properties(NAMESPACE, {"retention": "1m"})
+        for topic in TOPICS:
+            await client.set_topic_properties(topic, {"ttl": "4"})
+        await brokers.wait_current(client)
+        told_before = await _deliveries(cluster)
+
         await client.set_tenant_properties("acme", {"size": "xl"})
         await client.set_namespace_properties(NAMESPACE, {"retention": "1h"})
         for topic in TOPICS:
             await client.set_topic_properties(topic, {"ttl": "5"})
             await client.set_topic_properties(topic, {"ttl": "6"})
-
         await brokers.wait_current(client)
 
         for broker_id, topics in brokers.topics.items():
@@ -120,10 +128,10 @@ async def test_changed_properties_reach_the_brokers_that_have_the_object_and_no_
             assert dict(held[NAMESPACE].namespace.properties) == {"retention": "1h"}
             for topic in TOPICS:
                 version, properties = version_of(held[topic]), dict(held[topic].topic.properties)
-                assert (version, properties) == ((3, {"ttl": "6"}) if topic in topics else (0, {}))
+                assert (version, properties) == ((4, {"ttl": "6"}) if topic in topics else (0, {}))
         # A new leader, if there was one meanwhile, may tell of a change once more. If every change
         # were told to every broker, there would be twice as many of topics.
-        told, changes_of_topics = await _deliveries(cluster), 2 * len(TOPICS)
+        told, changes_of_topics = await _deliveries(cluster) - told_before, 2 * len(TOPICS)
         assert 2 + 2 + changes_of_topics <= told < 2 + 2 + 2 * changes_of_topics
 
 
