@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-import grpc.aio
-
 from nextgen.client.cluster_link import ChangeListener
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import CHANNEL_PING_INTERVAL_MS_MIN
 from nextgen.kernel.slots import initial_table
+from nextgen.runtime.grpc_server import GrpcServer, new_server
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc
 from protos.nextgen.v1.events_pb2 import (
@@ -122,28 +120,22 @@ class FakeClusterServer(cluster_service_pb2_grpc.ClusterServiceServicer):
         self.received: list[pb.NodeMessage] = []
         self.port = 0
         self._streams: list[asyncio.Queue[pb.ClusterUpdate]] = []
-        self._server: grpc.aio.Server | None = None
+        self._server: GrpcServer | None = None
 
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     async def start(self, port: int = 0) -> str:
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.so_reuseport", 0),
-                ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),
-            ]
-        )
-        cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
-        await self._server.start()
+        self._server = new_server([])
+        cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(self, self._server.server)
+        self.port = await self._server.start("127.0.0.1", port, "a test")
         return self.endpoint
 
     async def stop(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            await server.stop(None)
+            await server.stop(grace_ms=0)
 
     def push(self, update: pb.ClusterUpdate) -> None:
         for stream in self._streams:

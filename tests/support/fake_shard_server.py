@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import grpc.aio
+import grpc
 
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError, NotLeader
-from nextgen.kernel.limits import CHANNEL_PING_INTERVAL_MS_MIN
+from nextgen.runtime.grpc_server import GrpcServer, new_server
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2_grpc
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
@@ -99,7 +99,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         self.port = 0
         self._update_ms = update_ms
         self._ttl_ms = ttl_ms
-        self._server: grpc.aio.Server | None = None
+        self._server: GrpcServer | None = None
         self._arrived = asyncio.Event()
 
     async def wait_requests(self, count: int) -> None:
@@ -114,22 +114,16 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self, port: int = 0) -> str:
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.so_reuseport", 0),
-                ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),
-            ]
-        )
-        shard_service_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
-        await self._server.start()
+        self._server = new_server([])
+        shard_service_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server.server)
+        self.port = await self._server.start("127.0.0.1", port, "a test")
         return self.endpoint
 
     async def stop(self) -> None:
         """Die: every stream breaks at once."""
         server, self._server = self._server, None
         if server is not None:
-            await server.stop(None)
+            await server.stop(grace_ms=0)
 
     async def Exchange(
         self, request_iterator: AsyncIterator[pb.ShardRequest], context: Any

@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import Unavailable
+from nextgen.runtime.grpc_server import GrpcServer, new_server
 from protos.nextgen.v1 import discovery_service_pb2_grpc, inventory_pb2, shard_service_pb2_grpc
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardPlacement
@@ -123,19 +121,18 @@ def serving(cluster: FakeCluster) -> Iterator[str]:
     def run(step: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(step, loop).result(STEP_TIMEOUT_S)
 
-    async def start() -> grpc.aio.Server:
-        server = grpc.aio.server()
-        discovery_service_pb2_grpc.add_DiscoveryServiceServicer_to_server(cluster, server)
-        shard_service_pb2_grpc.add_ShardServiceServicer_to_server(cluster, server)
-        cluster.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
+    async def start() -> GrpcServer:
+        server = new_server([])
+        discovery_service_pb2_grpc.add_DiscoveryServiceServicer_to_server(cluster, server.server)
+        shard_service_pb2_grpc.add_ShardServiceServicer_to_server(cluster, server.server)
+        cluster.endpoint = f"127.0.0.1:{await server.start('127.0.0.1', 0, 'a test')}"
         return server
 
     server = run(start())
     try:
         yield cluster.endpoint
     finally:
-        run(server.stop(0))
+        run(server.stop(grace_ms=0))
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
-import grpc.aio
 import pytest
 
 from nextgen.client import ChangeKind, Client
@@ -19,6 +18,7 @@ from nextgen.kernel.errors import (
     PositionAhead,
     Unavailable,
 )
+from nextgen.runtime.grpc_server import new_server
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
 from tests.support.fake_shard_changes import created, topic_item
 
@@ -37,7 +37,7 @@ class ScriptedDiscovery:
         self.scripts: list[list[WatchUpdate | MetadataError]] = []
         self.requests: list[WatchRequest] = []
         self.refusal: MetadataError | None = None
-        self._server = grpc.aio.server()
+        self._server = new_server([])
         self.endpoint = ""
 
     async def start(self) -> None:
@@ -49,12 +49,11 @@ class ScriptedDiscovery:
         handlers = grpc.method_handlers_generic_handler(
             "nextgen.v1.DiscoveryService", {"WatchTopics": watch}
         )
-        self._server.add_generic_rpc_handlers((handlers,))
-        self.endpoint = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        await self._server.start()
+        self._server.server.add_generic_rpc_handlers((handlers,))
+        self.endpoint = f"127.0.0.1:{await self._server.start('127.0.0.1', 0, 'a test')}"
 
     async def stop(self) -> None:
-        await self._server.stop(None)
+        await self._server.stop(grace_ms=0)
 
     async def _watch(self, request: WatchRequest, context: Any) -> None:
         self.requests.append(request)

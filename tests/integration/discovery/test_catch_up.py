@@ -7,12 +7,12 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
-import grpc.aio
 import pytest
 
 from discovery.adapters.catch_up_stream import CatchUpStreams
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import InvalidRequest, NotLeader, PositionAhead, Unavailable
+from nextgen.runtime.grpc_server import GrpcServer, new_server
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
 from tests.integration.discovery.conftest import WAIT_S
@@ -31,23 +31,22 @@ class ScriptedShard:
         self.status: grpc.StatusCode | None = None
         self.ended = asyncio.Event()
         self.port = 0
-        self._server: grpc.aio.Server | None = None
+        self._server: GrpcServer | None = None
 
     async def start(self) -> None:
-        self._server = grpc.aio.server()
+        self._server = new_server([])
         watch = grpc.stream_stream_rpc_method_handler(
             self._watch,
             request_deserializer=WatchShardRequest.FromString,
             response_serializer=WatchShardUpdate.SerializeToString,
         )
         handlers = grpc.method_handlers_generic_handler("nextgen.v1.ShardService", {"Watch": watch})
-        self._server.add_generic_rpc_handlers((handlers,))
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
-        await self._server.start()
+        self._server.server.add_generic_rpc_handlers((handlers,))
+        self.port = await self._server.start("127.0.0.1", 0, "a test")
 
     async def stop(self) -> None:
         assert self._server is not None
-        await self._server.stop(None)
+        await self._server.stop(grace_ms=0)
 
     async def _watch(self, requests: Any, context: Any) -> None:
         try:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import grpc
 import pytest
 
 from nextgen.client import broker_schemas
@@ -11,6 +10,7 @@ from nextgen.client.broker_schemas import BrokerSchemas
 from nextgen.client.errors_wire import abort
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
 from nextgen.pulsar.metadata_commands import StoredSchema
+from nextgen.runtime.grpc_server import new_server
 from protos.nextgen.v1 import broker_service_pb2 as pb
 from protos.nextgen.v1 import broker_service_pb2_grpc
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -29,15 +29,14 @@ class FakeBroker(broker_service_pb2_grpc.BrokerServiceServicer):
         self.error: MetadataError | None = None
         self.hangs = False
         self.endpoint = ""
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        broker_service_pb2_grpc.add_BrokerServiceServicer_to_server(self, self._server)
+        self._server = new_server([])
+        broker_service_pb2_grpc.add_BrokerServiceServicer_to_server(self, self._server.server)
 
     async def start(self) -> None:
-        self.endpoint = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        await self._server.start()
+        self.endpoint = f"127.0.0.1:{await self._server.start('127.0.0.1', 0, 'a test')}"
 
     async def stop(self) -> None:
-        await self._server.stop(None)
+        await self._server.stop(grace_ms=0)
 
     async def GetSchema(self, request, context):
         self.asked.append((request.topic, request.version))
