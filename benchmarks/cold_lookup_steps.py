@@ -24,6 +24,7 @@ from typing import Any
 from nextgen.cli.load.measure import quantile
 from nextgen.cli.perf.bench import Bench, bench
 from nextgen.cli.plan import ClusterSize
+from nextgen.cli.trace_command import Span, read_spans
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.trace_limits import TRACE_FLUSH_MS
 from nextgen.runtime.lookup_steps import STEP
@@ -73,33 +74,31 @@ async def look_up(cluster: Bench, count: int) -> None:
     await asyncio.sleep(4 * TRACE_FLUSH_MS / 1000)
 
 
-def spans_by_trace(directory: Path) -> dict[str, list[dict[str, Any]]]:
+def spans_by_trace(directory: Path) -> dict[str, list[Span]]:
     """Return the spans that processes wrote, by trace."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for path in directory.glob("*.jsonl*"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            span = json.loads(line)
-            found.setdefault(span["trace_id"], []).append(span)
+    found: dict[str, list[Span]] = {}
+    for span in read_spans(directory):
+        found.setdefault(span.trace_id, []).append(span)
     return found
 
 
-def moments_of(spans: Sequence[Mapping[str, Any]]) -> Moments | None:
+def moments_of(spans: Sequence[Span]) -> Moments | None:
     """Return what happened when, None for what is no whole cold lookup."""
     found: dict[str, int] = {}
     for span in spans:
-        match span["name"]:
+        match span.name:
             case "discovery.Lookup":
-                found |= {"sent": span["start_ns"], "answered": span["end_ns"]}
+                found |= {"sent": span.start_ns, "answered": span.end_ns}
             case "commit":
-                found |= {"commit begins": span["start_ns"], "committed": span["end_ns"]}
+                found |= {"commit begins": span.start_ns, "committed": span.end_ns}
             case "queue":
-                found["appended"] = span["end_ns"]
+                found["appended"] = span.end_ns
             case "fsync":
-                found["durable"] = span["end_ns"]
+                found["durable"] = span.end_ns
             case "broker.apply":
-                found["arrived"] = span["start_ns"]
-        if STEP in span["attributes"]:
-            found[f"step {span['attributes'][STEP]}"] = span["start_ns"]
+                found["arrived"] = span.start_ns
+        if STEP in span.attributes:
+            found[f"step {span.attributes[STEP]}"] = span.start_ns
     needed = {moment for _, begin, end in PARTS for moment in (begin, end)} - {"durable"}
     return found if needed <= found.keys() else None
 

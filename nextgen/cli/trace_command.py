@@ -54,7 +54,7 @@ def trace(
     def work() -> None:
         if bool(trace_id) == last:
             raise InvalidRequest("give a trace id, or --last")
-        everything = list(_read(source))
+        everything = list(read_spans(source))
         spans = [one for one in everything if one.trace_id.startswith(trace_id)]
         if not spans:
             raise CheckFailed(f"{source} has no such trace")
@@ -130,7 +130,12 @@ def _line(one: Span, depth: int, began_ns: int) -> str:
     return f"{offset_ms:9.3f} {took_ms:9.3f} ms  {text:44} {one.process} {details}{failed}".rstrip()
 
 
-def _read(source: Path) -> Iterator[Span]:
+def read_spans(source: Path) -> Iterator[Span]:
+    """Yield the spans of a trace file, or of a directory of them, file by file.
+
+    Raises:
+        CheckFailed: A file cannot be read, or a line in it is no span.
+    """
     paths = sorted(source.glob("*.jsonl*")) if source.is_dir() else [source]
     for path in paths:
         try:
