@@ -110,6 +110,14 @@ def _command_twice(history: History) -> Named:
     return second, first
 
 
+def _command_twice_around_another(history: History) -> Named:
+    for version in (2, 3, 4):
+        history.set_policies("topic", PAID, version, Policies(deduplication=bool(version % 2)))
+    first, _, last = history.logs[history.home(PAID)][-3:]
+    last.causation_id = first.causation_id
+    return last, first
+
+
 def _slots_of_another(history: History) -> Named:
     first, last = history.table.ranges_of(2)[0]
     adopted = history.logs[1][0]
@@ -269,6 +277,7 @@ def _gate_stays_open(history: History) -> Named:
 INVENTORY_BREAKAGES = (
     LogBreakage("term_back", "a term that goes back", _term_goes_back),
     LogBreakage("command_twice", "a command carried out twice", _command_twice),
+    LogBreakage("command_twice", "a command around another", _command_twice_around_another),
     LogBreakage("slots_of_another", "slots of another shard", _slots_of_another),
     LogBreakage("wrong_shard", "a tenant in a wrong shard", _created_in_a_wrong_shard),
     LogBreakage("two_homes", "a unit in another shard", _assigned_in_another_shard),
