@@ -40,7 +40,7 @@ class CommitTrace:
         if future.cancelled() or error is not None:
             if error is not None:
                 tracing.fail(self._span, error)
-            self._span.end()
+            tracing.end(self._span, now)
             return
         commit = future.result()
         self._span.set_attribute("index", commit.index)
@@ -51,7 +51,7 @@ class CommitTrace:
             tracing.record("replicate", commit.appended_at, now, self._span)
         if commit.durable_at:
             tracing.record("fsync", commit.appended_at, commit.durable_at, self._span)
-        self._span.end()
+        tracing.end(self._span, now)
         task = asyncio.get_running_loop().create_task(self._apply(commit.index, now))
         self._applying.add(task)
         task.add_done_callback(self._applying.discard)

@@ -6,6 +6,9 @@ Until then everything here costs one look at ``active``:
     if tracing.active is not None:
         ...
 
+Every start and end is read from the monotonic clock, and written as wall time. So the moments of
+one process are in order, whichever function recorded them.
+
 Between processes a trace travels as a W3C ``traceparent``: in gRPC's metadata with unary calls, in
 the field ``trace_id`` of messages on streams. Another text in that field is passed on and logged.
 """
@@ -32,7 +35,9 @@ METADATA_KEY = "traceparent"
 
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _ROOT = Context()
-_OFFSET_JITTER_NS = 100_000
+_OFFSET_STEP_NS = 100_000
+_OFFSET_READS_MAX = 10
+_OFFSET_BRACKET_NS_MAX = 5_000
 _OFF: AbstractContextManager[Span | None] = nullcontext(None)
 
 active: Tracer | None = None
@@ -53,10 +58,20 @@ def span(
 
 
 def begin(name: str, parent: str | None = None, **attributes: AttributeValue) -> Span | None:
-    """Return a span that is not the current one; the caller ends it. ``parent`` as in ``span``."""
+    """Return a span that is not the current one; ``end`` ends it. ``parent`` as in ``span``."""
     if active is None:
         return None
-    return active.start_span(name, context=_context_of(parent), attributes=attributes)
+    return active.start_span(
+        name,
+        context=_context_of(parent),
+        start_time=_wall_ns(time.monotonic()),
+        attributes=attributes,
+    )
+
+
+def end(begun: Span, at: float | None = None) -> None:
+    """End what ``begin`` returned, at a moment of ``time.monotonic()``, the present by default."""
+    begun.end(end_time=_wall_ns(time.monotonic() if at is None else at))
 
 
 def record(
@@ -82,7 +97,7 @@ def record(
         start_time=_wall_ns(began_at),
         attributes=attributes,
     )
-    child.end(end_time=_wall_ns(ended_at))
+    end(child, ended_at)
 
 
 def timed(name: str, work: Callable[[], T], **attributes: AttributeValue) -> T:
@@ -147,13 +162,13 @@ def parse_traceparent(text: str) -> SpanContext | None:
 def _current_span(
     tracer: Tracer, name: str, parent: str | None, attributes: dict[str, AttributeValue]
 ) -> Iterator[Span]:
-    with tracer.start_as_current_span(
+    current = tracer.start_span(
         name,
         context=_context_of(parent),
+        start_time=_wall_ns(time.monotonic()),
         attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as current:
+    )
+    with trace.use_span(current, record_exception=False, set_status_on_exception=False):
         try:
             yield current
         except asyncio.CancelledError:
@@ -162,20 +177,48 @@ def _current_span(
         except BaseException as error:
             fail(current, error)
             raise
+        finally:
+            end(current)
 
 
 class _Offset:
-    """Wall clock minus monotonic clock in ns. It jitters by the time that reading both takes:
-    only a change that is more than that is believed, so that steps stay in order."""
+    """Wall clock minus monotonic clock in ns, as it was found first.
 
-    value_ns = 0
+    No reading is exact: only a difference that the reading's own length does not explain is a step
+    of the wall clock, and followed.
+    """
+
+    value_ns: int | None = None
 
     @classmethod
     def current_ns(cls) -> int:
-        found_ns = time.time_ns() - time.monotonic_ns()
-        if abs(found_ns - cls.value_ns) > _OFFSET_JITTER_NS:
-            cls.value_ns = found_ns
+        if cls.value_ns is None:
+            cls.value_ns = cls._read_well()
+            return cls.value_ns
+        found_ns, bracket_ns = cls._read()
+        if abs(found_ns - cls.value_ns) > _OFFSET_STEP_NS + bracket_ns:
+            cls.value_ns = cls._read_well()
         return cls.value_ns
+
+    @classmethod
+    def _read_well(cls) -> int:
+        """Return the best of some readings: one in which the process stood still says little."""
+        best_ns, best_bracket_ns = cls._read()
+        for _ in range(_OFFSET_READS_MAX - 1):
+            if best_bracket_ns <= _OFFSET_BRACKET_NS_MAX:
+                break
+            found_ns, bracket_ns = cls._read()
+            if bracket_ns < best_bracket_ns:
+                best_ns, best_bracket_ns = found_ns, bracket_ns
+        return best_ns
+
+    @staticmethod
+    def _read() -> tuple[int, int]:
+        """Return the offset, and how long reading it took: it is wrong by half of that at most."""
+        before_ns = time.monotonic_ns()
+        wall_ns = time.time_ns()
+        bracket_ns = time.monotonic_ns() - before_ns
+        return wall_ns - before_ns - bracket_ns // 2, bracket_ns
 
 
 def _wall_ns(monotonic_s: float) -> int:

@@ -127,11 +127,85 @@ def test_recorded_steps_that_touch_are_in_order() -> None:
     assert abs((second.end_time or 0) / 1e9 - (time.time() - 1)) < 60
 
 
+_FUTURE_NS = 9 * 10**18
+"""Later than the present: what is not read from these clocks is out of order."""
+
+
+class _Clocks:
+    """Two clocks that every reading moves on by ``read_ns``, the wall's by more at times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *wall_reads_ns: int) -> None:
+        self.now_ns = 1_000_000_000_000
+        self.step_ns = 0
+        self._wall_reads_ns = list(wall_reads_ns)
+        monkeypatch.setattr(tracing, "time", self)
+        monkeypatch.setattr(tracing._Offset, "value_ns", None)
+
+    def monotonic_ns(self) -> int:
+        self.now_ns += 100
+        return self.now_ns
+
+    def monotonic(self) -> float:
+        return self.monotonic_ns() / 1e9
+
+    def time_ns(self) -> int:
+        """The process may be stopped behind the reading and before its next one."""
+        self.now_ns += 100
+        found_ns = self.now_ns + _FUTURE_NS + self.step_ns
+        if self._wall_reads_ns:
+            self.now_ns += self._wall_reads_ns.pop(0)
+        return found_ns
+
+
+def test_moments_of_one_process_are_in_order_whoever_records_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Each reading of the wall clock takes another time: as wide as a reading's jitter gets.
+    clocks = _Clocks(monkeypatch, *(number * 7_919 % 90_000 for number in range(100)))
+    with recorded_traces() as recorded:
+        for _ in range(20):
+            with tracing.span("outer", ""):
+                begun = tracing.begin("begun")
+                tracing.record("recorded", clocks.monotonic(), clocks.monotonic(), begun)
+                assert begun is not None
+                tracing.end(begun)
+
+    for inner, middle, outer in zip(*[iter(recorded.spans)] * 3, strict=True):
+        starts = [span.start_time or 0 for span in (outer, middle, inner)]
+        ends = [span.end_time or 0 for span in (inner, middle, outer)]
+        assert starts + ends == sorted(set(starts + ends))
+
+
+def test_a_process_that_stands_still_while_it_reads_its_clocks_is_believed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = _Clocks(monkeypatch, 50_000_000, 0, 70_000_000, 3_000)
+    with recorded_traces() as recorded:
+        tracing.record("first", 1_000.0, 1_000.0, "")
+        tracing.record("second", 1_000.0, 1_000.0, "")
+
+    assert clocks.now_ns > 1_000_120_000_000
+    first, second = recorded.one("first"), recorded.one("second")
+    assert abs((first.start_time or 0) - _FUTURE_NS - 10**12) < 1_000
+    assert first.start_time == second.start_time
+
+
+def test_a_step_of_the_wall_clock_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = _Clocks(monkeypatch)
+    with recorded_traces() as recorded:
+        tracing.record("before", 1_000.0, 1_000.0, "")
+        clocks.step_ns = 3_600 * 10**9
+        tracing.record("after", 1_000.0, 1_000.0, "")
+
+    took_ns = (recorded.one("after").start_time or 0) - (recorded.one("before").start_time or 0)
+    assert abs(took_ns - clocks.step_ns) < 1_000
+
+
 def test_what_begins_in_timed_work_is_beside_it() -> None:
     def work() -> int:
         span = tracing.begin("commit")
         assert span is not None
-        span.end()
+        tracing.end(span)
         return 7
 
     with recorded_traces() as recorded, tracing.span("request", ""):
