@@ -113,6 +113,7 @@ class ChaosRun:
         self._notice = notice
         self._companion = companion
         self._began_ns = 0
+        self._lasted_s = 0.0
 
     @property
     def replay_command(self) -> str:
@@ -240,6 +241,7 @@ class ChaosRun:
             await runner.run()
         rest_s = self._options.minutes * 60 - (time.monotonic() - began_at)
         await asyncio.sleep(max(0.0, rest_s))
+        self._lasted_s = time.monotonic() - began_at
         self.told.left_out = runner.left_out
         self.told.complaints += runner.complaints
 
@@ -298,6 +300,7 @@ class ChaosRun:
         verdict = self.told.verdict
         self.told.invalid += invalid_because(
             minutes=self._options.minutes,
+            lasted_s=self._lasted_s,
             operations=verdict.operations if verdict else 0,
             acked=verdict.acked if verdict else 0,
             observed=verdict.observations if verdict else 0,

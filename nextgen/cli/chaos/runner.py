@@ -1,8 +1,8 @@
 """Runs a schedule: each group in a lane of its own, one fault at a time, mended before the next.
 
 A fault that comes too late, because the ones before it took longer to recover from than foreseen,
-is left out; so is one for which there was nobody. Both are counted: a run in which a kind did not
-happen is not valid.
+is left out, unless its kind has not happened as often as a valid run needs: then the run lasts
+longer. Left out is one for which there was nobody, too. Both are counted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from typing import Protocol
 
 from nextgen.cli.chaos.happened import Happened
 from nextgen.cli.chaos.schedule import FaultStep, Group, Role, Schedule
+from nextgen.cli.chaos.validity import faults_needed
 from nextgen.kernel.errors import MetadataError
 
 ROOM_BEHIND_MS = 3_000
-"""A fault that would begin closer to the end than this is left out."""
+"""A fault that would begin closer to the end than this is too late."""
+
+LATE_MS_MAX = 120_000
+"""None begins later than this behind the end, needed or not."""
 
 OnHappened = Callable[[Happened], None]
 
@@ -53,14 +57,24 @@ class ScheduleRunner:
                 tasks.create_task(self._lane(group, self._schedule.lane(group)))
 
     async def _lane(self, group: Group, steps: Sequence[FaultStep]) -> None:
-        end_s = self._schedule.minutes * 60 - ROOM_BEHIND_MS / 1000
         for step in steps:
             await asyncio.sleep(max(0.0, step.at_ms / 1000 - self._elapsed_s()))
             async with AsyncExitStack() as held:
                 for place in self._locks if group is Group.ALL else (group,):
                     await held.enter_async_context(self._locks[place])
-                if self._elapsed_s() > end_s or not await self._one(step):
+                if self._is_too_late(step) or not await self._one(step):
                     self.left_out += 1
+
+    def _is_too_late(self, step: FaultStep) -> bool:
+        left_ms = (self._schedule.minutes * 60 - self._elapsed_s()) * 1000
+        return left_ms < (-LATE_MS_MAX if self._is_needed(step) else ROOM_BEHIND_MS)
+
+    def _is_needed(self, step: FaultStep) -> bool:
+        """Return whether the run is not valid without it. Brokers have faults of their own."""
+        made = (one.step for one in self.happened if one.took_hold)
+        groups = (step.group,) if step.group is Group.BROKER else Group
+        alike = [one for one in made if one.kind == step.kind and one.group in groups]
+        return len(alike) < faults_needed(self._schedule.minutes)
 
     async def _one(self, step: FaultStep) -> bool:
         """Carry out one fault and wait until its group is well; return whether it happened."""

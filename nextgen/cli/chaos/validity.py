@@ -29,6 +29,7 @@ def faults_needed(minutes: float) -> int:
 def invalid_because(
     *,
     minutes: float,
+    lasted_s: float,
     operations: int,
     acked: int,
     observed: int,
@@ -37,17 +38,19 @@ def invalid_because(
     available_to_brokers: Iterable[FaultKind] = (),
     happened_to_brokers: Mapping[FaultKind, int] = NOTHING_HAPPENED,
 ) -> list[str]:
-    """Return a sentence for each reason why a run is not valid."""
-    seconds = minutes * 60
+    """Return a sentence for each reason why a run is not valid.
+
+    ``minutes`` is how long it was to be, ``lasted_s`` how long it was.
+    """
     reasons = []
-    if operations < OPERATIONS_PER_SECOND_MIN * seconds:
-        needed = int(OPERATIONS_PER_SECOND_MIN * seconds)
+    if operations < OPERATIONS_PER_SECOND_MIN * lasted_s:
+        needed = int(OPERATIONS_PER_SECOND_MIN * lasted_s)
         reasons.append(f"only {operations} operations, {needed} are needed")
-    if acked < ACKED_PER_SECOND_MIN * seconds:
-        needed = int(ACKED_PER_SECOND_MIN * seconds)
+    if acked < ACKED_PER_SECOND_MIN * lasted_s:
+        needed = int(ACKED_PER_SECOND_MIN * lasted_s)
         reasons.append(f"only {acked} operations were acknowledged, {needed} are needed")
-    if observed < OBSERVATIONS_MIN_PER_MINUTE * minutes:
-        needed = int(OBSERVATIONS_MIN_PER_MINUTE * minutes)
+    if observed < OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60:
+        needed = int(OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60)
         reasons.append(f"watchers saw only {observed} events, {needed} are needed")
     needed = faults_needed(minutes)
     for kind in available:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pytest
+
+from nextgen.cli.chaos import runner as runner_module
 from nextgen.cli.chaos.happened import Happened
-from nextgen.cli.chaos.runner import ScheduleRunner
+from nextgen.cli.chaos.runner import LATE_MS_MAX, ScheduleRunner
 from nextgen.cli.chaos.schedule import FaultKind, FaultStep, Group, Schedule
 from nextgen.cli.chaos.targets import Target
 from nextgen.kernel.errors import DeadlineExceeded, Unavailable
@@ -103,12 +107,51 @@ async def test_a_group_that_does_not_get_well_is_told():
     assert "not well" in runner.complaints[0]
 
 
-async def test_a_fault_that_comes_too_late_is_left_out():
-    runner = ScheduleRunner(
-        Schedule(1, 0.01, (kill(Group.BROKER),)), RecordingMaker(), lambda happened: None
-    )
-
+async def run_late(maker: RecordingMaker, *steps: FaultStep) -> ScheduleRunner:
+    """Run a schedule that ends as it begins: each step comes too late."""
+    runner = ScheduleRunner(Schedule(1, 0.01, steps), maker, lambda happened: None)
     await runner.run()
+    return runner
+
+
+async def test_a_fault_that_comes_too_late_is_left_out_if_its_kind_has_happened():
+    first, second = kill(Group.BROKER, 1), kill(Group.BROKER, 2)
+
+    runner = await run_late(RecordingMaker(), first, second)
+
+    assert [one.step for one in runner.happened] == [first]
+    assert runner.left_out == 1
+
+
+async def test_what_happened_to_others_is_not_enough_for_brokers():
+    others, broker = kill(Group.SHARD_NODE), replace(kill(Group.BROKER), at_ms=1)
+    broker_first, others_later = kill(Group.BROKER), replace(kill(Group.SHARD_NODE), at_ms=1)
+
+    both = await run_late(RecordingMaker(), others, broker)
+    one = await run_late(RecordingMaker(), broker_first, others_later)
+
+    assert [each.step for each in both.happened] == [others, broker]
+    assert [each.step for each in one.happened] == [broker_first]
+
+
+async def test_a_fault_that_nobody_noticed_is_needed_still():
+    class UnnoticedMaker(RecordingMaker):
+        async def carry_out(self, step: FaultStep) -> Happened:
+            return replace(await super().carry_out(step), took_hold=step.pick > 3)
+
+    first, second, third = (kill(Group.BROKER, pick) for pick in (1, 4, 5))
+
+    runner = await run_late(UnnoticedMaker(), first, second, third)
+
+    assert [one.step.pick for one in runner.happened] == [1, 2, 4]
+    assert runner.left_out == 1
+
+
+async def test_no_fault_comes_later_than_so_long_behind_the_end(monkeypatch: pytest.MonkeyPatch):
+    moments = iter([0.0, 0.0, 60 + LATE_MS_MAX / 1000 + 0.1])
+    monkeypatch.setattr(runner_module, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+
+    runner = await run([kill(Group.BROKER)], RecordingMaker())
 
     assert (runner.happened, runner.left_out) == ([], 1)
 

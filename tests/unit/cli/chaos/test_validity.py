@@ -17,6 +17,7 @@ from nextgen.cli.chaos.validity import (
 def reasons(**changed: object) -> list[str]:
     enough: dict[str, object] = {
         "minutes": 3,
+        "lasted_s": 180,
         "operations": OPERATIONS_PER_SECOND_MIN * 180,
         "acked": ACKED_PER_SECOND_MIN * 180,
         "observed": OBSERVATIONS_MIN_PER_MINUTE * 3,
@@ -40,6 +41,14 @@ def test_a_run_with_just_enough_of_everything_is_valid():
 )
 def test_a_run_with_one_too_few_is_not_valid(name, value):
     assert len(reasons(**{name: value})) == 1
+
+
+def test_a_run_that_lasts_longer_needs_more_traffic_and_no_more_faults():
+    assert [sentence.split(",")[0] for sentence in reasons(lasted_s=360)] == [
+        "only 900 operations",
+        "only 360 operations were acknowledged",
+        "watchers saw only 30 events",
+    ]
 
 
 @pytest.mark.parametrize("kind", OF_CLUSTER)
