@@ -280,6 +280,7 @@ class LeaderTerm:
         command = wire.change_from_proto(request, self._connected_shard_nodes())
         decision = decide_change_replicas(self.pending, command)
         if isinstance(decision, Rejected):
+            await self.confirm()
             raise Refused(decision.code, decision.message)
         if decision.events:
             self._check_every_shard_was_led()
@@ -307,6 +308,7 @@ class LeaderTerm:
         command = wire.set_quotas_from_proto(request)
         decision = decide_set_quotas(self.pending, command)
         if isinstance(decision, Rejected):
+            await self.confirm()
             raise Refused(decision.code, decision.message)
         if decision.events:
             _logger.info(

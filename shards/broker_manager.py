@@ -178,6 +178,8 @@ class BrokerManager:
         state = self._state.load_session(request.broker_id)
         decision = broker_session.decide(state, command)
         if isinstance(decision, Rejected):
+            # It may rest on an end that is on its way, which this leader may not live to see.
+            await self._state.confirm()
             raise session_rejection(decision)
         if decision.events:
             await self._state.propose(decision.events)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -25,25 +25,18 @@ from nextgen.kernel.errors import (
     SessionExpired,
 )
 from nextgen.kernel.limits import (
-    ADDRESS_BYTES_MAX,
-    NODE_ID_BYTES_MAX,
-    SESSION_HEARTBEAT_MS,
     SESSION_RESUME_MS,
     SESSION_TTL_MS,
     SESSIONS_PER_SHARD_MAX,
-    STORED_INTEGER_MAX,
 )
-from nextgen.kernel.stream_limits import HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1.broker_service_pb2 import (
     BrokerHeartbeat,
     BrokerHello,
     BrokerMessage,
     DrainWish,
     HeartbeatAck,
-    HeldMetadata,
     IdleUnits,
     ManagerMessage,
-    SessionEstablished,
 )
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
@@ -60,9 +53,18 @@ from shards.domain.broker_session import (
 )
 from shards.metadata_watch import MetadataWatch
 from shards.ports import Cancellable, Clock, SessionReports
+from shards.session_hello import (
+    check_held,
+    check_hello,
+    established_message,
+    is_resumable,
+    is_same_broker,
+)
 from shards.session_loads import SessionLoads
 from shards.session_soft_state import BrokerConnection, SessionSoftState
 from shards.shard_state import ShardState
+
+_T = TypeVar("_T")
 
 _logger = structlog.get_logger(__name__)
 
@@ -88,6 +90,8 @@ class BrokerSessions:
         self._timer: Cancellable | None = None
         self._loads = SessionLoads(shard_id, state, reports, clock)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._decisions: set[asyncio.Task[Any]] = set()
+        self._beginning: dict[str, tuple[BrokerHello, asyncio.Task[SessionSoftState]]] = {}
         self._undecided: dict[str, int] = {}
         self._closed: MetadataError | None = None
         self.on_drain_wish: Callable[[BrokerRecorded, DrainWish], None] = lambda _record, _wish: (
@@ -135,7 +139,8 @@ class BrokerSessions:
     async def connect(self, hello: BrokerHello) -> BrokerConnection:
         """Resume the session that ``hello`` names, or establish a new one.
 
-        The connection's first message is the answer, sent once the session is committed.
+        The connection's first message is the answer, sent once the session is committed. If the
+        broker goes away before, the session begins all the same, and ends by silence.
 
         Raises:
             InvalidRequest: The hello is malformed.
@@ -143,18 +148,19 @@ class BrokerSessions:
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
         self._check_open()
-        _check_hello(hello)
+        check_hello(hello)
         self._state.check_key(hello.broker_id)
         session = self._sessions.get(hello.session_id)
-        resumed = session is not None and _is_resumable(session, hello)
+        resumed = session is not None and is_resumable(session, hello)
         if session is None or not resumed:
-            session = await self._establish(hello)
+            session = await self._begin(hello)
         connection = BrokerConnection(session)
         last_sequence = hello.last_sequence if resumed else 0
         session.take_hello(hello)
         session.attach(connection, last_sequence)
         session.heard_at = self._clock.monotonic()
-        connection.answer(ManagerMessage(established=_established(session, resumed, last_sequence)))
+        established = established_message(session, resumed, last_sequence)
+        connection.answer(ManagerMessage(established=established))
         _logger.info(
             "broker connected",
             shard=self._shard_id,
@@ -172,6 +178,9 @@ class BrokerSessions:
             InvalidRequest: It has no body, is a second hello, or is too large.
         """
         session = connection.session
+        if session.ended is not None:
+            # The stream is ending, and whatever it says is not about the session that follows.
+            return
         session.heard_at = self._clock.monotonic()
         match message.WhichOneof("body"):
             case "heartbeat":
@@ -181,7 +190,7 @@ class BrokerSessions:
                 self._metadata.deliver_waiting(session)
                 self._metadata.synced()
             case "held":
-                _check_held(message.held)
+                check_held(message.held)
                 self._metadata.take_report(session, message.held)
                 if not session.metadata.awaits_report:
                     session.reported.set()
@@ -199,26 +208,15 @@ class BrokerSessions:
     async def carry_out(self, command: SetDrain) -> BrokerRecorded:
         """Decide ``command`` about a live session and report it once it is committed.
 
+        Also when the caller goes away.
+
         Raises:
             SessionExpired: It is not the broker's live one.
             Refused: The rules say no.
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
         self._check_open()
-        session = self.live(command.broker_id, command.session_id)
-        decision = broker_session.decide(self._load(command.broker_id), command)
-        if isinstance(decision, Rejected):
-            raise session_rejection(decision)
-        if not decision.events:
-            await self._state.confirm()
-            return session.record
-        await self._propose(command.broker_id, decision.events)
-        self._check_open()
-        state = self._load(command.broker_id)
-        if state is not None and state.session_id == command.session_id:
-            session.record = _record(state)
-            self._reports.report(session.record)
-        return session.record
+        return await asyncio.shield(self._see_through(self._set_drain(command)))
 
     def disconnect(self, connection: BrokerConnection) -> None:
         """The stream is gone: the session ends unless the broker is back soon.
@@ -275,6 +273,46 @@ class BrokerSessions:
         return session
 
     # Inside -----------------------------------------------------------------------------------
+
+    async def _set_drain(self, command: SetDrain) -> BrokerRecorded:
+        session = self.live(command.broker_id, command.session_id)
+        state = self._load(command.broker_id)
+        decision = broker_session.decide(state, command)
+        if isinstance(decision, Rejected):
+            await self._state.confirm()
+            raise session_rejection(decision)
+        for event in decision.events:
+            state = broker_session.evolve(state, event)
+        assert state is not None, "a drain was accepted for a broker that was never seen"
+        record = _record(state)
+        if decision.events:
+            await self._propose(command.broker_id, decision.events)
+        else:
+            await self._state.confirm()
+        self._check_open()
+        if record.revision > session.record.revision and session.ended is None:
+            session.record = record
+            self._reports.report(record)
+        return record
+
+    async def _begin(self, hello: BrokerHello) -> SessionSoftState:
+        """Return a new session of the broker; who asks again meanwhile is given the same one."""
+        earlier = self._beginning.get(hello.broker_id)
+        if earlier is not None and is_same_broker(earlier[0], hello):
+            work = earlier[1]
+        else:
+            work = self._see_through(self._establish(hello))
+            self._beginning[hello.broker_id] = (hello, work)
+            work.add_done_callback(lambda done: self._begun(hello.broker_id, done))
+        session = await asyncio.shield(work)
+        if session.ended is not None:
+            raise session.ended
+        return session
+
+    def _begun(self, broker_id: str, work: asyncio.Task[SessionSoftState]) -> None:
+        earlier = self._beginning.get(broker_id)
+        if earlier is not None and earlier[1] is work:
+            del self._beginning[broker_id]
 
     async def _establish(self, hello: BrokerHello) -> SessionSoftState:
         if len(self._sessions) >= SESSIONS_PER_SHARD_MAX:
@@ -415,57 +453,17 @@ class BrokerSessions:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _see_through(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Carry out ``work`` to its end: what was proposed is committed whoever goes away."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._decisions.add(task)
+        task.add_done_callback(self._seen_through)
+        return task
 
-def _check_hello(hello: BrokerHello) -> None:
-    broker_id = hello.broker_id
-    if not 0 < len(broker_id.encode()) <= NODE_ID_BYTES_MAX or not broker_id.isprintable():
-        raise InvalidRequest(f"a broker id has 1 to {NODE_ID_BYTES_MAX} printable bytes")
-    endpoints = hello.endpoints
-    if not endpoints.grpc:
-        raise InvalidRequest(f"broker {broker_id} does not say where its gRPC listens")
-    texts = (endpoints.grpc, endpoints.http, endpoints.pulsar_url, hello.zone, hello.rack)
-    for text in texts:
-        if len(text.encode()) > ADDRESS_BYTES_MAX:
-            raise InvalidRequest(
-                f"broker {broker_id} gives an address, zone or rack of {len(text.encode())} bytes, "
-                f"at most {ADDRESS_BYTES_MAX} are allowed"
-            )
-    if hello.last_sequence > STORED_INTEGER_MAX:
-        raise InvalidRequest(f"broker {broker_id} applied up to {hello.last_sequence}, nobody did")
-
-
-def _check_held(held: HeldMetadata) -> None:
-    if len(held.objects) > HELD_OBJECTS_PER_MESSAGE_MAX:
-        raise InvalidRequest(
-            f"a broker says of {len(held.objects)} objects that it holds them, "
-            f"at most {HELD_OBJECTS_PER_MESSAGE_MAX} are allowed in one message"
-        )
-
-
-def _is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:
-    """Say whether the broker is who it was and holds what this leader believes."""
-    record = session.record
-    return (
-        record.broker_id == hello.broker_id
-        and record.endpoints == hello.endpoints
-        and record.capacity_units == hello.capacity_units
-        and (record.zone, record.rack) == (hello.zone, hello.rack)
-        and session.can_resume(hello.last_sequence)
-    )
-
-
-def _established(
-    session: SessionSoftState, resumed: bool, last_sequence: int
-) -> SessionEstablished:
-    return SessionEstablished(
-        session_id=session.record.session_id,
-        epoch=session.record.epoch,
-        resumed=resumed,
-        session_ttl_ms=SESSION_TTL_MS,
-        heartbeat_ms=SESSION_HEARTBEAT_MS,
-        next_sequence=last_sequence + 1,
-        report_held=resumed and session.metadata.awaits_report,
-    )
+    def _seen_through(self, task: asyncio.Task[Any]) -> None:
+        self._decisions.discard(task)
+        if not task.cancelled():
+            task.exception()  # Looked at, should everybody who waited be gone.
 
 
 def _record(session: BrokerSession) -> BrokerRecorded:

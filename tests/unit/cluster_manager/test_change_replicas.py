@@ -15,6 +15,7 @@ from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
     NotLeader,
+    ProposalLost,
     Refused,
     Unavailable,
 )
@@ -128,6 +129,24 @@ async def test_a_repeated_wish_is_not_answered_before_the_first_is_committed(
     cluster.under_test.log.release_commits()
 
     assert await first == await second
+
+
+async def test_a_wish_that_another_one_stands_against_is_refused_once_that_is_committed(
+    cluster: Cluster,
+) -> None:
+    cluster.led()
+    cluster.under_test.log.hold_commits()
+    first = asyncio.ensure_future(cluster.manager.change_replicas(wish(REMOVE, "a")))
+    await settle()
+    second = asyncio.ensure_future(cluster.manager.change_replicas(wish(REMOVE, "b")))
+    await settle()
+    assert not second.done()
+
+    cluster.under_test.log.lose_leadership()
+
+    for asking in (first, second):
+        with pytest.raises((NotLeader, ProposalLost)):
+            await asking
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from cluster_manager.adapters.stored_view import StoredView
 from nextgen.client.cluster_view import ClusterView
-from nextgen.kernel.errors import NotLeader, Refused
+from nextgen.kernel.errors import NotLeader, ProposalLost, Refused
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.events_pb2 import BrokerQuota, QuotasSet, TenantQuota
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, settle
@@ -71,6 +72,23 @@ async def test_stale_quotas_are_refused_and_change_nothing(one: ManagerUnderTest
         await set_quotas(one, QuotasSet(version=1, source="another"))
 
     assert (await one.manager.quotas()).quotas == FIRST
+
+
+async def test_who_is_refused_for_quotas_that_are_not_committed_waits_for_them(
+    one: ManagerUnderTest,
+) -> None:
+    one.log.hold_commits()
+    first = asyncio.ensure_future(set_quotas(one, FIRST))
+    await settle()
+    second = asyncio.ensure_future(set_quotas(one, QuotasSet(version=1, source="another")))
+    await settle()
+    assert not second.done()
+
+    one.log.lose_leadership()
+
+    for asking in (first, second):
+        with pytest.raises((NotLeader, ProposalLost)):
+            await asking
 
 
 async def test_all_shards_together_are_leased_no_more_than_the_quota(

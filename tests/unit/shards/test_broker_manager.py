@@ -12,6 +12,7 @@ from nextgen.kernel.errors import (
     InvalidRequest,
     NotLeader,
     Overloaded,
+    ProposalLost,
     Refused,
     SessionExpired,
     Unavailable,
@@ -20,7 +21,8 @@ from nextgen.kernel.limits import SESSION_RESUME_MS
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Topic
-from shards import broker_sessions, session_soft_state
+from shards import session_hello, session_soft_state
+from shards.domain.broker_session import SetDrain
 from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
 
 
@@ -303,6 +305,38 @@ def test_requests_for_a_session_that_is_over_are_told_so(tmp_path: Path) -> None
     in_shard(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("asked", ["grant", "drain"])
+def test_that_a_session_is_over_is_said_once_its_end_is_committed(
+    tmp_path: Path, asked: str
+) -> None:
+    """The cluster manager never believes in a session again of which it was told that."""
+
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        assert broker.connection is not None
+        shard.log.hold_commits()
+        goodbye = broker_pb.BrokerMessage(goodbye=broker_pb.BrokerGoodbye())
+        shard.leader.brokers.sessions.receive(broker.connection, goodbye)
+        await asyncio.sleep(0.01)
+        grant = pb.GrantCapacityRequest(
+            broker_id="broker-1", session_id=broker.session_id, units=10
+        )
+        command = SetDrain("broker-1", broker.session_id, draining=True)
+
+        if asked == "grant":
+            asking = asyncio.create_task(shard.ask(grant=grant))
+        else:
+            asking = asyncio.create_task(shard.leader.brokers.sessions.carry_out(command))
+        await asyncio.sleep(0.01)
+        assert not asking.done()
+        shard.log.lose_leadership()
+
+        with pytest.raises((ProposalLost, NotLeader)):
+            await asking
+
+    in_shard(tmp_path, scenario)
+
+
 def test_a_grant_is_recorded_once_and_never_exceeds_the_capacity(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         broker = await shard.start_broker("broker-1", capacity_units=100)
@@ -487,7 +521,7 @@ def test_only_a_leader_that_did_not_begin_the_session_asks_what_is_held(tmp_path
 def test_what_a_broker_says_it_holds_has_so_many_objects_in_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_sessions, "HELD_OBJECTS_PER_MESSAGE_MAX", 2)
+    monkeypatch.setattr(session_hello, "HELD_OBJECTS_PER_MESSAGE_MAX", 2)
 
     def held(count: int) -> broker_pb.BrokerMessage:
         objects = [

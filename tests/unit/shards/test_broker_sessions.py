@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from nextgen.kernel.errors import NotLeader, Overloaded, SessionExpired
-from nextgen.kernel.limits import SESSION_RESUME_MS, SESSION_TTL_MS
+import pytest
+
+from nextgen.kernel.errors import MetadataError, NotLeader, Overloaded, SessionExpired
+from nextgen.kernel.limits import BROKER_GREETING_MS_MAX, SESSION_RESUME_MS, SESSION_TTL_MS
+from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from shards.broker_sessions import BrokerSessions
 from shards.ports import Cancellable
@@ -322,5 +325,127 @@ def test_streams_that_break_for_ever_plan_a_bounded_number_of_looks(tmp_path: Pa
         # Those of the last resume time, and one of each session.
         assert most <= RESUME_S / 0.02 + 2
         assert await reasons(shard) == []
+
+    in_shard(tmp_path, scenario)
+
+
+async def hang_up_too_early(shard: Harness, broker: FakeBroker) -> None:
+    """Say hello and go away while the session is being recorded."""
+    shard.log.hold_commits()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(BROKER_GREETING_MS_MAX / 1000):
+            await broker.connect()
+
+
+def test_a_broker_that_goes_away_while_it_registers_leaves_a_session_that_ends(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        await hang_up_too_early(shard, FakeBroker(shard, "broker-1"))
+        shard.log.release_commits()
+        await asyncio.sleep(TTL_S + RECORDING_S)
+
+        assert await reasons(shard) == ["expired"]
+        assert not shard.cluster.reports[-1].is_live
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_session_that_was_replaced_is_over_though_its_successors_hello_was_given_up(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        first = broker.session_id
+
+        await hang_up_too_early(shard, FakeBroker(shard, "broker-1"))
+        shard.log.release_commits()
+        await asyncio.sleep(0)
+        await asyncio.sleep(RECORDING_S)
+
+        assert await reasons(shard) == ["replaced"]
+        assert isinstance(broker.error, SessionExpired)
+        assert [each.session_id for each in shard.cluster.live()] != [first]
+        await asyncio.sleep(TTL_S)
+        assert await reasons(shard) == ["replaced", "expired"]
+        assert shard.cluster.live() == []
+        assert shard.leader.brokers.sessions.count == 0
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_broker_that_asks_again_while_it_is_registered_has_begun_one_session(
+    tmp_path: Path,
+) -> None:
+    """Commits that take long must not bring a broker into quarantine that never came and went."""
+
+    async def scenario(shard: Harness) -> None:
+        broker = FakeBroker(shard, "broker-1")
+        for _ in range(SESSIONS_STARTED_MAX + 1):
+            await hang_up_too_early(shard, broker)
+
+        asking = asyncio.create_task(broker.connect())
+        await asyncio.sleep(RECORDING_S)
+        shard.log.release_commits()
+        await asking
+
+        assert len(await shard.events("broker_session_established")) == 1
+        assert shard.leader.brokers.sessions.count == 1
+        assert broker.session_id == shard.cluster.reports[-1].session_id
+        assert not shard.cluster.reports[-1].quarantined_until_ms
+        await asyncio.sleep(2 * TTL_S)
+        assert await reasons(shard) == []
+        for task in broker._tasks:
+            task.cancel()
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_broker_that_says_something_else_of_itself_begins_another_session(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        await hang_up_too_early(shard, FakeBroker(shard, "broker-1", capacity_units=100))
+        asking = asyncio.create_task(shard.start_broker("broker-1", capacity_units=50))
+        await asyncio.sleep(RECORDING_S)
+        shard.log.release_commits()
+        await asking
+
+        assert await reasons(shard) == ["replaced"]
+        assert [each.capacity_units for each in shard.cluster.live()] == [50]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_who_registers_when_leadership_moves_is_told_so(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        shard.log.hold_commits()
+        asking = asyncio.create_task(FakeBroker(shard, "broker-1").connect())
+        await asyncio.sleep(RECORDING_S)
+        shard.log.lose_leadership()
+
+        with pytest.raises(MetadataError):
+            await asking
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_is_said_on_a_stream_whose_session_is_over_is_not_about_the_next_one(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-2")
+        broker = await shard.start_broker("broker-1")
+        first = broker.connection
+        assert first is not None
+        broker.capacity_units += 1
+        await broker.connect()
+        assert isinstance(first.error, SessionExpired)
+
+        wish = broker_pb.BrokerMessage(drain=broker_pb.DrainWish(units_per_second=10))
+        shard.leader.brokers.sessions.receive(first, wish)
+        await asyncio.sleep(RECORDING_S)
+
+        assert await shard.events("broker_drain_set") == []
 
     in_shard(tmp_path, scenario)

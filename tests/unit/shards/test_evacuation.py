@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from nextgen.client.policies_wire import policies_to_proto
-from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused
 from nextgen.kernel.placement_limits import (
     DRAIN_UNITS_PER_SECOND_MAX,
+    QUARANTINE_MS,
     REASSIGN_UNITS_PER_SECOND,
+    SESSIONS_STARTED_MAX,
 )
 from nextgen.kernel.policies import PlacementRules, Policies
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
@@ -304,6 +306,25 @@ def test_the_last_broker_that_may_be_given_units_is_not_drained(tmp_path: Path) 
     in_shard(tmp_path, scenario)
 
 
+def test_a_broker_in_quarantine_is_no_other_that_may_be_given_units(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        flapping = await shard.start_broker("broker-2")
+        for _ in range(SESSIONS_STARTED_MAX):
+            flapping.capacity_units += 1
+            await flapping.connect()
+        known = shard.cluster.broker("broker-2")
+        assert known is not None
+        assert known.quarantined_until_ms
+
+        with pytest.raises(Refused, match="each is draining or in quarantine"):
+            await drain(shard, "broker-1")
+        await asyncio.sleep(QUARANTINE_MS / 1000)
+        await drain(shard, "broker-1")
+
+    in_shard(tmp_path, scenario)
+
+
 def test_a_drain_that_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         await spread(shard, 5)
@@ -320,6 +341,27 @@ def test_a_drain_that_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Pa
         await drain(shard, "broker-1", DRAIN_UNITS_PER_SECOND_MAX)
         await drain(shard, "broker-1", DRAIN_UNITS_PER_SECOND_MAX)
         assert len(await shard.events("broker_drain_set")) == 1, "the second changed nothing"
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_drain_takes_hold_though_who_asked_did_not_wait_for_it(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        await shard.start_broker("broker-2")
+        wanted = pb.DrainRequest(broker_id="broker-1", units_per_second=10)
+        shard.log.hold_commits()
+        with pytest.raises(DeadlineExceeded):
+            await shard.ask(100, drain=wanted)
+        asked_again = asyncio.create_task(shard.ask(drain=wanted))
+        await asyncio.sleep(0.1)
+        shard.log.release_commits()
+
+        assert (await asked_again).drain.broker.draining
+        known = shard.cluster.broker("broker-1")
+        assert known is not None
+        assert known.draining
+        assert len(await shard.events("broker_drain_set")) == 1
 
     in_shard(tmp_path, scenario)
 
