@@ -214,13 +214,14 @@ class Rebalancer:
         return _Found(burdens, plan, moves, units, _reason(plan, len(misplaced), is_needed))
 
     async def _look(self) -> _Look:
-        """Read the units of the brokers that take part, as many as are planned at once."""
+        """Read units of the brokers that take part, the fullest first, as many as are planned."""
         look = _Look()
         now_ms = self._clock.wall_ms()
         for broker in self._directory.live():
             if not broker.draining and broker.quarantined_until_ms <= now_ms:
                 look.brokers[broker.broker_id] = broker
-        for broker in look.brokers.values():
+        # What lies beyond the bound is not moved: it is not to be what the fullest ones have.
+        for broker in sorted(look.brokers.values(), key=self._use_of, reverse=True):
             after = ""
             while len(look.units) < REBALANCE_UNITS_READ_MAX:
                 page = self._state.units_of_session(broker.session_id, after, _PAGE_UNITS)
@@ -231,6 +232,9 @@ class Rebalancer:
                 await asyncio.sleep(0)
         self._weigh(look)
         return look
+
+    def _use_of(self, broker: BrokerRecorded) -> float:
+        return self._state.used_units(broker.session_id) / max(1, broker.capacity_units)
 
     async def _take(self, page: Sequence[Assignment], look: _Look) -> None:
         names = [parse_topic(unit.name) for unit in page]

@@ -20,6 +20,7 @@ from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from shards import rebalancer
 from tests.support.shard_harness import Harness, in_shard
 
 SETTLED_S = 3.0
@@ -239,6 +240,26 @@ def test_busy_units_weigh_more_than_idle_ones(tmp_path: Path) -> None:
         assert 0 < len(moved) <= 5
 
     in_shard(tmp_path, scenario, units=10_000)
+
+
+def test_a_shard_with_more_units_than_a_plan_reads_is_evened_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read first must not be what may stay where it is."""
+    monkeypatch.setattr(rebalancer, "REBALANCE_UNITS_READ_MAX", 20)
+    monkeypatch.setattr(rebalancer, "_PAGE_UNITS", 10)
+
+    async def scenario(shard: Harness) -> None:
+        topics = await spread(shard, 80, "broker-1", "broker-2", "broker-3")
+        await shard.move(*((topic, "broker-2") for topic in topics[:30]))
+        await shard.move(*((topic, "broker-3") for topic in topics[30:]))
+        assert await counts(shard) == {"broker-1": 0, "broker-2": 30, "broker-3": 50}
+
+        await rebalance(shard, units_per_second=1_000)
+
+        assert all(abs(3 * units - 80) <= 3 for units in (await settled(shard)).values())
+
+    in_shard(tmp_path, scenario, units=1_000)
 
 
 def test_an_answer_names_a_thousand_moves_and_counts_all(tmp_path: Path) -> None:
