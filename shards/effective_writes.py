@@ -14,7 +14,7 @@ will is expected from when the metadata left here.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
@@ -148,6 +148,8 @@ class EffectiveWrites:
         self._departed: dict[str, float] = {}
         self._readers: OrderedDict[Change, dict[int, float]] = OrderedDict()
         """Until when the broker managers of shards are expected to watch what they were given."""
+        self._on_the_way: Counter[tuple[Change, int]] = Counter()
+        """How often they are being given it: the partitions of a topic go to them one by one."""
         self._waiters: dict[int, _Waiter] = {}
         self._next_waiter = 0
         self._timer: Cancellable | None = None
@@ -209,14 +211,22 @@ class EffectiveWrites:
         """A broker manager is being given these objects: until it watches them, or
         ``stop_expecting`` says for how long, no change of theirs is effective."""
         for change in changes:
+            self._on_the_way[change, manager_shard_id] += 1
             self._note_reader(change, manager_shard_id, _FOR_EVER)
 
     def stop_expecting(
         self, changes: Iterable[Change], manager_shard_id: int, *, are_watched: bool
     ) -> None:
-        """It has them: ``are_watched`` if it watched all of them before, else it is going to."""
+        """It has them: ``are_watched`` if it watched all of them before, else it is going to.
+
+        One that it is being given once more counts until that is over as well.
+        """
         until = self._clock.monotonic() + _TTL_SECONDS
         for change in changes:
+            self._on_the_way[change, manager_shard_id] -= 1
+            if self._on_the_way[change, manager_shard_id]:
+                continue
+            del self._on_the_way[change, manager_shard_id]
             if are_watched:
                 self._forget_reader(change, manager_shard_id)
             elif manager_shard_id in self._readers.get(change, ()):

@@ -310,6 +310,27 @@ def test_what_is_on_its_way_to_a_broker_manager_is_waited_for_until_it_is_watche
     in_world(scenario)
 
 
+@pytest.mark.parametrize("are_watched", [False, True])
+def test_what_is_given_twice_at_a_time_is_waited_for_until_both_are_answered(are_watched):
+    """Two partitions of a topic are given to brokers of one manager, and the first one fails."""
+
+    async def scenario(world: World) -> None:
+        topic: Change = (KIND_TOPIC, "persistent://acme/orders/paid")
+        world.writes.expect([topic], 3)
+        world.writes.expect([topic], 3)
+        write = world.write(topic)
+
+        world.writes.stop_expecting([topic], 3, are_watched=are_watched)
+        await world.pass_time(3 * TTL_S)
+        assert not write.done(), "the second assignment was not answered yet"
+
+        world.writes.stop_expecting([topic], 3, are_watched=are_watched)
+        await world.pass_time(TTL_S)
+        assert write.done()
+
+    in_world(scenario)
+
+
 def test_what_was_watched_before_it_came_is_not_waited_for_any_longer():
     async def scenario(world: World) -> None:
         world.writes.expect([TENANT], 3)
