@@ -90,7 +90,7 @@ def _show(auditor: Auditor, *, json_output: bool) -> None:
         f"{len(auditor.findings)} findings"
     )
     if found.unjudged:
-        lines.append(f"{found.unjudged} epochs are older than what is left of the logs")
+        lines.append(f"{found.unjudged} epochs are older than what is left or remembered of logs")
     lines += [f"broker {name} was not reached: {why}" for name, why in auditor.unreached.items()]
     for line in lines:
         console().print(line, markup=False, soft_wrap=True)

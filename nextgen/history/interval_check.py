@@ -92,7 +92,9 @@ class IntervalAudit:
         """Reports of intervals that were looked at."""
         self.grants = 0
         self.unjudged = 0
-        """Epochs that are older than what is left of the log."""
+        """Epochs that are older than what is left of the log, or remembered of it."""
+        self._has_forgotten = False
+        """Whether a unit went to make room: what the log said of it is not known any more."""
         self.has_whole_log = True
         """Whether every shard's log was read from its first event on."""
 
@@ -161,7 +163,11 @@ class IntervalAudit:
             del self._unknown[key]
             record = self._units.get(interval.key)
             known = sorted(record.grants) if record is not None else []
-            is_cut_off = not self.has_whole_log or len(known) >= AUDIT_EPOCHS_PER_UNIT_MAX
+            is_cut_off = (
+                not self.has_whole_log
+                or self._has_forgotten
+                or len(known) >= AUDIT_EPOCHS_PER_UNIT_MAX
+            )
             if is_cut_off and (not known or interval.epoch < known[0]):
                 self.unjudged += 1
                 continue
@@ -197,6 +203,7 @@ class IntervalAudit:
             record = self._units[key] = _UnitRecord()
             if len(self._units) > self._units_max:
                 self._units.popitem(last=False)
+                self._has_forgotten = True
         self._units.move_to_end(key)
         return record
 

@@ -173,6 +173,23 @@ def test_only_the_latest_epochs_of_a_unit_are_remembered():
     assert len(forgotten) == AUDIT_EPOCHS_PER_UNIT_MAX - 1, "the first epoch is not compared"
 
 
+def test_a_unit_that_was_forgotten_raises_no_alarm_when_it_is_heard_of_again():
+    audit = IntervalAudit(units_max=3)
+    for number in range(4):
+        audit.granted(grant(1, unit=f"p{number}"))
+    assert audit.units == 3
+
+    assert audit.heard(interval(1, 10, 20, unit="p0")) == []
+    assert audit.log_is_read() == []
+    assert audit.unjudged == 1
+
+    audit.granted(grant(2, "b", unit="p0"))
+    assert audit.heard(interval(1, 10, 20, unit="p0")) == []
+    assert audit.log_is_read() == []
+    audit.heard(interval(3, 30, 40, unit="p0"))
+    assert len(audit.log_is_read()) == 1, "what is behind the epochs that are known is judged"
+
+
 @pytest.mark.parametrize(("units", "found"), [(3, 1), (4, 0)])
 def test_only_so_many_units_are_remembered(units, found):
     audit = IntervalAudit(units_max=3)
