@@ -62,6 +62,18 @@ class _Shard:
         self.trace_id = ""
 
 
+class _Batch:
+    """Names that a shard is being asked for by one request, or by those that follow it."""
+
+    __slots__ = ("has_turn", "names")
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        """Those that have no answer yet: others may be asked for by somebody else already."""
+        self.has_turn = True
+        """Whether it is one of the batches that are under way at a time."""
+
+
 class ShardLookups:
     """Asks shards, fills the cache. Owned by one event loop."""
 
@@ -170,31 +182,38 @@ class ShardLookups:
     async def _carry_out(
         self, shard_id: int, shard: _Shard, names: list[str], trace_id: str
     ) -> None:
+        batch = _Batch(names)
         try:
             # Of the first who asked: what a request asks for others besides has no other trace.
             with tracing.span("discovery.ask_shard", trace_id, names=len(names)):
-                await self._ask_shard(shard_id, names, tracing.outgoing() or trace_id)
+                await self._ask_shard(shard_id, shard, batch, tracing.outgoing() or trace_id)
         except MetadataError as error:
-            self._counters.lookups_by_result[error.reason] += len(names)
-            for name in names:
+            self._counters.lookups_by_result[error.reason] += len(batch.names)
+            for name in batch.names:
                 self._settle(name, trouble_answer(name, error))
         except Exception as error:
             # Whoever waits must be answered even if this is a mistake of ours.
             _logger.exception("a lookup failed", shard_id=shard_id)
-            for name in names:
+            for name in batch.names:
                 self._settle(name, trouble_answer(name, Unavailable(repr(error))))
         finally:
-            shard.batches -= 1
-            shard.in_flight -= len(names)
-            self._flush_soon(shard_id, shard)
+            self._make_way(shard_id, shard, batch, [])
 
-    async def _ask_shard(self, shard_id: int, names: list[str], trace_id: str) -> None:
+    def _make_way(self, shard_id: int, shard: _Shard, batch: _Batch, left: list[str]) -> None:
+        """Let others be asked for: only the names that are ``left`` count as in flight."""
+        shard.batches -= batch.has_turn
+        shard.in_flight -= len(batch.names) - len(left)
+        batch.has_turn, batch.names = False, left
+        self._flush_soon(shard_id, shard)
+
+    async def _ask_shard(self, shard_id: int, shard: _Shard, batch: _Batch, trace_id: str) -> None:
         """Ask until every name has a broker, by an answer that is not out of date already.
 
         Whoever asked while the answer was on its way may know better: a change of owner that was
         acknowledged in the meantime must show in every lookup begun behind it.
         """
         started = self._clock()
+        names = batch.names
         for pause_ms in (*_PAUSES_MS, None):
             request = ShardRequest(trace_id=trace_id, lookup=ShardLookupRequest(topics=names))
             response = await self._router.call(
@@ -217,6 +236,8 @@ class ShardLookups:
             if not again:
                 return
             names = again
+            # A name that no broker may have must not hold up those that some broker may.
+            self._make_way(shard_id, shard, batch, names)
             if pause_ms is not None:
                 await asyncio.sleep(pause_ms / 1_000)
         self._counters.lookups_by_result[SessionExpired.reason] += len(names)

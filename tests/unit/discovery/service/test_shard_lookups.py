@@ -14,6 +14,7 @@ from nextgen.kernel.limits import LOOKUP_BATCHES_IN_FLIGHT_MAX, NAMES_PER_LOOKUP
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
 from tests.support.fake_cluster import StaticLink
+from tests.support.virtual_time import run_virtual
 
 
 class FakeShards:
@@ -27,6 +28,8 @@ class FakeShards:
         self.forgets_one = False
         self.epoch = 1
         self.times_without_broker = 0
+        self.nowhere: set[str] = set()
+        """Names that no broker may have."""
 
     async def call(self, shard_id, request, *, timeout_ms, idempotent=True):
         names = list(request.lookup.topics)
@@ -41,7 +44,9 @@ class FakeShards:
             answers = [LookupAnswer(topic=name, position=10, **refused) for name in names]
             return ShardResponse(lookup=ShardLookupResponse(answers=answers))
         answers = [
-            LookupAnswer(topic=name, broker_id="b", session_id="s", epoch=epoch, position=10)
+            LookupAnswer(topic=name, position=10, rejection_code="NO_BROKER", retryable=True)
+            if name in self.nowhere
+            else LookupAnswer(topic=name, broker_id="b", session_id="s", epoch=epoch, position=10)
             for name in names[self.forgets_one :]
         ]
         return ShardResponse(lookup=ShardLookupResponse(answers=answers))
@@ -249,3 +254,88 @@ async def test_that_there_is_no_broker_is_told_in_the_end(lookups, shards, monke
 
     assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)
     assert shards.asked == [["a"]] * 4
+
+
+def test_names_that_no_broker_may_have_keep_no_others_waiting(shards, cache):
+    """1. One name in each of so many requests has no broker. 2. Others are asked for meanwhile."""
+    bad = [f"bad-{number}" for number in range(LOOKUP_BATCHES_IN_FLIGHT_MAX)]
+    shards.nowhere.update(bad)
+
+    async def main():
+        clock = asyncio.get_running_loop().time
+        lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), clock)
+        flights = []
+        for name in bad:
+            flights.append(lookups.ask(1, name))
+            await asyncio.sleep(0.001)
+        began = clock()
+
+        good = decoded_answer(await lookups.ask(1, "good"))
+        assert good.broker_id == "b"
+        assert clock() - began < 0.001
+
+        answers = [decoded_answer(await flight) for flight in flights]
+        assert {answer.rejection_code for answer in answers} == {"NO_BROKER"}
+        assert [shards.asked.count([name]) for name in bad] == [4] * len(bad)
+        await lookups.stop()
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("names_free", [0, 1])
+def test_names_that_are_asked_for_again_count_among_those_in_flight(
+    shards, cache, monkeypatch, names_free
+):
+    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", 3)
+    bad = [f"bad-{number}" for number in range(3 - names_free)]
+    shards.nowhere.update(bad)
+
+    async def main():
+        clock = asyncio.get_running_loop().time
+        lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), clock)
+        for name in bad:
+            lookups.ask(1, name)
+        await asyncio.sleep(0.001)
+
+        good = lookups.ask(1, "good")
+        await asyncio.sleep(0.001)
+        assert good.done() is bool(names_free)
+        await good
+        assert all(len(names) <= 3 for names in shards.asked)
+        await lookups.stop()
+
+    run_virtual(main)
+
+
+class FailingLater(FakeShards):
+    """Fails when it is asked again for what no broker may have; the rest waits for ``released``."""
+
+    async def call(self, shard_id, request, *, timeout_ms, idempotent=True):
+        names = list(request.lookup.topics)
+        if names == ["bad"]:
+            raise NotLeader(1)
+        return await super().call(shard_id, request, timeout_ms=timeout_ms)
+
+
+def test_a_failure_is_told_to_those_names_alone_that_were_asked_for_by_it(cache):
+    """1. Of two names one is answered. 2. It is asked for anew. 3. Asking for the other fails."""
+    shards = FailingLater()
+    shards.nowhere.add("bad")
+
+    async def main():
+        clock = asyncio.get_running_loop().time
+        counters = DiscoveryCounters()
+        lookups = ShardLookups(shards, StaticLink(), cache, counters, clock)
+        first, bad = lookups.ask(1, "a"), lookups.ask(1, "bad")
+        assert decoded_answer(await first).broker_id == "b"
+        shards.released.clear()
+        second = lookups.ask(1, "a")
+
+        assert decoded_answer(await bad).rejection_code == NotLeader.reason
+        assert not second.done()
+        assert counters.lookups_by_result[NotLeader.reason] == 1
+        shards.released.set()
+        assert decoded_answer(await second).broker_id == "b"
+        await lookups.stop()
+
+    run_virtual(main)
