@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -30,7 +31,9 @@ from shards.lease_table import LeaseTable
 from shards.ports import BrokerDirectory, Cancellable, CapacitySource, Clock, Quotas
 
 _GROWTH_INTERVAL_SECONDS = 0.2
-"""Between two requests for more: while one is on its way, thousands of lookups may want one."""
+"""Between two requests for more: while one is on its way, thousands of lookups may want one.
+Twice as long after each that brought nothing, up to ``_RETRY_SECONDS_MAX``: a broker may be full,
+or given nothing, for hours. Lookups that wait do not wait for that."""
 
 _RETRY_SECONDS_MIN = LEASE_RETRY_MS / 1000
 _RETRY_SECONDS_MAX = 16.0
@@ -66,7 +69,9 @@ class LeaseKeeper:
         self._units_wanted = 0
         self.units_used = 0
         """Units assigned here, as of the last time that leases were asked for."""
-        self._grow_after = 0.0
+        self._grown_at = -math.inf
+        self._growth_at = math.inf
+        self._growth_seconds = _GROWTH_INTERVAL_SECONDS
         self._growth: Cancellable | None = None
         self._retry_seconds = _RETRY_SECONDS_MIN
         self._wake = asyncio.Event()
@@ -111,12 +116,12 @@ class LeaseKeeper:
         for one in candidates:
             self._table.note_use(one.session_id, one.units_used, now)
         if any(5 * one.units_used > 4 * one.units_leased for one in candidates):
-            self._grow()
+            self._grow(self._growth_seconds)
 
     def want(self, units: int) -> None:
         """Ask for so many units more than there are: lookups wait for them."""
         self._units_wanted = max(self._units_wanted, units)
-        self._grow()
+        self._grow(_GROWTH_INTERVAL_SECONDS)
 
     async def wait_change(self, timeout_ms: float) -> bool:
         """Return True after the next answer to a request, False if ``timeout_ms`` passes first."""
@@ -131,14 +136,19 @@ class LeaseKeeper:
             self._waiters.discard(future)
         return True
 
-    def _grow(self) -> None:
-        if self._growth is None:
-            at = max(self._clock.monotonic(), self._grow_after)
-            self._growth = self._clock.call_at(at, self._ask_for_growth)
+    def _grow(self, interval_s: float) -> None:
+        at = max(self._clock.monotonic(), self._grown_at + interval_s)
+        if self._growth is not None:
+            if self._growth_at <= at:
+                return
+            self._growth.cancel()
+        self._growth_at = at
+        self._growth = self._clock.call_at(at, self._ask_for_growth)
 
     def _ask_for_growth(self) -> None:
         self._growth = None
-        self._grow_after = self._clock.monotonic() + _GROWTH_INTERVAL_SECONDS
+        self._grown_at = self._clock.monotonic()
+        self._growth_seconds = min(2 * self._growth_seconds, _RETRY_SECONDS_MAX)
         self._wake.set()
 
     async def _run(self) -> None:
@@ -157,9 +167,13 @@ class LeaseKeeper:
             response = await self._source.lease_capacity(self._request(wanted))
         except MetadataError as error:
             _logger.debug("no leases", shard=self._shard_id, why=str(error))
+            self._units_wanted = max(self._units_wanted, wanted)
             return self._retry_delay()
         self._mark_leased(response.leases, traced_at)
+        units_before = self._table.units_leased
         self._table.replace(response.leases, asked_at)
+        if self._table.units_leased > units_before:
+            self._growth_seconds = _GROWTH_INTERVAL_SECONDS
         for why in response.refused:
             _logger.info("return refused", shard=self._shard_id, why=why)
         self._wake_waiters()

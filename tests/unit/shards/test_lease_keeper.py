@@ -118,6 +118,36 @@ def test_more_than_four_fifths_in_use_asks_for_more_but_not_all_the_time() -> No
     with_keeper(scenario)
 
 
+def test_a_lease_that_cannot_grow_is_asked_for_less_and_less_often() -> None:
+    """A broker that is full, drained or at its quota is used, as far as it is leased, for long."""
+
+    async def scenario(it: Kept) -> None:
+        async def placements(seconds: float) -> int:
+            before = it.requests
+            for _ in range(int(10 * seconds)):
+                it.keeper.note_use(it.keeper.candidates())
+                await asyncio.sleep(0.1)
+            return it.requests - before
+
+        it.used["s-1"] = 9
+        it.broker(1)
+        await asyncio.sleep(0.1)
+        assert await placements(60.0) <= 10
+
+        it.keeper.want(1)
+        await asyncio.sleep(0.3)
+        assert it.cluster.lease_requests[-1].units_wanted == 1, "lookups that wait do not wait long"
+
+        it.cluster.units, it.used["s-1"] = 20, 17
+        while it.keeper.units_leased < 20:
+            await placements(0.1)
+        it.cluster.units = 40
+        assert 1 <= await placements(0.5) <= 3, "one that has grown may grow again"
+        assert it.keeper.units_leased == 40
+
+    with_keeper(scenario)
+
+
 def test_a_want_right_after_another_is_asked_a_moment_later_and_not_forgotten() -> None:
     async def scenario(it: Kept) -> None:
         it.broker(1)
@@ -129,6 +159,23 @@ def test_a_want_right_after_another_is_asked_a_moment_later_and_not_forgotten() 
         assert await it.keeper.wait_change(1_000)
 
         assert [request.units_wanted for request in it.cluster.lease_requests] == [0, 3, 5]
+
+    with_keeper(scenario)
+
+
+def test_what_lookups_wait_for_is_asked_for_again_if_the_request_fails() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1)
+        await asyncio.sleep(0.1)
+        it.cluster.is_reachable = False
+        it.keeper.want(5)
+        await asyncio.sleep(0.3)
+        it.cluster.is_reachable = True
+
+        await asyncio.sleep(1.1)
+        assert [request.units_wanted for request in it.cluster.lease_requests] == [0, 5]
+        await asyncio.sleep(60.0)
+        assert it.cluster.lease_requests[-1].units_wanted == 0
 
     with_keeper(scenario)
 
