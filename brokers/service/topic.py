@@ -164,7 +164,10 @@ class Topic:
         )
 
     def idle_for_ms(self, now_ms: int) -> int:
-        """Return since when nobody has been here, at the calls of this; 0 while somebody is."""
+        """Return since when nobody has been here, at the calls of this; 0 while somebody is.
+
+        Who came and left between two calls was here.
+        """
         if self.has_clients or self._creating or not self.is_usable:
             self._idle_since_ms = None
             return 0
@@ -210,7 +213,9 @@ class Topic:
             start = SubscriptionStart(is_earliest=True)
             await self._subscription(initial, start, SubscriptionKind.SHARED)
         self._check_usable()
-        return await self.producers.add(request, sink), version
+        producer = await self.producers.add(request, sink)
+        self._idle_since_ms = None
+        return producer, version
 
     async def settle(self, producer: Producer) -> None:
         """Return when all that a producer has sent is answered."""
@@ -247,10 +252,12 @@ class Topic:
                 f"{'durable' if subscription.is_durable else 'not durable'}",
             )
         try:
-            return subscription, subscription.add_consumer(request, sink)
+            consumer = subscription.add_consumer(request, sink)
         except Refusal:
             self._drop_if_over(subscription)
             raise
+        self._idle_since_ms = None
+        return subscription, consumer
 
     def remove_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
         """Let a consumer go; a subscription that is not durable ends with its last one."""

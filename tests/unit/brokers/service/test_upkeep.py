@@ -88,6 +88,33 @@ async def test_a_client_in_between_begins_the_time_anew(world: BrokerWorld):
     assert broker.topics.get(TOPIC) is not None
 
 
+@pytest.mark.parametrize("is_producer", [True, False])
+async def test_a_client_that_comes_and_goes_between_two_looks_was_there(
+    world: BrokerWorld, is_producer: bool
+):
+    """Who sends for a moment each minute must not have the topic taken for one that nobody uses."""
+    broker = world.broker()
+    client = broker.client()
+    await client.producer()
+    client.leave()
+    await settle()
+    topic = broker.topics.get(TOPIC)
+    assert topic is not None
+    assert topic.idle_for_ms(broker.now_ms) == 0
+    broker.now_ms += 60_000
+    assert topic.idle_for_ms(broker.now_ms) == 60_000
+
+    visitor = broker.client()
+    await (visitor.producer() if is_producer else visitor.subscribe())
+    visitor.leave()
+    await settle()
+    broker.now_ms += 1_000
+
+    assert topic.idle_for_ms(broker.now_ms) == 0
+    broker.now_ms += 1_000
+    assert topic.idle_for_ms(broker.now_ms) == 1_000
+
+
 async def test_too_much_backlog_refuses_producers_and_messages_until_it_is_consumed(
     world: BrokerWorld,
 ):
