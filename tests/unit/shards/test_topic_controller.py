@@ -13,6 +13,7 @@ from nextgen.kernel.errors import (
     ProposalLost,
     SessionExpired,
     StaleShardMap,
+    Unavailable,
 )
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
 from nextgen.kernel.names import parse_topic
@@ -369,6 +370,26 @@ def test_a_lookup_while_the_record_is_lost_fails_all_who_share_it(tmp_path: Path
         results = await asyncio.gather(*looking, return_exceptions=True)
 
         assert all(isinstance(each, ProposalLost | NotLeader) for each in results)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_deleted_topics_broker_is_told_once_it_can_be(tmp_path: Path) -> None:
+    """Who is not told goes on serving a topic that is gone, beside one that is created anew."""
+
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("t-1")
+        await shard.lookup(topic)
+
+        shard.others.release_error = Unavailable("its manager is being elected")
+        await shard.execute(delete_topic=pb.DeleteTopic(name=topic))
+        await asyncio.sleep(3.0)
+        assert broker.released == []
+        shard.others.release_error = None
+        await asyncio.sleep(10.0)
+
+        assert broker.released == [(topic, 1, "")]
 
     in_shard(tmp_path, scenario)
 
