@@ -18,7 +18,7 @@ from typing import TypeVar
 import structlog
 
 from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.errors import Definite, MetadataError, Refused
 from nextgen.kernel.names import TopicName
 from nextgen.kernel.placement_limits import (
     HANDOVER_PAUSE_MS_MAX,
@@ -113,9 +113,10 @@ class Handover:
         ended = await asyncio.gather(
             *(self._between(pair, answers) for pair in pairs.values()), return_exceptions=True
         )
-        for error in ended:
-            if error is not None:
-                raise error
+        errors = [error for error in ended if error is not None]
+        if errors:
+            # What may have happened is never told as if nothing had.
+            raise next((error for error in errors if not isinstance(error, Definite)), errors[0])
 
     async def _between(
         self, moves: Sequence[PlannedMove], answers: dict[str, LookupAnswer]

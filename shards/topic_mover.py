@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.errors import InvalidRequest, MetadataError, ProposalLost
+from nextgen.kernel.errors import Definite, InvalidRequest, MetadataError, ProposalLost
 from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX, REQUEST_TIMEOUT_MS_MAX
 from nextgen.kernel.names import TopicName
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
@@ -72,7 +73,8 @@ class TopicMover:
         """Return, in order, the new answer of each unit or why it stayed.
 
         Answers when the old owners were told to let go. A unit whose move is not over when the time
-        nearly is gets a retryable answer; its move goes on, also when the caller goes away.
+        nearly is gets a retryable answer; its move goes on, also when the caller goes away. So does
+        one that something else keeps on its way until then, and its move is not begun.
         ``asked_by`` counts for moves that do not say it themselves.
 
         Raises:
@@ -84,7 +86,9 @@ class TopicMover:
         answers: dict[str, LookupAnswer] = {}
         names = self._controller.parse((move.topic for move in moves), answers)
         said = await self._targets.rules_of(list(names.values()))
-        await self._settle(names)
+        for text in await self._settle(names, deadline):
+            answers[text] = self._unfinished(text)
+            del names[text]
         self._controller.check_open()
         planned = self._plan(names, {move.topic: move for move in moves}, asked_by, said, answers)
         if planned:
@@ -99,15 +103,22 @@ class TopicMover:
             await self._state.confirm()
         return [answers.get(move.topic) or self._unfinished(move.topic) for move in moves]
 
-    async def _settle(self, names: dict[str, TopicName]) -> None:
-        """Wait for units that are on their way: their outcome decides where they move from."""
+    async def _settle(self, names: dict[str, TopicName], deadline: float) -> list[str]:
+        """Wait for units that are on their way: their outcome decides where they move from.
+
+        Returns those that still are when the time is nearly over.
+        """
         while waits := {
-            future
-            for text in names
-            for future in (self._controller.flights.get(text), self._under_way.get(text))
-            if future is not None
+            future for text in names for future in self._on_their_way(text) if future is not None
         }:
-            await asyncio.wait(waits)
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return [text for text in names if any(self._on_their_way(text))]
+            await asyncio.wait(waits, timeout=left)
+        return []
+
+    def _on_their_way(self, text: str) -> tuple[asyncio.Future[Any] | None, ...]:
+        return self._controller.flights.get(text), self._under_way.get(text)
 
     def _plan(
         self,
@@ -167,6 +178,13 @@ class TopicMover:
         try:
             await self._handover.carry_out(planned, answers)
             done.set_result(None)
+        except Definite as error:
+            if any(_has_moved(answers.get(move.text)) for move in planned):
+                # Said of the whole it would be taken for nothing done, and all of it be repeated.
+                self._refuse_rest(planned, answers, error)
+                done.set_result(None)
+            else:
+                _fail(done, error)
         except MetadataError as error:
             _fail(done, error)
         finally:
@@ -174,6 +192,22 @@ class TopicMover:
                 del self._under_way[move.text]
             # Cancelled with the term, or broken: what was decided stands, the rest is not known.
             _fail(done, ProposalLost(f"shard {self._shard_id}: leadership moved during a move"))
+
+    def _refuse_rest(
+        self,
+        planned: Sequence[PlannedMove],
+        answers: dict[str, LookupAnswer],
+        error: MetadataError,
+    ) -> None:
+        for move in planned:
+            if move.text not in answers:
+                why = f"{move.text} was not moved: {error}"
+                code = RejectionCode.NO_BROKER
+                answers[move.text] = self._controller.rejected(move.text, code, why)
+
+
+def _has_moved(answer: LookupAnswer | None) -> bool:
+    return answer is not None and not answer.rejection_code
 
 
 def _check(moves: Sequence[TopicMove], asked_by: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nextgen.kernel.errors import InvalidRequest, NotLeader, ProposalLost, Unavailable
+from nextgen.kernel.errors import InvalidRequest, NotLeader, Overloaded, ProposalLost, Unavailable
 from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
 from nextgen.kernel.placement_limits import HANDOVERS_IN_FLIGHT_MAX, PREPARES_PER_REQUEST_MAX
+from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.shard_harness import Harness, in_shard
 
 SETTLED_S = 3.0
@@ -50,6 +52,67 @@ def test_a_move_that_was_done_already_is_answered_and_not_done_again(tmp_path: P
         assert (first.broker_id, first.epoch) == ("broker-2", 2)
         assert (again.broker_id, again.epoch) == ("broker-2", 2)
         assert len(await shard.events("topic_assigned")) == 2
+
+    in_shard(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_what_stops_moves_half_way_is_said_of_those_alone_that_stay(
+    tmp_path: Path, moved: int
+) -> None:
+    """Who is told that nothing happened asks again, and "any other" would be one move too many."""
+
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        topics = await shard.create_topics("t-0", "t-1")
+        await shard.lookup(*topics)
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(SETTLED_S)
+        propose, left = shard.leader.state.propose, [moved]
+
+        def propose_some(*arguments: Any, **options: Any) -> Any:
+            if not left[0]:
+                raise Overloaded("the view is too far behind")
+            left[0] -= 1
+            return propose(*arguments, **options)
+
+        shard.leader.state.propose = propose_some  # type: ignore[method-assign]
+        moves = asyncio.create_task(shard.move(*((topic, "") for topic in topics)))
+
+        if not moved:
+            with pytest.raises(Overloaded):
+                await moves
+            return
+        gone, stays = await moves
+        assert (gone.broker_id, gone.epoch) == ("broker-2", 2)
+        assert (stays.rejection_code, stays.retryable) == ("NO_BROKER", True)
+        assert "too far behind" in stays.message
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_unit_that_is_moved_already_does_not_keep_others_from_being_moved(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        busy, other = await shard.create_topics("t-0", "t-1")
+        await shard.lookup(busy, other)
+        slow = await shard.start_broker("broker-2")
+        await shard.start_broker("broker-3")
+        await asyncio.sleep(SETTLED_S)
+        slow.is_hanging = True
+        first = asyncio.create_task(shard.move((busy, "broker-2")))
+        await asyncio.sleep(0.1)
+
+        moves = [
+            pb.TopicMove(topic=busy, target_broker_id="broker-3"),
+            pb.TopicMove(topic=other, target_broker_id="broker-3"),
+        ]
+        response = await shard.ask(500, move=pb.MoveRequest(moves=moves))
+
+        assert [each.retryable for each in response.move.answers] == [True, True]
+        assert not first.done()
+        await first
+        assert (await shard.lookup(other))[0].broker_id == "broker-3"
 
     in_shard(tmp_path, scenario)
 
