@@ -165,8 +165,9 @@ class AssignmentFeed:
         if len(self._subscriptions) >= ASSIGNMENT_SUBSCRIBERS_MAX:
             raise Overloaded(f"shard {self._shard_id} has {ASSIGNMENT_SUBSCRIBERS_MAX} subscribers")
         subscription = Subscription(self, subscriber_id, from_position or self._position)
-        # What it took in before, here or at another leader, it has not forgotten.
-        subscription.acked = subscription.cursor
+        # What it took in before, here or at another leader, it has not forgotten. What is to come
+        # it has not taken in, whatever it followed before.
+        subscription.acked = min(subscription.cursor, self._position)
         self._departed.pop(subscriber_id, None)
         self._subscriptions[subscriber_id] = subscription
         subscription.changed.set()

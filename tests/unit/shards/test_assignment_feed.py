@@ -213,6 +213,25 @@ def test_a_subscriber_from_the_future_is_reset() -> None:
     with_feed(scenario)
 
 
+def test_a_subscriber_from_the_future_has_acknowledged_nothing_that_is_to_come() -> None:
+    """It followed a log that had more, as before a restore."""
+
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+        await it.commit(assigned("a"))
+        subscription = it.feed.subscribe("discovery-1", 1_000)
+        assert subscription.take_update().reset
+        position = await it.commit(assigned("a", 2, "broker-2"))
+
+        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        subscription.acknowledge(position)
+        await waiting
+
+    with_feed(scenario)
+
+
 def test_a_slow_subscriber_is_served_in_pieces_from_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
