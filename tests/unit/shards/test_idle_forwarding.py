@@ -12,6 +12,7 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.placement_limits import IDLE_UNITS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from shards import idle_forwarding
 from tests.support.shard_harness import FakeBroker, Harness, in_shard
 
 SETTLED_S = 3.0
@@ -84,5 +85,27 @@ def test_a_message_with_too_many_units_or_a_name_that_is_none_is_refused(tmp_pat
         await asyncio.sleep(SETTLED_S)
 
         assert shard.leader.state.used_units(broker.session_id) == 1
+
+    in_shard(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(("excess", "left"), [(0, 0), (1, 1)])
+def test_so_many_messages_are_on_their_way_and_what_comes_beyond_is_left_to_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excess: int, left: int
+) -> None:
+    monkeypatch.setattr(idle_forwarding, "_FORWARDING_MAX", 3)
+
+    async def scenario(shard: Harness) -> None:
+        answers = await served(shard, 3 + excess)
+        broker = shard.brokers["broker-1"]
+
+        for answer in answers:
+            say_idle(shard, broker, [unit(answer)])
+        await asyncio.sleep(SETTLED_S)
+
+        assert shard.leader.state.used_units(broker.session_id) == left
+        say_idle(shard, broker, [unit(answer) for answer in answers])
+        await asyncio.sleep(SETTLED_S)
+        assert shard.leader.state.used_units(broker.session_id) == 0
 
     in_shard(tmp_path, scenario)

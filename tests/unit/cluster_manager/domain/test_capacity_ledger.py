@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sql
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cluster_manager import wire
@@ -302,6 +302,15 @@ def test_the_sums_hold_in_every_reachable_state(history: list[Command | BrokerRe
 
 
 @given(history=steps)
+@example(
+    history=[
+        BEGAN,
+        RecordGrant("broker-1", "s-1", 100),
+        LeaseCapacity("broker-1", "s-1", 1, 20, 5_000),
+        ReleaseLeases("broker-1", "s-1"),
+        LeaseCapacity("broker-1", "s-1", 1, 10, 5_000),
+    ]
+)
 def test_a_version_is_never_used_for_two_sizes_of_a_lease(
     history: list[Command | BrokerRecorded],
 ) -> None:
@@ -313,6 +322,10 @@ def test_a_version_is_never_used_for_two_sizes_of_a_lease(
         elif (account := state.accounts.get(step.broker_id)) is not None:
             step = replace(step, session_id=account.session_id)
         state, _ = _step(state, step)
+        if isinstance(step, ReleaseLeases):
+            # It is recorded together with the end of the session, and never without it.
+            over = Broker(step.broker_id, step.session_id, 1, False)
+            state, _ = _step(state, BrokerRecorded(over))
         for broker_id, account in state.accounts.items():
             for shard_id, lease in account.leases.items():
                 key = (broker_id, account.session_id, shard_id, lease.version)
