@@ -12,7 +12,7 @@ from brokers.ports.ledger import TopicLedger
 from brokers.ports.producer import ProducerSink, Publication
 from brokers.service.publishing import NameState, Publishing
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
-from nextgen.kernel.pulsar_limits import PRODUCERS_PER_TOPIC_MAX
+from nextgen.kernel.pulsar_limits import PRODUCERS_PER_TOPIC_MAX, SEQUENCE_IDS_SKIPPED
 
 TOPIC_EPOCH_KEY = "topic-epoch"
 """Where the ledger's state has the topic's epoch: 8 bytes, big-endian."""
@@ -65,7 +65,7 @@ class Producer:
         self.state: NameState = publishing.claim_name(name)
         self.topic_epoch: int | None = None
         self.last_sequence_id = -1
-        """Of what the name had stored when this producer was let in."""
+        """What it may number on behind: the last that its name had stored, or a later one."""
         self.turn: asyncio.Future[Granted] | None = None
         """While it waits to have the topic to itself."""
         self.is_gone = False
@@ -162,6 +162,10 @@ class Producers:
             stored = granted.topic_epoch.to_bytes(8, "big")
             await asyncio.shield(self._ledger.put_state(TOPIC_EPOCH_KEY, stored))
         producer.last_sequence_id = await self._publishing.settle(producer.state)
+        if request.is_name_generated:
+            # Stock clients of C++ that had no receipt yet number on behind this, though what they
+            # have under way has those ids already: one of the two would be taken for the other.
+            producer.last_sequence_id += SEQUENCE_IDS_SKIPPED
         if producer.is_gone:
             raise self._elsewhere()
 

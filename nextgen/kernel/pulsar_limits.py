@@ -275,6 +275,10 @@ than the longest pause between a stock client's attempts."""
 
 # Embedded broker -------------------------------------------------------------------------------
 
+SEQUENCE_IDS_SKIPPED = 1 << 32
+"""Between what is stored of a producer whose name a broker made and where it is told to number on
+when it comes back: more than any client has under way."""
+
 PRODUCERS_PER_TOPIC_MAX = 10_000
 """Producers connected to one topic unit, some 2 KB each; those that wait for it count."""
 

@@ -135,6 +135,34 @@ async def test_a_producer_that_comes_back_goes_on_where_it_was(world: BrokerWorl
     assert await again.receipts(2) == [(0, DUPLICATE, DUPLICATE), (5, LEDGER, 1)]
 
 
+@pytest.mark.parametrize("stored", [0, 2])
+async def test_who_numbers_on_while_messages_of_its_are_under_way_loses_none(
+    world: BrokerWorld, stored: int
+):
+    """Clients of C++ without a receipt number on behind what they are told, and send what they
+    have under way with the ids that it had."""
+    lost = world.broker().client()
+    name = (await lost.producer()).producer_name
+    for sequence_id in range(stored):
+        lost.send(sequence_id, producer_name=name)
+    lost.leave()
+    await settle()
+
+    client = world.broker().client()
+    success = await client.producer(producer_name=name, user_provided_producer_name=False, epoch=1)
+    for sequence_id in range(4):
+        client.send(sequence_id, producer_name=name)
+    numbered_on = [success.last_sequence_id + 1 + number for number in range(3)]
+    for sequence_id in numbered_on:
+        client.send(sequence_id, producer_name=name)
+
+    assert await client.receipts(7) == [
+        *((known, DUPLICATE, DUPLICATE) for known in range(stored)),
+        *((sequence_id, LEDGER, sequence_id) for sequence_id in range(stored, 4)),
+        *((sequence_id, LEDGER, 4 + place) for place, sequence_id in enumerate(numbered_on)),
+    ]
+
+
 async def test_a_producer_that_comes_back_waits_for_what_it_has_under_way(world: BrokerWorld):
     """Otherwise it would number new messages like those, and they would be taken for them."""
     client = world.broker().client()
