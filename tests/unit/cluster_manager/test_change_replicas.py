@@ -115,16 +115,24 @@ async def test_a_wish_that_is_under_way_is_answered_with_what_is_under_way(
     assert await cluster.manager.change_replicas(wish(ADD, "c")) == first
 
 
+async def asked_behind_another(
+    cluster: Cluster, *wishes: cluster_pb.ChangeReplicasRequest
+) -> list[asyncio.Future[cluster_pb.ChangeReplicasResponse]]:
+    """Ask for one behind the other; nothing is committed, and nobody is answered."""
+    cluster.led()
+    cluster.under_test.log.hold_commits()
+    asked = []
+    for one in wishes:
+        asked.append(asyncio.ensure_future(cluster.manager.change_replicas(one)))
+        await settle()
+    assert not any(each.done() for each in asked)
+    return asked
+
+
 async def test_a_repeated_wish_is_not_answered_before_the_first_is_committed(
     cluster: Cluster,
 ) -> None:
-    cluster.led()
-    cluster.under_test.log.hold_commits()
-    first = asyncio.ensure_future(cluster.manager.change_replicas(wish(ADD, "c")))
-    await settle()
-    second = asyncio.ensure_future(cluster.manager.change_replicas(wish(ADD, "c")))
-    await settle()
-    assert not second.done()
+    first, second = await asked_behind_another(cluster, wish(ADD, "c"), wish(ADD, "c"))
 
     cluster.under_test.log.release_commits()
 
@@ -134,13 +142,7 @@ async def test_a_repeated_wish_is_not_answered_before_the_first_is_committed(
 async def test_a_wish_that_another_one_stands_against_is_refused_once_that_is_committed(
     cluster: Cluster,
 ) -> None:
-    cluster.led()
-    cluster.under_test.log.hold_commits()
-    first = asyncio.ensure_future(cluster.manager.change_replicas(wish(REMOVE, "a")))
-    await settle()
-    second = asyncio.ensure_future(cluster.manager.change_replicas(wish(REMOVE, "b")))
-    await settle()
-    assert not second.done()
+    first, second = await asked_behind_another(cluster, wish(REMOVE, "a"), wish(REMOVE, "b"))
 
     cluster.under_test.log.lose_leadership()
 
