@@ -111,9 +111,27 @@ class MoveFinisher:
         if moves:
             self._controller.run(self._finish(moves))
 
+    def let_go(self, ended: Sequence[Assignment]) -> None:
+        """Tell the brokers of assignments that ended with their topic, until they know.
+
+        At once: caches may name them for a while, but nobody is to be served by them any more.
+        """
+        if ended:
+            self._controller.run(self._let_go(ended))
+
     def recover(self, log: ReplicatedLog) -> None:
         """Finish in the background what a former leader may have left half done."""
         self._controller.run(self._recover(log))
+
+    async def _let_go(self, ended: Sequence[Assignment]) -> None:
+        self._controller.check_open()
+        try:
+            await self._sync.release([(owner, None) for owner in ended])
+        except MetadataError as error:
+            self._controller.check_open()
+            _logger.info("broker not told of a deletion", shard=self._shard_id, why=str(error))
+            position = self._state.position
+            await self._finish([UnfinishedMove(None, position, (owner,)) for owner in ended])
 
     async def _finish(self, moves: Sequence[UnfinishedMove]) -> None:
         pause = _PAUSE_SECONDS_MIN

@@ -130,13 +130,13 @@ class ShardLeader:
             around.clock,
             metrics,
         )
+        self._make_movers(around, sync, placer)
         self.inventory = InventoryService(
             self.state,
             around.parents,
-            on_unassigned=self.topics.let_go,
+            on_unassigned=self._finisher.let_go,
             policies=self.policies,
         )
-        self._make_movers(around, sync, placer)
 
     def _make_brokers(self, around: Surroundings) -> None:
         """Make what looks after the brokers whose manager is in this shard."""

@@ -58,10 +58,6 @@ _DIRECTORY_WAIT_MS = 1_000
 _ANSWER_MARGIN_MS = 20
 """A batch answers what it has so long before its deadline, rather than failing as a whole."""
 
-_LET_GO_PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
-"""Before each attempt to tell a broker of a deletion: by then who cannot be told has lost its
-session."""
-
 _logger = structlog.get_logger(__name__)
 
 
@@ -151,24 +147,6 @@ class TopicController:
         if waiting:
             answers.update(await self._wait(waiting, deadline))
         return [answers[text] for text in topics]
-
-    def let_go(self, ended: Sequence[Assignment]) -> None:
-        """Tell the brokers of assignments that ended with their topic. Nobody waits for it."""
-        if ended and self._closed is None:
-            self.run(self._let_go(ended))
-
-    async def _let_go(self, ended: Sequence[Assignment]) -> None:
-        why = ""
-        for pause_s in _LET_GO_PAUSES_S:
-            await asyncio.sleep(pause_s)
-            try:
-                await self._sync.release([(assignment, None) for assignment in ended])
-                return
-            except MetadataError as error:
-                self.check_open()
-                why = str(error)
-        # It serves a topic that nobody can look up any more, until its session ends.
-        _logger.warning("broker not told of a deletion", shard=self._shard_id, why=why)
 
     # Shared with moves ------------------------------------------------------------------------
 
