@@ -85,7 +85,7 @@ def test_a_thousand_cold_lookups_have_all_their_steps_in_order() -> None:
     assert report.failure is None, report.failure
 
     marks = marks_of(recorded.spans)
-    ahead = [check_lookup_trace(trace_id, marks) for trace_id in run.trace_ids]
+    ahead = [check_lookup_trace(trace_id, marks, is_prompt=True) for trace_id in run.trace_ids]
 
     assert len(run.trace_ids) == LOOKUPS
     # What a broker needs of a namespace is asked for once, in the first lookup that leads to it.
