@@ -6,6 +6,7 @@ ports a second after it chose them, and somebody else may have chosen the same o
 
 from __future__ import annotations
 
+import atexit
 import socket
 from types import TracebackType
 
@@ -79,4 +80,5 @@ def own_ports() -> range:
         if not found.is_exclusive:
             return found.ports
         _own.append(found)
+        atexit.register(found.close)
     return _own[0].ports
