@@ -110,6 +110,26 @@ class LeaseKeeper:
                 found.append(Candidate(broker.broker_id, broker.session_id, used, lease.units))
         return found
 
+    def units_in_reach(self, broker: BrokerRecorded, units_reported: int) -> int:
+        """Return how many units of a broker this shard may come to have, as far as is known here.
+
+        At least what it is leased. More as far as the broker's quota or capacity goes, and other
+        shards neither have it, by the ``units_reported`` of all shards, nor hold it as their first
+        blocks.
+        """
+        lease = self._table.lease(broker.session_id, self._clock.monotonic())
+        units_leased = 0 if lease is None else lease.units
+        try:
+            others = max(0, len(self._shard_ids()) - 1)
+        except Unavailable:
+            return units_leased
+        leasable = self._leasable(broker)
+        elsewhere = max(
+            units_reported - self._used_units(broker.session_id),
+            others * first_block(leasable, others + 1),
+        )
+        return max(units_leased, leasable - elsewhere)
+
     def note_use(self, candidates: list[Candidate]) -> None:
         """Ask for more if more than four fifths of a lease are in use."""
         now = self._clock.monotonic()

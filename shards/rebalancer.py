@@ -10,14 +10,14 @@ or a round moved nothing. A unit that was moved stays where it is for a while.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 
 from nextgen.client.load_wire import report_permille
+from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.kernel.names import parse_topic
 from nextgen.kernel.placement_limits import (
     DRAIN_UNITS_PER_SECOND,
     DRAIN_UNITS_PER_SECOND_MAX,
@@ -28,8 +28,6 @@ from nextgen.kernel.placement_limits import (
     REBALANCE_ROUNDS_MAX,
     REBALANCE_UNITS_READ_MAX,
 )
-from nextgen.kernel.policies import NO_RULES, Policies
-from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import (
     BrokerUnits,
     PlannedMove,
@@ -39,7 +37,6 @@ from protos.nextgen.v1.shard_service_pb2 import (
     UnitCountRequest,
     UnitCountResponse,
 )
-from shards.domain.assignment import Assignment
 from shards.domain.rebalance import (
     UNIT_WEIGHT,
     Burden,
@@ -47,49 +44,22 @@ from shards.domain.rebalance import (
     Plan,
     Planner,
     needs_rebalance,
-    weight_of,
 )
-from shards.domain.topic import Topic
 from shards.evacuation import Evacuation
 from shards.evacuation_pace import Pace
 from shards.metrics import ShardMetrics
-from shards.placement_policies import PlacementPolicies, rules_for
+from shards.placement_policies import PlacementPolicies
 from shards.ports import BrokerDirectory, Clock
+from shards.rebalance_look import PAGE_UNITS, Look, RebalanceLooks, Sweep, Unit
 from shards.shard_state import ShardState
 from shards.topic_mover import TopicMover
 from shards.unit_placer import PlacementRound, UnitPlacer
 
 ASKED_BY_REBALANCE = "rebalance"
 
-_PAGE_UNITS = 500
-"""Units read from the view, and planned, before others get their turn on the loop."""
-
 _MOVE_TIMEOUT_MS = 20_000
 
 _logger = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Unit:
-    topic: Topic
-    assignment: Assignment
-    parents: Policies
-    is_bound: bool
-    """Whether any rule, or another partition, may have a say in where it goes."""
-
-
-@dataclass(slots=True)
-class _Look:
-    """The shard's units as they were when a plan was begun."""
-
-    brokers: dict[str, BrokerRecorded] = field(default_factory=dict)
-    """Those that may be given units, by broker id."""
-    units: dict[str, _Unit] = field(default_factory=dict)
-    """Those that were read, by name."""
-    weights: dict[str, int] = field(default_factory=dict)
-    """Of the units that are not like any other, by name."""
-    misplaced: dict[str, str] = field(default_factory=dict)
-    """Units that their rules drive away, to whichever broker they allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +67,18 @@ class _Found:
     """``moves`` is by name the broker that a unit is to go to, "" for any that its rules allow."""
 
     burdens: Sequence[Burden]
-    plan: Plan
     moves: dict[str, str]
-    units: dict[str, _Unit]
+    units: dict[str, Unit]
+    sweep: Sweep
+    is_needed: bool
+    """Whether brokers are, or at the run's beginning were, too far from their shares."""
+
     reason: str
+
+    @property
+    def is_all(self) -> bool:
+        """Whether there is nothing to move, and nothing that was not read."""
+        return not self.moves and self.sweep.is_over
 
 
 class Rebalancer:
@@ -123,8 +101,8 @@ class Rebalancer:
         self._state = state
         self._mover = mover
         self._placer = placer
-        self._policies = policies
         self._evacuation = evacuation
+        self._looks = RebalanceLooks(state, placer, policies, evacuation.loads, directory, clock)
         self._directory = directory
         self._shard_ids = shard_ids
         self._clock = clock
@@ -143,8 +121,11 @@ class Rebalancer:
 
     @property
     def units_under_way(self) -> int:
-        """Units that a rebalance or an evacuation is still to move."""
-        return self._left + self._evacuation.units_under_way
+        """Units that a rebalance or an evacuation is still to move.
+
+        One at least while a rebalance looks for what is left.
+        """
+        return (self._left or int(self._is_running)) + self._evacuation.units_under_way
 
     async def count(self, _request: UnitCountRequest) -> UnitCountResponse:
         """Return how many units each session has here, and how many are to leave theirs."""
@@ -158,6 +139,7 @@ class Rebalancer:
                 for session_id, units in sorted(usage.items())
             ],
             under_way=self.units_under_way,
+            evacuating=self._evacuation.units_under_way,
         )
         await self._state.confirm()
         return answer
@@ -178,95 +160,43 @@ class Rebalancer:
             return self._stop()
         if self._is_running and not request.plan_only:
             why = "a rebalance is under way"
-            return RebalanceResponse(reason=why, under_way=self.units_under_way)
+            return self._response(why)
         found = await self._plan(is_begun=False)
-        if found.moves and not request.plan_only and not self._is_running:
+        if not (found.is_all or request.plan_only or self._is_running):
             rate = (request.units_per_second or DRAIN_UNITS_PER_SECOND) / self._shards()
             self._left = len(found.moves)
             self._task = asyncio.get_running_loop().create_task(self._carry_out(found, rate))
             self._task.add_done_callback(self._ended)
         await self._state.confirm()
-        return self._response(found)
+        return self._planned(found)
 
     # Planning ---------------------------------------------------------------------------------
 
-    async def _plan(self, *, is_begun: bool) -> _Found:
-        look = await self._look()
-        misplaced = look.misplaced
-        burdens = self._burdens(look)
-        is_needed = is_begun or needs_rebalance(burdens)
-
+    async def _plan(self, *, is_begun: bool, sweep: Sweep | None = None) -> _Found:
+        look = await self._looks.look(sweep)
         # A little old after a while, which the mover notices: it asks the rules again.
-        placing = self._placer.begin()
+        placing = self._placer.begin(is_plan=True)
+        away, stuck = await _drive_away(look, placing)
+        burdens = self._burdens(look, away, stuck, placing)
+        is_needed = is_begun or needs_rebalance(burdens)
+        plan = await _even_out(look, burdens, placing, is_needed=is_needed)
+        moves = away | {move.name: move.to_broker_id for move in plan.moves}
+        return _Found(
+            burdens,
+            moves,
+            {name: look.units[name] for name in moves},
+            look.sweep,
+            is_needed,
+            _reason(plan, len(away), stuck, look.units_unread, is_needed=is_needed),
+        )
 
-        def may_go(name: str, broker_id: str) -> bool:
-            return not _forbids(placing, look.units[name], broker_id)
-
-        planner = Planner(burdens, may_go)
-        while is_needed and planner.step():
-            if len(planner.moves) >= REBALANCE_UNITS_READ_MAX:
-                break
-            if len(planner.moves) % _PAGE_UNITS == 0:
-                await asyncio.sleep(0)
-        plan = planner.plan()
-        moves = {**misplaced, **{move.name: move.to_broker_id for move in plan.moves}}
-        units = {name: look.units[name] for name in moves}
-        return _Found(burdens, plan, moves, units, _reason(plan, len(misplaced), is_needed))
-
-    async def _look(self) -> _Look:
-        """Read units of the brokers that take part, the fullest first, as many as are planned."""
-        look = _Look()
-        now_ms = self._clock.wall_ms()
-        for broker in self._directory.live():
-            if not broker.draining and broker.quarantined_until_ms <= now_ms:
-                look.brokers[broker.broker_id] = broker
-        # What lies beyond the bound is not moved: it is not to be what the fullest ones have.
-        for broker in sorted(look.brokers.values(), key=self._use_of, reverse=True):
-            after = ""
-            while len(look.units) < REBALANCE_UNITS_READ_MAX:
-                page = self._state.units_of_session(broker.session_id, after, _PAGE_UNITS)
-                if not page:
-                    break
-                after = page[-1].key
-                await self._take(page, look)
-                await asyncio.sleep(0)
-        self._weigh(look)
-        return look
-
-    def _use_of(self, broker: BrokerRecorded) -> float:
-        return self._state.used_units(broker.session_id) / max(1, broker.capacity_units)
-
-    async def _take(self, page: Sequence[Assignment], look: _Look) -> None:
-        names = [parse_topic(unit.name) for unit in page]
-        parents = {name.namespace_text: self._policies.known(name.namespace_text) for name in names}
-        missing = [namespace for namespace, said in parents.items() if said is None]
-        if missing:
-            said = await self._policies.read(missing)
-            # What cannot be read now leaves its units where they are.
-            parents |= {name: one for name, one in said.items() if isinstance(one, Policies)}
-        topics = self._state.load_topics([name.base_text for name in names])
-        placing = self._placer.begin()
-        for name, topic, assignment in zip(names, topics, page, strict=True):
-            above = parents[name.namespace_text]
-            if topic is None or above is None:
-                continue
-            is_bound = topic.partitions > 1 or rules_for(above, topic) != NO_RULES
-            unit = look.units[name.text] = _Unit(topic, assignment, above, is_bound)
-            if _forbids(placing, unit, assignment.broker_id):
-                look.misplaced[name.text] = ""
-
-    def _weigh(self, look: _Look) -> None:
-        rates: dict[str, int] = {}
-        self._evacuation.loads.look(self._state.usage())
-        for broker in look.brokers.values():
-            own = self._evacuation.loads.rates(broker.session_id)
-            rates.update({name: rate for name, rate in own.items() if name in look.units})
-        total = sum(rates.values())
-        look.weights = {
-            name: weight_of(rate, total, len(look.units)) for name, rate in rates.items()
-        }
-
-    def _burdens(self, look: _Look) -> list[Burden]:
+    def _burdens(
+        self,
+        look: Look,
+        away: Collection[str],
+        stuck: Collection[str],
+        placing: PlacementRound,
+    ) -> list[Burden]:
         """Return the brokers with what they have: units that rules drive away count no more."""
         now = self._clock.monotonic()
         movable: dict[str, list[Movable]] = {broker_id: [] for broker_id in look.brokers}
@@ -274,9 +204,9 @@ class Rebalancer:
         for name, unit in look.units.items():
             broker_id, weight = unit.assignment.broker_id, look.weights.get(name, UNIT_WEIGHT)
             extra[broker_id] += weight - UNIT_WEIGHT
-            if name in look.misplaced:
+            if name in away:
                 extra[broker_id] -= weight
-            elif not self._is_cooling_down(name, now):
+            elif name not in stuck and not self._is_cooling_down(name, now):
                 movable[broker_id].append(Movable(name, weight))
         return [
             Burden(
@@ -284,6 +214,7 @@ class Rebalancer:
                 broker.capacity_units,
                 self._state.used_units(broker.session_id) * UNIT_WEIGHT + extra[broker_id],
                 movable[broker_id],
+                placing.room_at(broker_id),
             )
             for broker_id, broker in look.brokers.items()
         ]
@@ -300,15 +231,16 @@ class Rebalancer:
 
     async def _carry_out(self, found: _Found, rate: float) -> None:
         pace = Pace(self._clock.monotonic)
-        for _ in range(REBALANCE_ROUNDS_MAX):
+        rounds = 0
+        while not found.is_all and rounds < REBALANCE_ROUNDS_MAX:
             moved = await self._round(found, pace, rate)
             _logger.info("rebalanced", shard=self._shard_id, units=moved, planned=len(found.moves))
-            if not moved:
-                return
-            found = await self._plan(is_begun=True)
+            if found.sweep.is_over:
+                if not moved:
+                    return
+                rounds += 1
+            found = await self._plan(is_begun=found.is_needed, sweep=found.sweep)
             self._left = len(found.moves)
-            if not found.moves:
-                return
 
     async def _round(self, found: _Found, pace: Pace, rate: float) -> int:
         """Carry out the moves of one plan at the pace; return how many units went."""
@@ -363,12 +295,13 @@ class Rebalancer:
     def _stop(self) -> RebalanceResponse:
         was_running = self._is_running
         self.close()
-        self._left = 0
+        self._task, self._left = None, 0
         reason = "stopped, what was begun is finished" if was_running else "none was under way"
-        return RebalanceResponse(reason=reason, under_way=self.units_under_way)
+        return self._response(reason)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._left = 0
+        if task is self._task:
+            self._left = 0
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, MetadataError):
@@ -384,7 +317,14 @@ class Rebalancer:
 
     # Saying -----------------------------------------------------------------------------------
 
-    def _response(self, found: _Found) -> RebalanceResponse:
+    def _response(self, reason: str) -> RebalanceResponse:
+        return RebalanceResponse(
+            reason=reason,
+            under_way=self.units_under_way,
+            evacuating=self._evacuation.units_under_way,
+        )
+
+    def _planned(self, found: _Found) -> RebalanceResponse:
         gone = [found.units[name].assignment.broker_id for name in found.moves]
         come = [target for target in found.moves.values() if target]
         before = {
@@ -396,22 +336,16 @@ class Rebalancer:
             )
             for broker_id, units in before.items()
         }
-        named = list(found.moves.items())[:REBALANCE_MOVES_NAMED_MAX]
-        return RebalanceResponse(
-            moves=[
-                PlannedMove(
-                    name=name,
-                    from_broker_id=found.units[name].assignment.broker_id,
-                    to_broker_id=target,
-                )
-                for name, target in named
-            ],
-            count=len(found.moves),
-            before=before.values(),
-            after=after.values(),
-            reason=found.reason,
-            under_way=self.units_under_way,
-        )
+        answer = self._response(found.reason)
+        answer.count = len(found.moves)
+        answer.before.extend(before.values())
+        answer.after.extend(after.values())
+        for name, target in list(found.moves.items())[:REBALANCE_MOVES_NAMED_MAX]:
+            came_from = found.units[name].assignment.broker_id
+            answer.moves.append(
+                PlannedMove(name=name, from_broker_id=came_from, to_broker_id=target)
+            )
+        return answer
 
     def _broker_units(self, broker_id: str) -> BrokerUnits:
         broker = self._directory.broker(broker_id)
@@ -428,12 +362,6 @@ class Rebalancer:
         )
 
 
-def _forbids(placing: PlacementRound, unit: _Unit, broker_id: str) -> bool:
-    if not unit.is_bound:
-        return False
-    return bool(placing.forbids(unit.topic, unit.assignment, unit.parents, broker_id))
-
-
 def _with_units(given: BrokerUnits, units: int) -> BrokerUnits:
     changed = BrokerUnits()
     changed.CopyFrom(given)
@@ -441,14 +369,64 @@ def _with_units(given: BrokerUnits, units: int) -> BrokerUnits:
     return changed
 
 
-def _reason(plan: Plan, misplaced: int, is_needed: bool) -> str:
+def _reason(
+    plan: Plan, away: int, stuck: Mapping[str, str], units_unread: int, *, is_needed: bool
+) -> str:
     parts = []
-    if misplaced:
-        parts.append(f"{misplaced} units are where their rules forbid it")
+    if away:
+        parts.append(f"{away} units are where their rules forbid it")
+    if stuck:
+        name, why = next(iter(stuck.items()))
+        parts.append(f"{len(stuck)} units have to leave and can go nowhere, first {name}: {why}")
+    if units_unread:
+        parts.append(
+            f"{units_unread} units are not read yet for what rules forbid, carrying it out does so"
+        )
     if not is_needed:
         parts.append("every broker is within a tenth of its share")
     elif plan.is_met:
         parts.append("every broker ends within a twentieth of its share")
     else:
-        parts.append("rules, room or units that were just moved stand in the way of more")
+        room = f"room (none is left at {', '.join(plan.full)})" if plan.full else "room"
+        parts.append(f"rules, {room} or units that were just moved stand in the way of more")
     return "; ".join(parts)
+
+
+async def _drive_away(look: Look, placing: PlacementRound) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the moves of units that have to leave their brokers, and by name why others cannot.
+
+    One by one, as they will go: where partitions are to be apart, the last ones may stay.
+    """
+    away: dict[str, str] = {}
+    stuck: dict[str, str] = {}
+    for count, name in enumerate(look.misplaced):
+        unit = look.units[name]
+        if unit.is_forbidden_at(unit.assignment.broker_id, placing):
+            avoid = (unit.assignment.session_id,)
+            placed = placing.place(unit.topic, unit.assignment, unit.parents, avoid=avoid)
+            if isinstance(placed, Rejected):
+                stuck[name] = placed.message
+            else:
+                away[name] = ""
+        if count % PAGE_UNITS == PAGE_UNITS - 1:
+            await asyncio.sleep(0)
+    return away, stuck
+
+
+async def _even_out(
+    look: Look, burdens: Sequence[Burden], placing: PlacementRound, *, is_needed: bool
+) -> Plan:
+    """Return the moves that bring the brokers to their shares; none unless ``is_needed``."""
+
+    def may_go(name: str, broker_id: str) -> bool:
+        return not look.units[name].is_forbidden_at(broker_id, placing)
+
+    planner = Planner(burdens, may_go)
+    while is_needed and len(planner.moves) < REBALANCE_UNITS_READ_MAX and planner.step():
+        move = planner.moves[-1]
+        unit = look.units[move.name]
+        if unit.is_bound:
+            placing.note_move(unit.topic, unit.assignment, unit.parents, move.to_broker_id)
+        if len(planner.moves) % PAGE_UNITS == 0:
+            await asyncio.sleep(0)
+    return planner.plan()

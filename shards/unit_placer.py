@@ -71,8 +71,12 @@ class UnitPlacer:
         if len(self._full_until) > REFUSALS_REMEMBERED_MAX:
             del self._full_until[next(iter(self._full_until))]
 
-    def begin(self) -> PlacementRound:
-        """Return a round over the sessions that live."""
+    def begin(self, *, is_plan: bool = False) -> PlacementRound:
+        """Return a round over the sessions that live.
+
+        With ``is_plan`` a session has the room that it may come to have, not what is leased: what
+        is placed in such a round is not to be proposed, and the round is not to be ended.
+        """
         now = self._clock.monotonic()
         wall_ms = self._clock.wall_ms()
         leased = {each.session_id: each for each in self._leases.candidates()}
@@ -82,16 +86,22 @@ class UnitPlacer:
                 continue
             lease = leased.get(broker.session_id)
             load = self._directory.load(broker.session_id)
+            units_reported = -1 if load is None else load.topics
+            units_leased = 0 if lease is None else lease.units_leased
+            units_used = 0 if lease is None else lease.units_used
+            if is_plan:
+                units_leased = self._leases.units_in_reach(broker, units_reported)
+                units_used = self._state.used_units(broker.session_id)
             candidates.append(
                 Candidate(
                     broker.broker_id,
                     broker.session_id,
-                    0 if lease is None else lease.units_used,
-                    0 if lease is None else lease.units_leased,
+                    units_used,
+                    units_leased,
                     broker.zone,
                     broker.rack,
                     broker.capacity_units,
-                    -1 if load is None else load.topics,
+                    units_reported,
                     0 if load is None else report_permille(load),
                     self._why_closed(broker, now, wall_ms),
                 )
@@ -142,6 +152,13 @@ class PlacementRound:
     def has_session(self, session_id: str) -> bool:
         """Whether this session lives, with room or without."""
         return any(candidate.session_id == session_id for candidate in self._candidates)
+
+    def room_at(self, broker_id: str) -> int:
+        """Return how many units more a broker may be given, 0 if it is closed or not there."""
+        for candidate in self._candidates:
+            if candidate.broker_id == broker_id and candidate.has_room:
+                return candidate.units_leased - candidate.units_used
+        return 0
 
     def place(
         self,
@@ -195,6 +212,17 @@ class PlacementRound:
             if candidate.broker_id == broker_id:
                 return forbids(candidate, rules, peers)
         return "no such broker"
+
+    def note_move(
+        self, topic: Topic, assignment: Assignment, parents: Policies, broker_id: str
+    ) -> None:
+        """Note that a unit is to go to a broker: the rules of those after it count it there."""
+        spread = self._spread_of(topic, rules_for(parents, topic))
+        if spread is None:
+            return
+        for candidate in self._candidates:
+            if candidate.broker_id == broker_id:
+                spread.move(assignment, candidate.session_id)
 
     def end(self) -> None:
         """Have more capacity leased if what was placed has used up most of it."""

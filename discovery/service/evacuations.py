@@ -63,6 +63,7 @@ class EvacuationService:
             after=_together(units for answer in answers for units in answer.after),
             reason="; ".join(dict.fromkeys(answer.reason for answer in answers if answer.reason)),
             under_way=sum(answer.under_way for answer in answers),
+            evacuating=sum(answer.evacuating for answer in answers),
         )
 
     async def count_units(self, request: UnitCountRequest, timeout_ms: int) -> UnitCountResponse:
@@ -74,6 +75,7 @@ class EvacuationService:
         return UnitCountResponse(
             brokers=_together(units for answer in answers for units in answer.brokers),
             under_way=sum(answer.under_way for answer in answers),
+            evacuating=sum(answer.evacuating for answer in answers),
         )
 
     async def _ask_all(self, request: ShardRequest, timeout_ms: int) -> Sequence[ShardResponse]:

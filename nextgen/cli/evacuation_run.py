@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +24,12 @@ from protos.nextgen.v1.shard_service_pb2 import (
 LOOK_MS = 500
 """Between two looks: each asks every shard."""
 
+_DRAIN_GOES_ON = (
+    "the drain goes on, --undo ends it; what stays may be allowed at no other broker by its rules, "
+    "or no other has room"
+)
+_REBALANCE_GOES_ON = "the rebalance goes on, nextgen rebalance --stop gives up what is left"
+
 
 class Caller(Protocol):
     """The way to discovery; ``DiscoveryClient`` is one."""
@@ -32,11 +39,15 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: of so many units, so many are left."""
+    """How far it is: of so many units, so many are left.
+
+    ``idle_seconds`` have passed since fewer were left than ever before.
+    """
 
     total: int
     left: int
     seconds: float
+    idle_seconds: float = 0.0
 
 
 OnProgress = Callable[[Progress], None]
@@ -78,32 +89,43 @@ async def follow_drain(
         brokers = (await count_units(client)).brokers
         return sum(each.units for each in brokers if each.session_id == session_id)
 
-    return await _follow(left, on_progress, timeout_ms)
+    return await _follow(left, on_progress, timeout_ms, _DRAIN_GOES_ON)
 
 
 async def follow_rebalance(client: Caller, on_progress: OnProgress, *, timeout_ms: int) -> Progress:
-    """Return when nothing is under way any more in any shard, drains included.
+    """Return when no shard has anything left to rebalance. Drains and lost brokers are not its.
 
     Raises:
-        DeadlineExceeded: Something still is; it goes on.
+        DeadlineExceeded: Some has; it goes on.
     """
 
     async def left() -> int:
-        return (await count_units(client)).under_way
+        return rebalancing(await count_units(client))
 
-    return await _follow(left, on_progress, timeout_ms)
+    return await _follow(left, on_progress, timeout_ms, _REBALANCE_GOES_ON)
 
 
-async def _follow(left: Callable[[], Any], on_progress: OnProgress, timeout_ms: int) -> Progress:
-    began = time.monotonic()
-    total = 0
+def rebalancing(answer: UnitCountResponse | RebalanceResponse) -> int:
+    """Return how many units a rebalance is still to move. Nobody else's: a drain may be stuck."""
+    return max(0, answer.under_way - answer.evacuating)
+
+
+async def _follow(
+    left: Callable[[], Awaitable[int]], on_progress: OnProgress, timeout_ms: int, goes_on: str
+) -> Progress:
+    began = fewer_at = time.monotonic()
+    total, fewest = 0, sys.maxsize
     while True:
         units = await left()
+        now = time.monotonic()
         total = max(total, units)
-        progress = Progress(total, units, round(time.monotonic() - began, 3))
+        if units < fewest:
+            fewest, fewer_at = units, now
+        progress = Progress(total, units, round(now - began, 3), round(now - fewer_at, 3))
         on_progress(progress)
         if not units:
             return progress
         if progress.seconds * 1000 >= timeout_ms:
-            raise DeadlineExceeded(f"{units} of {total} units are left after {timeout_ms} ms")
+            why = f"{units} of {total} units are left after {timeout_ms} ms"
+            raise DeadlineExceeded(f"{why}, none left for {progress.idle_seconds} s; {goes_on}")
         await asyncio.sleep(LOOK_MS / 1000)

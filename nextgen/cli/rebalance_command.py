@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 WAIT_MS_DEFAULT = 3_600_000
 """An hour: 100,000 units at a few dozen a second."""
 
+IDLE_SHOWN_SECONDS = 10
+"""Seconds without a unit that left after which a person is told: a move takes one."""
+
 MOVES_SHOWN_MAX = 20
 """Moves of a plan that a person is shown; ``--json`` has more."""
 
@@ -71,7 +74,14 @@ def shown_progress(what: str, *, is_shown: bool) -> Iterator[OnProgress]:
         task = bars.add_task(what, total=None)
 
         def show(progress: Progress) -> None:
-            bars.update(task, total=progress.total, completed=progress.total - progress.left)
+            is_idle = progress.left and progress.idle_seconds >= IDLE_SHOWN_SECONDS
+            more = f", none left for {progress.idle_seconds:.0f} s" if is_idle else ""
+            bars.update(
+                task,
+                description=f"{what}{more}",
+                total=progress.total,
+                completed=progress.total - progress.left,
+            )
 
         yield show
 
@@ -92,13 +102,14 @@ def rebalance(
     """Bring every broker within a tenth of its share of units and traffic, with the fewest moves.
 
     Nothing is done while all are within a tenth. A unit that was moved stays for ten minutes.
+    Units that leave a broker which is drained or lost are not waited for.
     """
     if plan + apply + stop > 1:
         raise typer.BadParameter("--plan, --apply and --stop exclude each other")
 
     async def work() -> None:
         from nextgen.cli.discovery_client import DiscoveryClient
-        from nextgen.cli.evacuation_run import follow_rebalance
+        from nextgen.cli.evacuation_run import follow_rebalance, rebalancing
         from nextgen.cli.evacuation_run import rebalance as ask
         from protos.nextgen.v1.shard_service_pb2 import RebalanceRequest
 
@@ -107,29 +118,37 @@ def rebalance(
         )
         async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
             answer = await ask(client, request)
-            done = None
-            if apply and answer.under_way and not no_wait:
+            done, left = None, None
+            if apply and rebalancing(answer) and not no_wait:
                 with shown_progress("moving", is_shown=not json_output) as show:
                     done = await follow_rebalance(client, show, timeout_ms=timeout_ms)
+                # What was planned is not what was done: a move may have been refused.
+                left = await ask(client, RebalanceRequest(plan_only=True))
         if json_output:
             seconds = None if done is None else done.seconds
-            print_json({**as_dict(answer), "seconds": seconds})
+            found = None if left is None else {"count": left.count, "reason": left.reason}
+            print_json({**as_dict(answer), "seconds": seconds, "left": found})
         else:
-            _print_plan(answer, done)
+            _print_plan(answer, done, left)
 
     run_command(work())
 
 
-def _print_plan(answer: RebalanceResponse, done: Progress | None) -> None:
+def _print_plan(
+    answer: RebalanceResponse, done: Progress | None, left: RebalanceResponse | None
+) -> None:
+    """Print a plan; of one that was carried out, how the brokers are and what is left."""
+    from nextgen.cli.evacuation_run import rebalancing
+
     before = {(each.broker_id, each.session_id): each for each in answer.before}
     rows = [
         (
             each.broker_id,
-            before[each.broker_id, each.session_id].units,
+            before[key].units if (key := (each.broker_id, each.session_id)) in before else 0,
             each.units,
             each.load_permille / 10,
         )
-        for each in answer.after
+        for each in (answer.after if left is None else left.before)
     ]
     if rows:
         print_table("units", ("broker", "before", "after", "load %"), rows)
@@ -138,9 +157,16 @@ def _print_plan(answer: RebalanceResponse, done: Progress | None) -> None:
         moves = [(move.name, move.from_broker_id, move.to_broker_id or "any") for move in shown]
         print_table("moves", ("unit", "from", "to"), moves)
     more = answer.count - len(shown)
-    sentence = f"{answer.count:,} moves" if not more else f"{answer.count:,} moves, {more:,} more"
+    sentence = f"{answer.count:,} moves"
+    if more:
+        sentence += f", {more:,} of them not shown"
     if done is not None:
-        sentence += f", done in {done.seconds:,.1f} s"
-    elif answer.under_way:
-        sentence += f", {answer.under_way:,} under way"
-    console().print(f"{sentence}: {answer.reason}", markup=False, soft_wrap=True)
+        sentence += f", over after {done.seconds:,.1f} s"
+    elif rebalancing(answer):
+        sentence += f", {rebalancing(answer):,} under way"
+    if answer.evacuating:
+        sentence += f", {answer.evacuating:,} units are leaving brokers that drain or are lost"
+    if left is not None:
+        sentence += f", {left.count:,} are left"
+    reason = (answer if left is None else left).reason
+    console().print(f"{sentence}: {reason}", markup=False, soft_wrap=True)

@@ -39,8 +39,12 @@ REBALANCE_COOL_DOWN_MS = 600_000
 been disturbed once, and what it weighs at its new place takes minutes to be known."""
 
 REBALANCE_UNITS_READ_MAX = 20_000
-"""Units of one shard that one plan looks at, and remembers as moved: some 20 MB. What a plan does
+"""Units of one shard that one plan evens out, and remembers as moved: some 20 MB. What a plan does
 not see, the next one may."""
+
+REBALANCE_UNITS_SWEPT_MAX = 20_000
+"""Units more that one plan reads, for the rules that may forbid them where they are: half a second.
+Each plan of a run goes on where the one before it ended, until all were read."""
 
 REBALANCE_MOVES_NAMED_MAX = 1_000
 """Moves that one shard's answer names: for people to look at, some 150 bytes each."""

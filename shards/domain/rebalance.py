@@ -74,11 +74,13 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """``after`` is each broker's weight once the moves are done. ``is_met``: all are then within
-    ``GOAL_PERMILLE``; if not, rules or room stand in the way."""
+    ``GOAL_PERMILLE``; if not, rules or room stand in the way. ``full`` are the brokers that would
+    have been given more if they had room."""
 
     moves: tuple[Move, ...]
     after: Mapping[str, int]
     is_met: bool
+    full: tuple[str, ...] = ()
 
 
 MayGo = Callable[[str, str], bool]
@@ -152,7 +154,8 @@ class Planner:
         """Return what was planned so far."""
         after = {broker.broker_id: broker.weight for broker in self._brokers}
         is_met = not any(broker.is_outside for broker in self._brokers)
-        return Plan(tuple(self.moves), after, is_met)
+        full = [each.broker_id for each in self._brokers if each.is_below and each.room <= 0]
+        return Plan(tuple(self.moves), after, is_met, tuple(full))
 
     def _pairs(self) -> Iterator[tuple[_Broker, _Broker]]:
         """Yield who may give to whom, the most wanted first."""

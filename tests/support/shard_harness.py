@@ -102,6 +102,8 @@ class Cluster:
         self.lease_requests: list[LeaseCapacityRequest] = []
         self.reports: list[BrokerRecorded] = []
         self.loads: dict[str, LoadReport] = {}
+        self.broker_units: dict[str, int] = {}
+        """Leased of a broker, where it is not ``units``."""
         self.broker_quotas: dict[str, int] = {}
         self.tenant_quotas: dict[str, int] = {}
         self._brokers: dict[str, BrokerRecorded] = {}
@@ -169,7 +171,7 @@ class Cluster:
             CapacityLease(
                 broker_id=broker.broker_id,
                 session_id=broker.session_id,
-                units=self.units,
+                units=self.broker_units.get(broker.broker_id, self.units),
                 ttl_ms=90_000,
                 version=self.lease_version,
             )

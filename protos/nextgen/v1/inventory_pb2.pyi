@@ -142,7 +142,7 @@ class UnitAssignment(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class LookupAnswer(_message.Message):
-    __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable")
+    __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable", "under_way")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_URL_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +156,7 @@ class LookupAnswer(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     broker_id: str
     broker_url: str
@@ -169,4 +170,5 @@ class LookupAnswer(_message.Message):
     message: str
     partitions: int
     retryable: bool
-    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ..., broker_url: _Optional[str] = ..., broker_grpc: _Optional[str] = ..., epoch: _Optional[int] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ..., retryable: _Optional[bool] = ...) -> None: ...
+    under_way: bool
+    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ..., broker_url: _Optional[str] = ..., broker_grpc: _Optional[str] = ..., epoch: _Optional[int] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ..., retryable: _Optional[bool] = ..., under_way: _Optional[bool] = ...) -> None: ...

@@ -550,14 +550,16 @@ class UnassignResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[UnassignOutcome, _Mapping]]] = ...) -> None: ...
 
 class UnassignOutcome(_message.Message):
-    __slots__ = ("name", "unassigned", "message")
+    __slots__ = ("name", "unassigned", "message", "under_way")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UNASSIGNED_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     name: str
     unassigned: bool
     message: str
-    def __init__(self, name: _Optional[str] = ..., unassigned: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+    under_way: bool
+    def __init__(self, name: _Optional[str] = ..., unassigned: _Optional[bool] = ..., message: _Optional[str] = ..., under_way: _Optional[bool] = ...) -> None: ...
 
 class RebalanceRequest(_message.Message):
     __slots__ = ("plan_only", "units_per_second", "stop")
@@ -570,20 +572,22 @@ class RebalanceRequest(_message.Message):
     def __init__(self, plan_only: _Optional[bool] = ..., units_per_second: _Optional[int] = ..., stop: _Optional[bool] = ...) -> None: ...
 
 class RebalanceResponse(_message.Message):
-    __slots__ = ("moves", "count", "before", "after", "reason", "under_way")
+    __slots__ = ("moves", "count", "before", "after", "reason", "under_way", "evacuating")
     MOVES_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    EVACUATING_FIELD_NUMBER: _ClassVar[int]
     moves: _containers.RepeatedCompositeFieldContainer[PlannedMove]
     count: int
     before: _containers.RepeatedCompositeFieldContainer[BrokerUnits]
     after: _containers.RepeatedCompositeFieldContainer[BrokerUnits]
     reason: str
     under_way: int
-    def __init__(self, moves: _Optional[_Iterable[_Union[PlannedMove, _Mapping]]] = ..., count: _Optional[int] = ..., before: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., reason: _Optional[str] = ..., under_way: _Optional[int] = ...) -> None: ...
+    evacuating: int
+    def __init__(self, moves: _Optional[_Iterable[_Union[PlannedMove, _Mapping]]] = ..., count: _Optional[int] = ..., before: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., reason: _Optional[str] = ..., under_way: _Optional[int] = ..., evacuating: _Optional[int] = ...) -> None: ...
 
 class PlannedMove(_message.Message):
     __slots__ = ("name", "from_broker_id", "to_broker_id")
@@ -600,12 +604,14 @@ class UnitCountRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class UnitCountResponse(_message.Message):
-    __slots__ = ("brokers", "under_way")
+    __slots__ = ("brokers", "under_way", "evacuating")
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    EVACUATING_FIELD_NUMBER: _ClassVar[int]
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerUnits]
     under_way: int
-    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., under_way: _Optional[int] = ...) -> None: ...
+    evacuating: int
+    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerUnits, _Mapping]]] = ..., under_way: _Optional[int] = ..., evacuating: _Optional[int] = ...) -> None: ...
 
 class BrokerUnits(_message.Message):
     __slots__ = ("broker_id", "session_id", "units", "load_permille")

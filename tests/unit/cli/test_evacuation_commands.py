@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     BrokerUnits,
     DrainRequest,
     DrainResponse,
+    RebalanceRequest,
+    RebalanceResponse,
     UnitCountResponse,
 )
 
@@ -31,22 +35,35 @@ class Discovery:
 
     def __init__(self, *counts: UnitCountResponse) -> None:
         self.counts = list(counts)
+        self.planned = RebalanceResponse()
+        self.left = RebalanceResponse()
         self.requests: list[tuple[str, Message]] = []
+
+    def __call__(self, *_given: object, **_options: object) -> Discovery:
+        return self
+
+    async def __aenter__(self) -> Discovery:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        pass
 
     async def call(self, method: str, request: Message) -> Any:
         self.requests.append((method, request))
         if method == "DrainBroker":
             assert isinstance(request, DrainRequest)
             return DrainResponse(broker=BrokerRecorded(broker_id=request.broker_id))
+        if isinstance(request, RebalanceRequest):
+            return self.left if request.plan_only else self.planned
         return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
 
 
-def counted(units: int, *, under_way: int = 0) -> UnitCountResponse:
+def counted(units: int, *, under_way: int = 0, evacuating: int = 0) -> UnitCountResponse:
     brokers = [
         BrokerUnits(broker_id="a", session_id="s-1", units=units),
         BrokerUnits(broker_id="b", session_id="s-2", units=100 - units),
     ]
-    return UnitCountResponse(brokers=brokers, under_way=under_way)
+    return UnitCountResponse(brokers=brokers, under_way=under_way, evacuating=evacuating)
 
 
 @pytest.fixture(autouse=True)
@@ -98,11 +115,86 @@ async def test_a_rebalance_is_followed_until_nothing_is_under_way() -> None:
     assert (done.total, done.left) == (12, 0)
 
 
-async def test_who_waits_too_long_is_told_what_is_left() -> None:
-    discovery = Discovery(counted(30))
+async def test_a_rebalance_does_not_wait_for_drains() -> None:
+    """They are somebody else's, and rules may keep a drain from ever coming to an end."""
+    discovery = Discovery(
+        counted(30, under_way=17, evacuating=5), counted(20, under_way=5, evacuating=5)
+    )
 
-    with pytest.raises(DeadlineExceeded, match="30 of 30 units are left"):
+    done = await follow_rebalance(discovery, lambda _: None, timeout_ms=60_000)
+
+    assert (done.total, done.left) == (12, 0)
+
+
+@pytest.mark.parametrize("json_output", [True, False])
+def test_a_rebalance_that_has_nothing_to_do_ends_though_a_drain_is_stuck(
+    monkeypatch: pytest.MonkeyPatch, json_output: bool
+) -> None:
+    discovery = Discovery(counted(30, under_way=5, evacuating=5))
+    discovery.planned = RebalanceResponse(under_way=5, evacuating=5, reason="all is even")
+    monkeypatch.setattr("nextgen.cli.discovery_client.DiscoveryClient", discovery)
+    options = ["--target", "127.0.0.1:1", *(["--json"] if json_output else [])]
+
+    result = runner.invoke(app, ["rebalance", "--apply", *options])
+
+    assert result.exit_code == ExitCode.DONE
+    assert [method for method, _ in discovery.requests] == ["Rebalance"]
+    if json_output:
+        assert json.loads(result.stdout)["evacuating"] == 5
+    else:
+        why = "0 moves, 5 units are leaving brokers that drain or are lost: all is even\n"
+        assert result.stdout == why
+
+
+@pytest.mark.parametrize("json_output", [True, False])
+def test_a_rebalance_that_is_over_says_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, json_output: bool
+) -> None:
+    """A move that was planned may have been refused."""
+    discovery = Discovery(counted(30, under_way=2), counted(20))
+    before = [BrokerUnits(broker_id="a", session_id="s-1", units=9)]
+    now = [BrokerUnits(broker_id="a", session_id="s-1", units=8)]
+    planned = [BrokerUnits(broker_id="a", session_id="s-1", units=7)]
+    discovery.planned = RebalanceResponse(count=2, under_way=2, before=before, after=planned)
+    discovery.left = RebalanceResponse(count=1, before=now, after=planned, reason="one to go")
+    monkeypatch.setattr("nextgen.cli.discovery_client.DiscoveryClient", discovery)
+    options = ["--target", "127.0.0.1:1", *(["--json"] if json_output else [])]
+
+    result = runner.invoke(app, ["rebalance", "--apply", *options])
+
+    assert result.exit_code == ExitCode.DONE
+    if json_output:
+        document = json.loads(result.stdout)
+        assert document["left"] == {"count": 1, "reason": "one to go"}
+        assert document["count"] == 2
+    else:
+        assert "1 are left: one to go" in result.stdout
+        assert "│ a      │      9 │     8 │    0.0 │" in result.stdout
+        assert "2 moves, 2 of them not shown" in result.stdout
+
+
+async def test_who_waits_too_long_is_told_what_is_left_and_that_it_goes_on() -> None:
+    discovery = Discovery(counted(30, under_way=30))
+
+    with pytest.raises(DeadlineExceeded, match=r"30 of 30 units are left .* the drain goes on"):
         await follow_drain(discovery, "s-1", lambda _: None, timeout_ms=1)
+    with pytest.raises(DeadlineExceeded, match=r"30 of 30 units are left .*--stop gives up"):
+        await follow_rebalance(discovery, lambda _: None, timeout_ms=1)
+
+
+async def test_who_waits_sees_for_how_long_no_unit_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = iter([100.0, 101.0, 103.0, 107.0, 115.0])
+    monkeypatch.setattr(evacuation_run, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    discovery = Discovery(counted(30), counted(30), counted(10), counted(0))
+    seen: list[float] = []
+
+    await follow_drain(
+        discovery, "s-1", lambda each: seen.append(each.idle_seconds), timeout_ms=60_000
+    )
+
+    assert seen == [0.0, 2.0, 0.0, 0.0]
 
 
 def test_progress_is_no_output_of_the_command(
@@ -112,10 +204,10 @@ def test_progress_is_no_output_of_the_command(
     monkeypatch.setenv("FORCE_COLOR", "1")
     for is_shown in (True, False):
         with shown_progress("draining a", is_shown=is_shown) as show:
-            show(Progress(total=10, left=4, seconds=1.0))
+            show(Progress(total=10, left=4, seconds=60.0, idle_seconds=31.0))
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert ("draining a" in captured.err) is is_shown
+        assert ("draining a, none left for 31 s" in captured.err) is is_shown
 
 
 @pytest.mark.parametrize("path", [["brokers", "drain"], ["rebalance"]])

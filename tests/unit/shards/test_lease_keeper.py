@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.placement_limits import LEASE_UNUSED_MS
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.lease_keeper import LeaseKeeper
@@ -27,8 +28,14 @@ class Kept:
             self.cluster,
             lambda session_id: self.used.get(session_id, 0),
             VirtualClock(),
-            lambda: (1, 2),
+            self._known_shards,
         )
+        self.shard_ids: tuple[int, ...] | None = (1, 2)
+
+    def _known_shards(self) -> tuple[int, ...]:
+        if self.shard_ids is None:
+            raise Unavailable("no map is known yet")
+        return self.shard_ids
 
     @property
     def requests(self) -> int:
@@ -237,6 +244,38 @@ def test_what_a_quota_leaves_no_first_block_for_is_returned_as_well() -> None:
 
         (said,) = it.cluster.lease_requests[-1].returns
         assert said.units == 4, "a first block of 16 units in two shards"
+
+    with_keeper(scenario)
+
+
+def test_what_a_shard_may_come_to_have_is_what_others_neither_have_nor_hold() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1, capacity_units=400)
+        it.used["s-1"] = 4
+        await asyncio.sleep(0.1)
+        broker = it.cluster.session("s-1")
+        assert broker is not None
+
+        assert it.keeper.units_in_reach(broker, -1) == 300, "the other's first block is 100"
+        assert it.keeper.units_in_reach(broker, 204) == 200, "the other has 200"
+        it.cluster.broker_quotas["broker-1"] = 40
+        assert it.keeper.units_in_reach(broker, -1) == 30
+        assert it.keeper.units_in_reach(broker, 204) == 10, "what is leased stays"
+
+    with_keeper(scenario)
+
+
+def test_without_a_lease_or_a_map_little_is_in_reach() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.is_reachable = False
+        it.broker(1, capacity_units=400)
+        await asyncio.sleep(0.1)
+        broker = it.cluster.session("s-1")
+        assert broker is not None
+
+        assert it.keeper.units_in_reach(broker, -1) == 300, "it will be leased"
+        it.shard_ids = None
+        assert it.keeper.units_in_reach(broker, -1) == 0
 
     with_keeper(scenario)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,49 +19,16 @@ from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
-from shards import rebalancer
+from tests.support.rebalances import (
+    SETTLED_S,
+    counts,
+    read_few,
+    rebalance,
+    settled,
+    spread,
+    units,
+)
 from tests.support.shard_harness import Harness, in_shard
-
-SETTLED_S = 3.0
-
-
-async def spread(shard: Harness, units: int, *brokers: str) -> list[str]:
-    """Give all units to the first broker, then start the others."""
-    await shard.start_broker(brokers[0], capacity_units=10_000)
-    topics: list[str] = []
-    for start in range(0, units, 1_000):
-        numbers = range(start, min(start + 1_000, units))
-        page = await shard.create_topics(*(f"t-{number:05}" for number in numbers))
-        await shard.lookup(*page)
-        topics += page
-    for broker_id in brokers[1:]:
-        await shard.start_broker(broker_id, capacity_units=10_000)
-    await asyncio.sleep(SETTLED_S)
-    return topics
-
-
-async def rebalance(shard: Harness, **request: object) -> pb.RebalanceResponse:
-    wanted = pb.RebalanceRequest(**request)  # type: ignore[arg-type]
-    return (await shard.ask(rebalance=wanted)).rebalance
-
-
-async def counts(shard: Harness) -> dict[str, int]:
-    answer = (await shard.ask(unit_count=pb.UnitCountRequest())).unit_count
-    return {each.broker_id: each.units for each in answer.brokers}
-
-
-async def settled(shard: Harness) -> dict[str, int]:
-    """Return the counts once nothing is under way any more."""
-    for _ in range(3_000):
-        answer = (await shard.ask(unit_count=pb.UnitCountRequest())).unit_count
-        if not answer.under_way:
-            return await counts(shard)
-        await asyncio.sleep(0.2)
-    raise AssertionError("it never ends")
-
-
-def units(brokers: Sequence[pb.BrokerUnits]) -> dict[str, int]:
-    return {each.broker_id: each.units for each in brokers}
 
 
 def test_a_plan_says_what_would_move_and_moves_nothing(tmp_path: Path) -> None:
@@ -246,8 +212,7 @@ def test_a_shard_with_more_units_than_a_plan_reads_is_evened_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read first must not be what may stay where it is."""
-    monkeypatch.setattr(rebalancer, "REBALANCE_UNITS_READ_MAX", 20)
-    monkeypatch.setattr(rebalancer, "_PAGE_UNITS", 10)
+    read_few(monkeypatch, 20)
 
     async def scenario(shard: Harness) -> None:
         topics = await spread(shard, 80, "broker-1", "broker-2", "broker-3")

@@ -76,8 +76,9 @@ def service(shards) -> EvacuationService:
     return EvacuationService(shards, Cluster(3))
 
 
-def counted(*brokers: BrokerUnits, under_way: int = 0) -> ShardResponse:
-    return ShardResponse(unit_count=UnitCountResponse(brokers=brokers, under_way=under_way))
+def counted(*brokers: BrokerUnits, under_way: int = 0, evacuating: int = 0) -> ShardResponse:
+    counts = UnitCountResponse(brokers=brokers, under_way=under_way, evacuating=evacuating)
+    return ShardResponse(unit_count=counts)
 
 
 async def test_a_drain_is_asked_of_the_shard_that_has_the_brokers_manager(service, shards):
@@ -106,9 +107,11 @@ async def test_units_are_summed_over_the_shards_session_by_session(service, shar
     old = BrokerUnits(broker_id="a", session_id="s-1", units=5)
     new = BrokerUnits(broker_id="a", session_id="s-2", units=7, load_permille=300)
     shards.answers = {
-        1: counted(old, new, under_way=5),
+        1: counted(old, new, under_way=5, evacuating=4),
         2: counted(new),
-        3: counted(BrokerUnits(broker_id="b", session_id="s-3", units=1), under_way=2),
+        3: counted(
+            BrokerUnits(broker_id="b", session_id="s-3", units=1), under_way=2, evacuating=2
+        ),
     }
 
     answer = await service.count_units(UnitCountRequest(), 1_000)
@@ -119,7 +122,7 @@ async def test_units_are_summed_over_the_shards_session_by_session(service, shar
         ("b", "s-3", 1),
     ]
     assert answer.brokers[1].load_permille == 300
-    assert answer.under_way == 7
+    assert (answer.under_way, answer.evacuating) == (7, 6)
 
 
 async def test_a_rebalance_is_asked_of_all_shards_and_its_plans_are_put_together(service, shards):
@@ -128,7 +131,13 @@ async def test_a_rebalance_is_asked_of_all_shards_and_its_plans_are_put_together
         before = [BrokerUnits(broker_id="a", session_id="s", units=moves)]
         return ShardResponse(
             rebalance=RebalanceResponse(
-                moves=names, count=moves, before=before, after=before, reason=reason, under_way=1
+                moves=names,
+                count=moves,
+                before=before,
+                after=before,
+                reason=reason,
+                under_way=2,
+                evacuating=1,
             )
         )
 
@@ -140,7 +149,7 @@ async def test_a_rebalance_is_asked_of_all_shards_and_its_plans_are_put_together
     assert (answer.count, len(answer.moves)) == (1_200, REBALANCE_MOVES_NAMED_MAX)
     assert [each.units for each in answer.before] == [1_200]
     assert answer.reason == "uneven; even"
-    assert answer.under_way == 3
+    assert (answer.under_way, answer.evacuating) == (6, 3)
 
 
 async def test_of_several_failures_the_indefinite_one_is_raised(service, shards):
