@@ -220,8 +220,13 @@ class Handover:
             else:
                 why = f"broker {move.target.broker_id} did not take it yet: {error}"
                 answer = self._rejected(move.text, why)
-            answers[move.text] = answer
             self._controller.flights.land(one.flight, answer)
+            answers[move.text] = answer
+            if answer.rejection_code:
+                # Who looks it up is told to ask again; who moves it, that this is decided.
+                answers[move.text] = unfinished = LookupAnswer()
+                unfinished.CopyFrom(answer)
+                unfinished.under_way = True
 
     async def _is_released(self, moves: Sequence[UnfinishedMove]) -> bool:
         try:

@@ -73,8 +73,9 @@ class TopicMover:
         """Return, in order, the new answer of each unit or why it stayed.
 
         Answers when the old owners were told to let go. A unit whose move is not over when the time
-        nearly is gets a retryable answer; its move goes on, also when the caller goes away. So does
-        one that something else keeps on its way until then, and its move is not begun.
+        nearly is gets a retryable answer that says ``under_way``; its move goes on, also when the
+        caller goes away. One that something else keeps on its way until then gets a retryable
+        answer, and this move of it is not begun.
         ``asked_by`` counts for moves that do not say it themselves.
 
         Raises:
@@ -87,7 +88,7 @@ class TopicMover:
         names = self._controller.parse((move.topic for move in moves), answers)
         said = await self._targets.rules_of(list(names.values()))
         for text in await self._settle(names, deadline):
-            answers[text] = self._unfinished(text)
+            answers[text] = self._not_begun(text)
             del names[text]
         self._controller.check_open()
         planned = self._plan(names, {move.topic: move for move in moves}, asked_by, said, answers)
@@ -167,7 +168,19 @@ class TopicMover:
 
     def _unfinished(self, text: str) -> LookupAnswer:
         why = "the move is under way"
-        return self._controller.rejected(text, RejectionCode.NO_BROKER, why)
+        answer = self._controller.rejected(text, RejectionCode.NO_BROKER, why)
+        answer.under_way = True
+        return answer
+
+    def _not_begun(self, text: str) -> LookupAnswer:
+        """Return the answer for a unit that something else keeps on its way."""
+        is_moving = text in self._under_way
+        what = "another move of it is under way" if is_moving else "it is being assigned"
+        why = f"{what}, this move was not begun"
+        answer = self._controller.rejected(text, RejectionCode.NO_BROKER, why)
+        # Maybe an earlier attempt of the same caller, whose answer was lost.
+        answer.under_way = is_moving
+        return answer
 
     async def _carry_out(
         self,

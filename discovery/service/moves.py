@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from discovery.ports import Shards
 from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.decider import RejectionCode
-from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError
 from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
 from nextgen.kernel.names import InvalidName, parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -93,8 +93,9 @@ class MoveService:
     async def _move_in(
         self, shard_id: int, moves: Sequence[shard_pb.TopicMove], timeout_ms: int
     ) -> Sequence[LookupAnswer]:
-        # Moving to a named broker twice changes nothing the second time; "any other" would.
-        idempotent = all(move.target_broker_id for move in moves)
+        # Moving to a named broker, or from a named epoch, twice changes nothing the second time;
+        # "any other" would.
+        idempotent = all(move.target_broker_id or move.expected_epoch for move in moves)
         request = shard_pb.ShardRequest(move=shard_pb.MoveRequest(moves=moves))
         try:
             response = await self._shards.call(
@@ -107,6 +108,7 @@ class MoveService:
                     rejection_code=error.reason,
                     message=str(error),
                     retryable=True,
+                    under_way=isinstance(error, Indefinite),
                 )
                 for move in moves
             ]
@@ -123,7 +125,11 @@ class MoveService:
                 shard_id, request, timeout_ms=timeout_ms, idempotent=False
             )
         except MetadataError as error:
-            return [shard_pb.UnassignOutcome(name=unit.name, message=str(error)) for unit in units]
+            under_way = isinstance(error, Indefinite)
+            return [
+                shard_pb.UnassignOutcome(name=unit.name, message=str(error), under_way=under_way)
+                for unit in units
+            ]
         return response.unassign.outcomes
 
 

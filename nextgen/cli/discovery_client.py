@@ -29,7 +29,7 @@ def new_command_id() -> bytes:
 class DiscoveryClient:
     """``DiscoveryNodes`` by method name. The first endpoint is used first. A context manager.
 
-    Every request must be safe to repeat: a read, or a write with its command id set.
+    Requests are safe to repeat, reads and writes with their command id set, unless it is said.
     """
 
     def __init__(self, endpoints: Sequence[str], *, timeout_ms: int = CALL_TIMEOUT_MS) -> None:
@@ -47,8 +47,10 @@ class DiscoveryClient:
         """Return the channel to one of the endpoints, for streams."""
         return self._nodes.channel_to(endpoint)
 
-    async def call(self, method: str, request: Message) -> Any:
+    async def call(self, method: str, request: Message, *, is_repeatable: bool = True) -> Any:
         """Return the answer to ``request`` from whichever node gives one, with retries.
+
+        Unless it ``is_repeatable`` it is not sent again once it may have been carried out.
 
         Raises:
             Refused, InvalidRequest: An answer, and a final one.
@@ -56,7 +58,11 @@ class DiscoveryClient:
         """
         try:
             return await self._nodes.call(
-                method, request, _response_type(method), timeout_ms=self._timeout_ms
+                method,
+                request,
+                _response_type(method),
+                timeout_ms=self._timeout_ms,
+                is_repeatable=is_repeatable,
             )
         except Unavailable as error:
             nodes = ", ".join(self.endpoints)

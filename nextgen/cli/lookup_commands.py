@@ -11,7 +11,7 @@ from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import as_dict, print_json, print_table
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
-from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.runtime.exit_code import print_error
 
 RETRIES_MAX = 20
 RETRY_PAUSE_MS = 250
@@ -64,21 +64,21 @@ def move(
 
     async def work() -> list[Any]:
         from nextgen.cli.discovery_client import DiscoveryClient
+        from nextgen.cli.topic_moves import ask_moves
         from nextgen.kernel.names import parse_topic
-        from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest
         from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
         name = parse_topic(topic).text
         async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
-            moves = [TopicMove(topic=name, target_broker_id=to)]
-            response = await client.call("MoveTopics", MoveTopicsRequest(moves=moves))
-        return list(response.answers)
+            return await ask_moves(client, [TopicMove(topic=name, target_broker_id=to)])
 
     show_answers(run_command(work()), json_output)
 
 
 def show_answers(answers: list[Any], json_output: bool) -> None:
-    """Print where topics are served; ends the process if one was refused."""
+    """Print where topics are served; ends the process if one is not, or not yet."""
+    from nextgen.cli.topic_moves import exit_code_of, why_not_done
+
     served = [answer for answer in answers if not answer.rejection_code]
     if json_output:
         print_json({"answers": [as_dict(answer) for answer in answers]})
@@ -94,6 +94,6 @@ def show_answers(answers: list[Any], json_output: bool) -> None:
     for answer in answers:
         if answer.rejection_code:
             more = f", look up its {answer.partitions} partitions" if answer.partitions else ""
-            print_error(f"{answer.topic}: {answer.message} ({answer.rejection_code}){more}")
+            print_error(f"{answer.topic}: {why_not_done(answer)}{more}")
     if len(served) < len(answers):
-        raise typer.Exit(ExitCode.REFUSED)
+        raise typer.Exit(exit_code_of(answers))

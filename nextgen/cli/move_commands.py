@@ -34,19 +34,21 @@ def move_topics(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Move topics to another broker while their clients go on. Refused: nothing has changed."""
+    """Move topics to another broker while their clients go on. Refused: nothing has changed.
+
+    A move that takes longer than the command waits goes on, and the exit code is 3.
+    """
 
     async def work() -> list[Any]:
         from nextgen.cli.discovery_client import DiscoveryClient
-        from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest
+        from nextgen.cli.topic_moves import ask_moves
         from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
         names = _names(topics)
         endpoints = endpoints_of(target, data_dir)
         async with DiscoveryClient(endpoints, timeout_ms=MOVE_TIMEOUT_MS) as client:
             moves = [TopicMove(topic=name, target_broker_id=to) for name in names]
-            response = await client.call("MoveTopics", MoveTopicsRequest(moves=moves))
-        return list(response.answers)
+            return await ask_moves(client, moves)
 
     show_answers(run_command(work()), json_output)
 
@@ -61,13 +63,14 @@ def unload_topics(
 
     async def work() -> list[Any]:
         from nextgen.cli.discovery_client import DiscoveryClient
-        from protos.nextgen.v1.discovery_service_pb2 import UnloadTopicsRequest
+        from nextgen.cli.topic_moves import ask_unloads
 
         names = _names(topics)
         endpoints = endpoints_of(target, data_dir)
         async with DiscoveryClient(endpoints, timeout_ms=MOVE_TIMEOUT_MS) as client:
-            response = await client.call("UnloadTopics", UnloadTopicsRequest(topics=names))
-        return list(response.outcomes)
+            return await ask_unloads(client, names)
+
+    from nextgen.cli.topic_moves import goes_on
 
     outcomes = run_command(work())
     unloaded = [outcome.name for outcome in outcomes if outcome.unassigned]
@@ -75,11 +78,13 @@ def unload_topics(
         print_json({"topics": [as_dict(outcome) for outcome in outcomes]})
     elif unloaded:
         print_table("", ("unloaded",), [(name,) for name in unloaded])
-    for outcome in outcomes:
-        if not outcome.unassigned:
-            print_error(f"{outcome.name}: {outcome.message}")
-    if len(unloaded) < len(outcomes):
-        raise typer.Exit(ExitCode.REFUSED)
+    failed = [outcome for outcome in outcomes if not outcome.unassigned]
+    for outcome in failed:
+        more = f"; {goes_on(outcome.name)}" if outcome.under_way else ""
+        print_error(f"{outcome.name}: {outcome.message}{more}")
+    if failed:
+        are_unknown = all(outcome.under_way for outcome in failed)
+        raise typer.Exit(ExitCode.NO_ANSWER if are_unknown else ExitCode.REFUSED)
 
 
 def _names(topics: list[str]) -> list[str]:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextgen.cli.command_run import run_command
+from nextgen.cli.command_run import run_blocking, run_command
 from nextgen.cli.inventory_commands import endpoints, topics_group
 from nextgen.cli.options import DataDir, JsonFlag, Target
 from nextgen.cli.output import as_dict, console, print_json
 from nextgen.kernel.decider import RejectionCode
-from nextgen.kernel.errors import PositionCompacted, Refused
-from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.errors import DeadlineExceeded, PositionCompacted, Refused
 from nextgen.kernel.names import TopicName, parse_topic
 from nextgen.runtime.exit_code import ExitCode, print_error
 
 if TYPE_CHECKING:
     from nextgen.cli.discovery_client import DiscoveryClient
     from nextgen.cli.why import Chain
+    from nextgen.client.watch_model import Assignment, Change
     from protos.nextgen.v1.events_pb2 import Event
+    from protos.nextgen.v1.inventory_pb2 import LookupAnswer
     from protos.nextgen.v1.policies_pb2 import Policies
 
 ASKED_BY = "pin"
 """What the events of the moves say."""
+
+PLACES_TIMEOUT_MS = 15_000
+"""For where a topic's units are: a stream waits for an election, and for ever if there is none."""
 
 Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
 Effective = Annotated[
@@ -51,38 +56,80 @@ def pin(
 ) -> None:
     """Let a topic be on these brokers only, and move it there if it is elsewhere.
 
-    The rule stands until it is taken back, also if the move is refused.
+    The rule stands until it is taken back, also if the move is refused. A move that takes longer
+    than the command waits goes on, and the exit code is 3.
     """
     nodes = endpoints(target, data_dir)
+    name = run_blocking(lambda: _whole(topic))
+    run_command(_set_rule(nodes, name, brokers, effective=effective))
+    try:
+        answers = run_command(_move_there(nodes, name, brokers))
+    except typer.Exit:
+        print_error(f"the rule stands; for where it is now see: nextgen topics why {name.text}")
+        raise
+    if json_output:
+        moved = [as_dict(answer) for answer in answers]
+        print_json({"topic": topic, "pinned_brokers": brokers, "moves": moved})
+    else:
+        _print_pinned(name, brokers, answers)
+    _end_pin(answers)
+
+
+async def _set_rule(
+    nodes: Sequence[str], name: TopicName, brokers: Sequence[str], *, effective: bool
+) -> Any:
+    """Let a topic be on these brokers only; on any, if there are none."""
+    from nextgen.cli.discovery_client import DiscoveryClient
+    from nextgen.cli.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
 
     def alter(policies: Policies) -> None:
         policies.placement.ClearField("pinned_brokers")
         policies.placement.pinned_brokers.extend(brokers)
+        if not policies.placement.ByteSize():
+            policies.ClearField("placement")
 
-    async def work() -> list[Any]:
-        from nextgen.cli.discovery_client import DiscoveryClient
-        from nextgen.cli.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
+    async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
+        return await alter_policies(client, name.text, alter, effective=effective)
 
-        name = _whole(parse_topic(topic))
-        async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
-            await alter_policies(client, name.text, alter, effective=effective)
-            misplaced = [
-                unit
-                for unit, broker_id in await _places(nodes, client, name)
-                if broker_id not in brokers
-            ]
-            return await _move(client, misplaced)
 
-    answers = run_command(work())
-    if json_output:
-        moved = [as_dict(answer) for answer in answers]
-        print_json({"topic": topic, "pinned_brokers": brokers, "moves": moved})
-    refused = [answer for answer in answers if answer.rejection_code]
-    for answer in refused:
-        why = f"{answer.message} ({answer.rejection_code})"
-        print_error(f"{answer.topic} stays where it is: {why}; the rule stands")
-    if refused:
-        raise typer.Exit(ExitCode.REFUSED)
+async def _move_there(
+    nodes: Sequence[str], name: TopicName, brokers: Sequence[str]
+) -> list[LookupAnswer]:
+    """Have the units of a topic that are elsewhere go where its rules let them be."""
+    from nextgen.cli.discovery_client import DiscoveryClient
+    from nextgen.cli.move_commands import MOVE_TIMEOUT_MS
+    from nextgen.cli.topic_moves import ask_moves
+    from protos.nextgen.v1.shard_service_pb2 import TopicMove
+
+    async with DiscoveryClient(nodes, timeout_ms=MOVE_TIMEOUT_MS) as client:
+        # With its epoch a unit moves once, however often the request has to be repeated.
+        moves = [
+            TopicMove(topic=place.name, expected_epoch=place.epoch, asked_by=ASKED_BY)
+            for place in await _places(nodes, client, name)
+            if place.broker_id not in brokers
+        ]
+        return await ask_moves(client, moves)
+
+
+def _print_pinned(name: TopicName, brokers: Sequence[str], answers: Sequence[LookupAnswer]) -> None:
+    said = [f"{name.text} may be on {', '.join(brokers)} only"]
+    if not answers:
+        said.append("nothing of it is elsewhere")
+    said += [f"{each.topic} went to {each.broker_id}" for each in answers if each.broker_id]
+    for line in said:
+        console().print(line, soft_wrap=True, markup=False)
+
+
+def _end_pin(answers: Sequence[LookupAnswer]) -> None:
+    """Say what did not move, and end the process if anything did not."""
+    from nextgen.cli.topic_moves import exit_code_of, why_not_done
+
+    for answer in answers:
+        if answer.rejection_code:
+            what = "is not known to have moved" if answer.under_way else "stays where it is"
+            print_error(f"{answer.topic} {what}: {why_not_done(answer)}; the rule stands")
+    if (code := exit_code_of(answers)) is not ExitCode.DONE:
+        raise typer.Exit(code)
 
 
 def unpin(
@@ -94,23 +141,16 @@ def unpin(
 ) -> None:
     """Take the rule back. The topic stays where it is until something moves it."""
     nodes = endpoints(target, data_dir)
-
-    def alter(policies: Policies) -> None:
-        policies.placement.ClearField("pinned_brokers")
-        if not policies.placement.ByteSize():
-            policies.ClearField("placement")
-
-    async def work() -> Any:
-        from nextgen.cli.discovery_client import DiscoveryClient
-        from nextgen.cli.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
-
-        name = _whole(parse_topic(topic))
-        async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
-            return await alter_policies(client, name.text, alter, effective=effective)
-
-    response = run_command(work())
+    name = run_blocking(lambda: _whole(topic))
+    response = run_command(_set_rule(nodes, name, (), effective=effective))
     if json_output:
         print_json({"topic": topic, **as_dict(response)})
+    else:
+        console().print(
+            f"{name.text} is pinned to no broker and stays where it is",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def why(
@@ -176,8 +216,12 @@ async def _read(
 
 async def _places(
     nodes: Sequence[str], client: DiscoveryClient, name: TopicName
-) -> list[tuple[str, str]]:
-    """Return the units of a topic that a broker has, each with it. Assigns nothing."""
+) -> list[Assignment]:
+    """Return the assignments of the units of a topic that a broker has. Assigns nothing.
+
+    Raises:
+        DeadlineExceeded: The topic's shard does not tell them; it may have no leader.
+    """
     from nextgen.client.client import Client
     from nextgen.client.watch_model import ChangeKind
     from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
@@ -185,38 +229,33 @@ async def _places(
     found = await client.call("GetTopic", GetObjectRequest(name=name.text))
     count = found.item.topic.partitions
     names = [f"{name.text}-partition-{number}" for number in range(count)] or [name.text]
-    places: list[tuple[str, str]] = []
-    async with Client(nodes) as watcher, aclosing(watcher.watch_assignments(names=names)) as told:
+    places: list[Assignment] = []
+
+    async def read(told: AsyncIterator[Change[Assignment]]) -> None:
         async for change in told:
             if change.kind is ChangeKind.PRESENT and change.value and change.value.broker_id:
-                places.append((change.value.name, change.value.broker_id))
+                places.append(change.value)
             elif change.kind is ChangeKind.SNAPSHOT_COMPLETE and change.shard_id == found.shard_id:
                 break  # All units of a topic are in one shard.
+
+    async with Client(nodes) as watcher, aclosing(watcher.watch_assignments(names=names)) as told:
+        try:
+            async with asyncio.timeout(PLACES_TIMEOUT_MS / 1000):
+                await read(told)
+        except TimeoutError:
+            why = f"where {name.text} is was not told within {PLACES_TIMEOUT_MS} ms"
+            raise DeadlineExceeded(why) from None
     return places
 
 
-async def _move(client: DiscoveryClient, units: Sequence[str]) -> list[Any]:
-    """Have units go where their rules let them be; return the answers."""
-    from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest
-    from protos.nextgen.v1.shard_service_pb2 import TopicMove
-
-    answers: list[Any] = []
-    for start in range(0, len(units), ASSIGNMENTS_PER_REQUEST_MAX):
-        moves = [
-            TopicMove(topic=unit, asked_by=ASKED_BY)
-            for unit in units[start : start + ASSIGNMENTS_PER_REQUEST_MAX]
-        ]
-        response = await client.call("MoveTopics", MoveTopicsRequest(moves=moves))
-        answers += response.answers
-    return answers
-
-
-def _whole(name: TopicName) -> TopicName:
-    """Return ``name`` if it is a topic's: partitions have no rules of their own.
+def _whole(topic: str) -> TopicName:
+    """Return the name if it is a topic's: partitions have no rules of their own.
 
     Raises:
+        InvalidName: It is none.
         Refused: It is a partition's.
     """
+    name = parse_topic(topic)
     if name.partition is not None:
         why = f"{name.text} is a partition: pin {name.base_text}, all of it"
         raise Refused(RejectionCode.NOT_ALLOWED, why)

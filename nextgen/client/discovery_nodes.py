@@ -35,7 +35,8 @@ SERVICE = "/nextgen.v1.DiscoveryService/"
 
 Response = TypeVar("Response", bound=Message)
 
-_RETRIED = (Indefinite, NotLeader, Overloaded, StaleShardMap, Unavailable)
+_RETRIED_DEFINITE = (NotLeader, Overloaded, StaleShardMap, Unavailable)
+_RETRIED = (Indefinite, *_RETRIED_DEFINITE)
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 400
 _ATTEMPT_MS_MIN = 50
@@ -82,18 +83,32 @@ class DiscoveryNodes:
             await close_channel(channel)
 
     async def call(
-        self, method: str, request: Message, response_type: type[Response], *, timeout_ms: int
+        self,
+        method: str,
+        request: Message,
+        response_type: type[Response],
+        *,
+        timeout_ms: int,
+        is_repeatable: bool = True,
     ) -> Response:
         """Carry out one unary call, over all nodes and with retries until ``timeout_ms``.
+
+        Unless it ``is_repeatable`` an attempt that may have been carried out is the last.
 
         Raises:
             MetadataError: What the last attempt said; indefinite if any attempt was.
         """
+        retried = _RETRIED if is_repeatable else _RETRIED_DEFINITE
         with tracing.span(f"client.{method}"):
-            return await self._call(method, request, response_type, timeout_ms)
+            return await self._call(method, request, response_type, timeout_ms, retried)
 
     async def _call(
-        self, method: str, request: Message, response_type: type[Response], timeout_ms: int
+        self,
+        method: str,
+        request: Message,
+        response_type: type[Response],
+        timeout_ms: int,
+        retried: tuple[type[MetadataError], ...],
     ) -> Response:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
@@ -112,7 +127,7 @@ class DiscoveryNodes:
                 )
             except OutcomeForgotten:
                 raise
-            except _RETRIED as failure:
+            except retried as failure:
                 error: MetadataError = failure
             was_indefinite = was_indefinite or isinstance(error, Indefinite)
             if isinstance(error, ConnectionLost | DeadlineExceeded | Unavailable):

@@ -8,7 +8,13 @@ import pytest
 from google.protobuf.message import Message
 
 from nextgen.client.discovery_nodes import DiscoveryNodes, Response
-from nextgen.kernel.errors import MetadataError, OutcomeForgotten, Unavailable
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    MetadataError,
+    OutcomeForgotten,
+    Unavailable,
+)
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.support.sim_process import SimProcess
 from tests.support.virtual_time import run_virtual
@@ -71,6 +77,35 @@ def test_attempts_go_on_until_the_time_is_nearly_over() -> None:
             await delete(nodes)
 
         assert 4.0 < nodes.attempts[-1] - began < 5.0
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_last"),
+    [
+        (ConnectionLost("gone"), True),
+        (DeadlineExceeded("no answer"), True),
+        (Unavailable("not connected"), False),
+    ],
+)
+def test_what_may_have_happened_is_not_sent_again_if_that_would_be_once_too_many(
+    error: MetadataError, is_last: bool
+) -> None:
+    async def scenario() -> None:
+        nodes = Refusing(error)
+        request = pb.UnloadTopicsRequest(topics=["persistent://a/b/c"])
+
+        with pytest.raises(type(error)):
+            await nodes.call(
+                "UnloadTopics",
+                request,
+                pb.UnloadTopicsResponse,
+                timeout_ms=5_000,
+                is_repeatable=False,
+            )
+
+        assert (len(nodes.attempts) == 1) is is_last
 
     run_virtual(scenario)
 

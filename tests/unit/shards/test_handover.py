@@ -350,6 +350,7 @@ def test_a_caller_in_a_hurry_is_told_what_is_done_and_the_rest_goes_on(tmp_path:
         await asyncio.sleep(1.0)
 
         assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)
+        assert answer.under_way
         assert "under way" in answer.message
         assert shard.leader.mover.units_under_way == 0
         assert first.released == [(topic, 1, "broker-2")]

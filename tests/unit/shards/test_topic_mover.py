@@ -110,6 +110,11 @@ def test_a_unit_that_is_moved_already_does_not_keep_others_from_being_moved(tmp_
         response = await shard.ask(500, move=pb.MoveRequest(moves=moves))
 
         assert [each.retryable for each in response.move.answers] == [True, True]
+        assert [each.under_way for each in response.move.answers] == [True, True]
+        assert [each.message for each in response.move.answers] == [
+            "another move of it is under way, this move was not begun",
+            "the move is under way",
+        ]
         assert not first.done()
         await first
         assert (await shard.lookup(other))[0].broker_id == "broker-3"
@@ -236,6 +241,8 @@ def test_while_the_target_cannot_be_reached_the_old_owner_serves_on(tmp_path: Pa
 
         (answer,) = await shard.move((topic, "broker-2"))
         assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)
+        assert answer.under_way, "it is decided, and finished later"
+        assert not (await shard.lookup(topic))[0].under_way, "a lookup knows no moves"
         await asyncio.sleep(2.0)
         assert first.released == []
         shard.others.assign_error = None

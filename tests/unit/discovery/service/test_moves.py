@@ -8,7 +8,7 @@ import pytest
 
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.moves import MoveService
-from nextgen.kernel.errors import InvalidRequest, MetadataError, NotLeader
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError, NotLeader
 from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
 from nextgen.kernel.names import parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -73,13 +73,13 @@ async def test_moves_keep_their_order_over_shards_and_say_who_asked():
     )
 
 
-async def test_only_a_move_to_a_named_broker_may_be_sent_again():
+async def test_only_a_move_to_a_named_broker_or_from_a_named_epoch_may_be_sent_again():
     shards = Shards()
-    for target in ("b", ""):
-        move = TopicMove(topic=TOPICS[0], target_broker_id=target)
+    for target, epoch in (("b", 0), ("", 3), ("", 0)):
+        move = TopicMove(topic=TOPICS[0], target_broker_id=target, expected_epoch=epoch)
         await service(shards).move_topics(pb.MoveTopicsRequest(moves=[move]), 1_000)
 
-    assert [idempotent for _, _, idempotent in shards.requests] == [True, False]
+    assert [idempotent for _, _, idempotent in shards.requests] == [True, True, False]
 
 
 async def test_what_is_no_name_and_whose_shard_cannot_be_asked_stands_for_itself():
@@ -100,6 +100,25 @@ async def test_what_is_no_name_and_whose_shard_cannot_be_asked_stands_for_itself
         is_asked = home(topic) != 1
         assert (answer.epoch == 2) == outcome.unassigned == is_asked
         assert answer.retryable == bool(outcome.message) == (not is_asked)
+
+
+@pytest.mark.parametrize(
+    ("error", "under_way"), [(NotLeader(1), False), (DeadlineExceeded("no answer"), True)]
+)
+async def test_what_may_have_been_begun_is_not_told_as_if_nothing_had(
+    error: MetadataError, under_way: bool
+) -> None:
+    shards = Shards()
+    shards.errors = {1: error, 2: error}
+
+    moved = await service(shards).move_topics(
+        pb.MoveTopicsRequest(moves=[TopicMove(topic=topic) for topic in TOPICS]), 1_000
+    )
+    unloaded = await service(shards).unload_topics(pb.UnloadTopicsRequest(topics=TOPICS), 1_000)
+
+    assert {answer.rejection_code for answer in moved.answers} == {error.reason}
+    assert {answer.under_way for answer in moved.answers} == {under_way}
+    assert {outcome.under_way for outcome in unloaded.outcomes} == {under_way}
 
 
 async def test_an_unload_is_an_operators_and_is_sent_once():
