@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import structlog
@@ -17,6 +19,17 @@ settings.register_profile(
 )
 settings.load_profile("here")
 
+_configure = structlog.configure
+
+
+def _configure_without_keeping(**given: Any) -> None:
+    """Keep no logger as it is when it is used first.
+
+    A module's logger would go on writing to what a test captured that ended long ago, and no
+    later test in this process would see what it says.
+    """
+    _configure(**{**given, "cache_logger_on_first_use": False})
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="seed of simulations: repeats one run")
@@ -27,7 +40,8 @@ def _restored_logging() -> Iterator[None]:
     """A command or process that sets up its diagnostics in a test does so for that test only."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    yield
+    with patch.object(structlog, "configure", _configure_without_keeping):
+        yield
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()

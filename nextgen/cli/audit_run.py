@@ -63,7 +63,7 @@ class Auditor:
         self._start("cluster", self._follow_cluster)
         self._start("unknown epochs", self._settle_unknown)
         try:
-            await asyncio.wait({self._over}, timeout=for_s)
+            await self._wait(self._over, for_s)
             if self._over.done():
                 self._over.result()
             else:
@@ -76,6 +76,10 @@ class Auditor:
             await self._nodes.close()
         if not self.reached and not self.findings:
             raise Unavailable("no broker could be asked when it acknowledged messages")
+
+    async def _wait(self, over: asyncio.Future[None], for_s: float | None) -> None:
+        """Let the parts work until ``over`` is done, or for so long."""
+        await asyncio.wait({over}, timeout=for_s)
 
     async def _follow_cluster(self) -> None:
         while True:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from nextgen.runtime import tracing
+from nextgen.runtime import trace_export, tracing
+
+
+def wait_for_spans_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a process that stops wait for what is written however slow the machine is.
+
+    In production it gives up soon, and the spans that are not written by then are lost.
+    """
+    monkeypatch.setattr(trace_export, "TRACE_STOP_MS_MAX", 60_000)
 
 
 class Recorded:

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from typer.testing import CliRunner
 
 from nextgen.cli import audit_run
+from nextgen.cli.audit_run import Auditor
 from nextgen.cli.main import app
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import PositionCompacted
@@ -34,8 +35,10 @@ from protos.nextgen.v1.shard_service_pb2 import EventBatch
 
 MS = 1_000_000
 
-ENOUGH_S = 4
-"""For everybody to be heard, also by a process that stands still for a moment."""
+PATIENCE_S = 60
+"""Longer than this process may stand still: an audit ends when it has heard what it is to hear."""
+
+Condition = Callable[[Auditor], bool]
 
 
 def interval(epoch, first, last):
@@ -144,7 +147,7 @@ def cluster() -> Iterator[FakeCluster]:
     loop.close()
 
 
-def run(cluster, *arguments, for_s=ENOUGH_S):
+def run_for(cluster, for_s, *arguments):
     return CliRunner().invoke(
         app,
         ["audit", "--follow", "--for-s", str(for_s), *arguments, "--target", cluster.endpoint],
@@ -153,15 +156,38 @@ def run(cluster, *arguments, for_s=ENOUGH_S):
 
 def run_until_found(cluster, *arguments):
     """Audit what has a finding, which ends it at once."""
-    return run(cluster, *arguments, for_s=60)
+    return run_for(cluster, PATIENCE_S, *arguments)
 
 
-def test_owners_that_follow_each_other_are_good(cluster):
+@pytest.fixture
+def run_until(monkeypatch):
+    """Audit until a condition holds, as if the time were over then."""
+
+    def run(cluster, condition: Condition, *arguments):
+        async def wait(auditor, over, for_s):
+            async with asyncio.timeout(for_s):
+                while not (over.done() or condition(auditor)):
+                    await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(Auditor, "_wait", wait)
+        return run_for(cluster, PATIENCE_S, *arguments)
+
+    return run
+
+
+def has_heard(*brokers: str, next_position: int) -> Condition:
+    """Return whether these brokers have told their intervals, and the log its events."""
+    return lambda auditor: (
+        auditor.reached >= set(brokers) and auditor.positions.get(1) == next_position
+    )
+
+
+def test_owners_that_follow_each_other_are_good(cluster, run_until):
     cluster.owners = {1: "a", 2: "b"}
     cluster.brokers[0].intervals = [interval(1, 10, 20)]
     cluster.brokers[1].intervals = [interval(2, 21, 30)]
 
-    result = run(cluster, "--json")
+    result = run_until(cluster, has_heard("a", "b", next_position=3), "--json")
 
     told = json.loads(result.stdout)
     assert result.exit_code == 0, result.output
@@ -181,30 +207,31 @@ def test_an_overlap_ends_it_with_the_finding(cluster):
     assert "until 4.000 ms after broker b" in result.stderr
 
 
-def test_what_clocks_differ_by_is_said(cluster):
+def test_what_clocks_differ_by_is_said(cluster, run_until):
     cluster.owners = {1: "a", 2: "b"}
     cluster.brokers[0].intervals = [interval(1, 10, 25)]
     cluster.brokers[1].intervals = [interval(2, 21, 30)]
 
-    assert run(cluster, "--skew-ms", "4").exit_code == 0
+    heard = has_heard("a", "b", next_position=3)
+    assert run_until(cluster, heard, "--skew-ms", "4").exit_code == 0
 
 
-def test_an_epoch_that_is_not_in_the_log_is_found_at_the_end_at_last(cluster):
+def test_an_epoch_that_is_not_in_the_log_is_found_at_the_end_at_last(cluster, run_until):
     cluster.owners = {1: "a"}
     cluster.brokers[1].intervals = [interval(2, 21, 30)]
 
-    result = run(cluster)
+    result = run_until(cluster, has_heard("b", next_position=2))
 
     assert result.exit_code == ExitCode.CHECK_FAILED
     assert "which is not in the log" in result.stderr
 
 
-def test_of_a_log_that_was_cut_the_rest_is_judged(cluster):
+def test_of_a_log_that_was_cut_the_rest_is_judged(cluster, run_until):
     cluster.owners = {3: "a", 4: "b"}
     cluster.oldest = 3
     cluster.brokers[0].intervals = [interval(1, 1, 2), interval(3, 10, 20)]
 
-    result = run(cluster, "--json")
+    result = run_until(cluster, has_heard("a", next_position=5), "--json")
 
     told = json.loads(result.stdout)
     assert result.exit_code == 0, result.output
@@ -215,7 +242,7 @@ def test_without_a_broker_that_answers_nothing_is_proved(cluster):
     for broker in cluster.brokers:
         broker.endpoint = "127.0.0.1:1"
 
-    result = run(cluster)
+    result = run_for(cluster, 1)
 
     assert result.exit_code == ExitCode.NO_ANSWER
     assert "no broker could be asked" in result.stderr
@@ -231,13 +258,19 @@ def test_a_broker_whose_session_has_ended_is_followed_on(cluster):
     assert run_until_found(cluster).exit_code == ExitCode.CHECK_FAILED
 
 
-def test_a_broker_that_is_gone_is_no_trouble(cluster, monkeypatch):
+def test_a_broker_that_is_gone_is_no_trouble(cluster, run_until, monkeypatch):
     monkeypatch.setattr(audit_run, "AUDIT_LOOK_MS", 200)
     cluster.owners = {1: "b"}
     cluster.brokers[0].endpoint, cluster.brokers[0].is_live = "127.0.0.1:1", False
     cluster.brokers[1].intervals = [interval(1, 21, 30)]
 
-    result = run(cluster, "--json", for_s=ENOUGH_S + 1)
+    tried: set[str] = set()
+
+    def is_over(auditor: Auditor) -> bool:
+        tried.update(auditor.unreached)
+        return tried == {"a"} and not auditor.unreached and auditor.reached == {"b"}
+
+    result = run_until(cluster, is_over, "--json")
 
     assert result.exit_code == 0
     assert json.loads(result.stdout)["unreached"] == {}

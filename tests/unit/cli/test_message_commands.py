@@ -111,10 +111,10 @@ def test_wrong_names_and_usage_are_told_before_anybody_is_asked(
 
 
 def test_where_nobody_listens_the_exit_code_says_so():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
-
-    result = runner.invoke(app, ["produce", "t", "hello", "--target", f"127.0.0.1:{free}"])
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # Nobody else can listen there meanwhile.
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = runner.invoke(app, ["produce", "t", "hello", "--target", target])
 
     assert result.exit_code == ExitCode.NO_ANSWER
     assert "nobody listens" in result.stderr

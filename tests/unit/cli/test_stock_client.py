@@ -214,11 +214,12 @@ def test_without_the_client_installed_it_says_how_to_install_it(monkeypatch: pyt
 
 
 def test_where_nobody_listens_it_says_so_at_once():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # Nobody else can listen there meanwhile.
+        url = f"pulsar://127.0.0.1:{silent.getsockname()[1]}"
 
-    with pytest.raises(Unavailable, match=f"nobody listens at pulsar://127.0.0.1:{free}"):
-        stock_client(f"pulsar://127.0.0.1:{free}", TOPIC).__enter__()
+        with pytest.raises(Unavailable, match=f"nobody listens at {url}"):
+            stock_client(url, TOPIC).__enter__()
 
 
 def test_errors_inside_become_errors_of_this_project():

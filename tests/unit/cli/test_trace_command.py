@@ -11,6 +11,12 @@ from nextgen.cli.main import app
 from nextgen.runtime import lookup_steps, tracing
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing
+from tests.support.traced import wait_for_spans_for_long
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_spans_for_long(monkeypatch)
 
 
 @pytest.fixture

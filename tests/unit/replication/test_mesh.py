@@ -108,6 +108,11 @@ async def say_and_wait_for_the_end(
     await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what meshes said; the collector may find something of another test meanwhile."""
+    return [each.getMessage() for each in caplog.records if each.name == mesh_module.__name__]
+
+
 async def test_messages_reach_the_channel_they_were_sent_on_in_order() -> None:
     async with mesh(LOW) as (low, low_inbox), mesh(HIGH) as (high, high_inbox):
         await connect(low, LOW, high, HIGH)
@@ -262,7 +267,7 @@ async def test_whoever_shouts_at_the_port_is_mentioned_once_a_minute(
         hello = Hello(MESH_PROTOCOL_VERSION, "other", HIGH, LOW, "x")
         await say_and_wait_for_the_end(listening.port, encode_hello(hello))
 
-    assert len(caplog.records) == 1
+    assert len(said(caplog)) == 1
 
 
 async def test_however_many_shout_no_disk_is_filled(caplog: pytest.LogCaptureFixture) -> None:
@@ -272,7 +277,7 @@ async def test_however_many_shout_no_disk_is_filled(caplog: pytest.LogCaptureFix
             source = (f"127.0.1.{number + 1}", 0)
             await say_and_wait_for_the_end(listening.port, b"\xff\xff\xff\xff", source)
 
-    assert len(caplog.records) == LOG_LINES_MAX
+    assert len(said(caplog)) == LOG_LINES_MAX
 
 
 async def test_a_mistake_of_a_peer_is_mentioned_beside_that_of_a_stranger(

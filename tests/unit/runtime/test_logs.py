@@ -14,6 +14,9 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEXTGEN_LOG_FORMAT", raising=False)
 
 
+MODULES_LOGGER = structlog.get_logger(__name__)
+
+
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -104,3 +107,15 @@ def test_a_flag_wins_over_the_environment(
 def test_a_mistake_in_the_settings_is_refused(settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(RefusesToStart, match=sentence):
         configure_logging(**settings)
+
+
+@pytest.mark.parametrize("turn", ["one test", "the next one"])
+def test_a_modules_logger_writes_for_each_test_anew(
+    capsys: pytest.CaptureFixture[str], turn: str
+) -> None:
+    """A process keeps a logger as it was used first; the tests' process is many in one."""
+    configure_logging()
+
+    MODULES_LOGGER.info(turn)
+
+    assert [line["event"] for line in lines(capsys)] == [turn]

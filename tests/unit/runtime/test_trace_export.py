@@ -14,8 +14,14 @@ from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime import tracing
 from nextgen.runtime.settings import NO_TRACES, TRACE_FLAGS, TraceSettings, read_settings
 from nextgen.runtime.trace_export import TraceFile, start_tracing, trace_path
+from tests.support.traced import wait_for_spans_for_long
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_spans_for_long(monkeypatch)
 
 
 def settings_of(*arguments: str, **environment: str) -> TraceSettings:

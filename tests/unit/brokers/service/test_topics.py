@@ -455,7 +455,7 @@ async def test_a_stuck_disk_does_not_keep_a_topic_from_being_closed(world: Broke
     world.move(TOPIC, "b")
     async with asyncio.timeout(30):
         while not client.got(CLOSE_PRODUCER):
-            await asyncio.sleep(0.02)  # The limit is in real time.
+            await asyncio.sleep(0.02)
 
     assert not client.got(pulsar.BaseCommand.SEND_RECEIPT)
 

@@ -15,6 +15,7 @@ from nextgen.cli.chaos.runner import LATE_MS_MAX, ScheduleRunner
 from nextgen.cli.chaos.schedule import FaultKind, FaultStep, Group, Schedule
 from nextgen.cli.chaos.targets import Target
 from nextgen.kernel.errors import DeadlineExceeded, Unavailable
+from tests.support.virtual_time import run_virtual
 
 TURNS_OF_A_FAULT = 20
 
@@ -123,12 +124,15 @@ async def test_a_fault_that_comes_too_late_is_left_out_if_its_kind_has_happened(
     assert runner.left_out == 1
 
 
-async def test_what_happened_to_others_is_not_enough_for_brokers():
+def test_what_happened_to_others_is_not_enough_for_brokers(monkeypatch: pytest.MonkeyPatch):
+    """In virtual time: what begins a millisecond later begins when the first has happened."""
+    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(runner_module, "time", clock)
     others, broker = kill(Group.SHARD_NODE), replace(kill(Group.BROKER), at_ms=1)
     broker_first, others_later = kill(Group.BROKER), replace(kill(Group.SHARD_NODE), at_ms=1)
 
-    both = await run_late(RecordingMaker(), others, broker)
-    one = await run_late(RecordingMaker(), broker_first, others_later)
+    both = run_virtual(lambda: run_late(RecordingMaker(), others, broker))
+    one = run_virtual(lambda: run_late(RecordingMaker(), broker_first, others_later))
 
     assert [each.step for each in both.happened] == [others, broker]
     assert [each.step for each in one.happened] == [broker_first]

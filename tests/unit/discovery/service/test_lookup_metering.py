@@ -187,6 +187,13 @@ class Front:
         return sum(tally.counts()), tally.errors
 
 
+@pytest.fixture
+async def front(monkeypatch):
+    """On a loop whose clock stands: nothing takes too long though this process stands still."""
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: 0.0)
+    return Front()
+
+
 OUTCOMES = [
     (None, 0),
     (Refused(RejectionCode.PARENT_NOT_FOUND, "no namespace"), 0),
@@ -196,8 +203,7 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("error", "failed"), OUTCOMES)
-async def test_a_command_counts_once_and_only_our_trouble_as_failed(error, failed):
-    front = Front()
+async def test_a_command_counts_once_and_only_our_trouble_as_failed(front, error, failed):
     front.directory.error = error
 
     await front.take()
@@ -205,17 +211,14 @@ async def test_a_command_counts_once_and_only_our_trouble_as_failed(error, faile
     assert front.seen == (1, failed)
 
 
-async def test_a_bad_name_in_a_command_is_answered_and_other_commands_are_no_lookups():
-    front = Front()
-
+async def test_a_bad_name_in_a_command_is_answered_and_other_commands_are_no_lookups(front):
     await front.take("persistent://one")
     await front.take("no/such/namespace", BaseCommand.GET_TOPICS_OF_NAMESPACE)
 
     assert front.seen == (1, 0)
 
 
-async def test_a_command_for_which_there_is_no_room_is_a_failure_of_ours(monkeypatch):
-    front = Front()
+async def test_a_command_for_which_there_is_no_room_is_a_failure_of_ours(front, monkeypatch):
     monkeypatch.setattr(command_desk, "DISCOVERY_COMMANDS_WAITING_MAX", 0)
 
     await front.take()
@@ -224,8 +227,7 @@ async def test_a_command_for_which_there_is_no_room_is_a_failure_of_ours(monkeyp
 
 
 @pytest.mark.parametrize(("error", "failed"), OUTCOMES)
-async def test_a_lookup_over_http_counts_like_the_others(error, failed):
-    front = Front()
+async def test_a_lookup_over_http_counts_like_the_others(front, error, failed):
     front.directory.error = error
     lookups = HttpLookups(front.directory, StaticLink(), front.desk, front.counters)
     route = next(each for each in lookups.routes() if each.path.startswith("/lookup"))
