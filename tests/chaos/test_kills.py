@@ -24,6 +24,10 @@ from tests.support.local_cluster import running_cluster
 KILLS = 20
 WRITERS = 4
 OPERATIONS_MIN = 50
+LOOKUPS_MIN = 100
+CALL_MS_MAX = 12_000
+"""For one call, also where a replica that is needed stands still for seconds and a leader is
+elected behind that. Calls to a shard without quorum take all of it."""
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -159,6 +163,9 @@ async def test_killing_a_discovery_node_costs_at_most_one_percent_in_that_second
             await cluster.kill("discovery-1")
             gone_at = loop.time()
             await asyncio.sleep(4)
+            async with asyncio.timeout(60):
+                while len([at for at, _ in done if at >= gone_at + 1]) <= LOOKUPS_MIN:
+                    await asyncio.sleep(0.5)
             stop.set()
         for one in clients:
             await one.close()
@@ -167,14 +174,14 @@ async def test_killing_a_discovery_node_costs_at_most_one_percent_in_that_second
     after = [good for at, good in done if at >= gone_at + 1]
     assert in_that_second.count(False) <= 0.01 * len(in_that_second)
     assert after.count(False) == 0
-    assert len(after) > 100
+    assert len(after) > LOOKUPS_MIN
 
 
 async def test_a_shard_without_quorum_confines_its_errors_and_recovers_alone(tmp_path):
     size = ClusterSize(cluster_managers=1, shard_nodes=5, discovery=1, brokers=1, shards=5)
     async with (
         running_cluster(tmp_path, size) as cluster,
-        client_of(cluster, timeout_ms=5_000) as client,
+        client_of(cluster, timeout_ms=CALL_MS_MAX) as client,
     ):
         await prepare_namespace(client)
         names = [f"persistent://{NAMESPACE}/t-{i}" for i in range(60)]

@@ -80,7 +80,7 @@ def test_a_topic_of_a_namespace_that_is_absent_is_not_found(client: pulsar.Clien
 def test_the_messages_of_a_batch_arrive_one_by_one(client: pulsar.Client, topic: str):
     consumer = client.subscribe(topic, "all")
     producer = client.create_producer(
-        topic, batching_enabled=True, batching_max_messages=50, batching_max_publish_delay_ms=1000
+        topic, batching_enabled=True, batching_max_messages=50, batching_max_publish_delay_ms=60_000
     )
 
     for content in numbered(100):

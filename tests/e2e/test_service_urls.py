@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Iterator
 
 import pulsar
 import pulsar.asyncio
@@ -20,10 +21,12 @@ from tests.support.stock_client import (
 )
 
 
-def address_where_nobody_listens() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+@pytest.fixture
+def dead_address() -> Iterator[str]:
+    """An address that refuses connections; its port is held, so that nobody comes to listen."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
 
 
 def produce_and_consume(client: pulsar.Client, topic: str) -> None:
@@ -45,17 +48,18 @@ def test_partitions_are_looked_up_over_http(system: PulsarSystem, topic: str):
         produce_and_consume(client, f"{topic}-partition-0")
 
 
-def test_one_of_several_addresses_may_be_dead(system: PulsarSystem, topic: str):
+def test_one_of_several_addresses_may_be_dead(system: PulsarSystem, topic: str, dead_address: str):
     alive = system.service_url.removeprefix("pulsar://")
 
-    with system.client(f"pulsar://{address_where_nobody_listens()},{alive}") as client:
+    with system.client(f"pulsar://{dead_address},{alive}") as client:
         produce_and_consume(client, topic)
 
 
-def test_a_client_fails_over_from_a_dead_address(system: PulsarSystem, topic: str):
-    dead = f"pulsar://{address_where_nobody_listens()}"
+def test_a_client_fails_over_from_a_dead_address(
+    system: PulsarSystem, topic: str, dead_address: str
+):
     failover = pulsar.AutoClusterFailover(
-        pulsar.ServiceInfo(dead),
+        pulsar.ServiceInfo(f"pulsar://{dead_address}"),
         [pulsar.ServiceInfo(system.service_url)],
         check_interval_ms=100,
         failover_threshold=1,

@@ -28,7 +28,7 @@ ATTEMPTS = 3
 """At fetching: a registry may be slow or busy for a moment."""
 
 FETCH_TIMEOUT_S = 150
-NEW_OWNER_S = 10
+NEW_OWNER_S = 60
 REQUIRED = "CLIENTS_REQUIRED"
 """Environment variable: where it is set, a client that cannot be fetched and built with the tools
 that are there fails instead of being skipped. A tool that is missing always skips, by its name."""

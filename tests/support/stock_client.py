@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ import pulsar
 from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.client import BlockingClient
 from nextgen.kernel.errors import Refused
+from nextgen.runtime.exit_code import ExitCode
 from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
 from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
@@ -31,6 +33,12 @@ QUIET_MS = 300
 """Within this nothing may arrive. A delivery on this machine takes a few milliseconds."""
 
 COMMAND_TIMEOUT_S = 60
+
+REPEATED_S_MAX = 60
+"""For what is refused while a process stands still, and asked for again."""
+
+REPEAT_PAUSE_S = 0.1
+ADMIN_TIMEOUT_MS = 30_000
 
 SMALL = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=2, shards=1)
 
@@ -57,7 +65,25 @@ class PulsarSystem:
 
     def command(self, *arguments: str) -> list[Any]:
         """Run ``nextgen`` on this cluster; return the JSON lines that it printed."""
-        result = subprocess.run(
+        result = self._run(arguments)
+        assert result.returncode == 0, result
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def repeated_command(self, *arguments: str) -> list[Any]:
+        """Run ``nextgen`` as ``command`` does, and again while it is refused or not answered.
+
+        A broker that stands still, or that a shard has leased nothing of yet, is given no topic:
+        that is refused, has changed nothing, and passes.
+        """
+        deadline = time.monotonic() + REPEATED_S_MAX
+        while (result := self._run(arguments)).returncode in (ExitCode.REFUSED, ExitCode.NO_ANSWER):
+            assert time.monotonic() < deadline, result
+            time.sleep(REPEAT_PAUSE_S)
+        assert result.returncode == 0, result
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def _run(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-m", "nextgen.cli", *arguments, "--json"],
             env={**os.environ, "NEXTGEN_DATA_DIR": str(self._cluster.cluster.data_dir)},
             capture_output=True,
@@ -65,8 +91,6 @@ class PulsarSystem:
             timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
-        assert result.returncode == 0, result
-        return [json.loads(line) for line in result.stdout.splitlines()]
 
     def create_topic(self, name: str, *, partitions: int = 0) -> None:
         self.command("topics", "create", name, "--partitions", str(partitions))
@@ -85,11 +109,17 @@ class PulsarSystem:
     def owner(self, topic: str) -> str:
         """Return the id of the broker that serves the topic."""
         (location,) = self._admin.lookup([topic])
+        assert location.is_found, location
         return location.broker_id
 
     def move(self, topic: str) -> None:
-        """Have another broker serve the topic: ``nextgen move``."""
-        self.command("move", topic)
+        """Have another broker serve the topic: ``nextgen move``.
+
+        It is named, as what is asked for again moves a topic to a named broker once only.
+        """
+        owner = self.owner(topic)
+        others = [node for node in self.broker_addresses if node != owner and self.process_id(node)]
+        self.repeated_command("move", topic, "--to", others[0])
 
     def pulsar_lookups(self) -> int:
         """Return how many LOOKUP commands the discovery nodes have had."""
@@ -154,7 +184,7 @@ class PulsarSystem:
 def running_system(data_dir: Path, size: ClusterSize = SMALL) -> Iterator[PulsarSystem]:
     """Start a cluster with Pulsar ports; stop it at the end."""
     with blocking_cluster(data_dir, size) as cluster:
-        admin = BlockingClient(list(cluster.plan.discovery_endpoints))
+        admin = BlockingClient(list(cluster.plan.discovery_endpoints), timeout_ms=ADMIN_TIMEOUT_MS)
         system = PulsarSystem(cluster, admin)
         try:
             yield system

@@ -14,7 +14,6 @@ import grpc
 import pytest
 
 from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
-from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import SERVES_NAMES_MAX
@@ -49,7 +48,8 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
     """Cluster manager and broker manager in one; keeps what the broker said.
 
     A broker waits for its greeting for a while only. One that comes again because this process
-    was slow is told once more what was said since the session was established.
+    was slow is told once more what was said since the session was established. Nothing is said
+    to one whose hello was not read yet: it would be told that twice.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -58,6 +58,7 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
         self.loads: list[LoadReport] = []
         self._said: list[wire.ManagerMessage] = []
         self._outbox: asyncio.Queue[wire.ManagerMessage | None] = asyncio.Queue()
+        """Of the broker that said hello last."""
 
     async def Join(self, request_iterator: Any, context: Any) -> AsyncIterator[ClusterUpdate]:
         async for message in request_iterator:
@@ -75,7 +76,7 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
                 yield ClusterUpdate(heartbeat_sequence=message.heartbeat.sequence)
 
     async def Connect(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
-        outbox = self._outbox = asyncio.Queue()
+        outbox: asyncio.Queue[wire.ManagerMessage | None] = asyncio.Queue()
         reading = asyncio.create_task(self._read(request_iterator, outbox))
         try:
             while (message := await outbox.get()) is not None:
@@ -95,6 +96,7 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
         async for message in messages:
             self.heard.put_nowait(message)
             if message.HasField("hello"):
+                self._outbox = outbox
                 for said in self._said:
                     outbox.put_nowait(said)
             if message.heartbeat.HasField("load"):
@@ -152,11 +154,12 @@ async def manager_and_broker() -> AsyncIterator[tuple[Manager, asyncio.subproces
         stderr=asyncio.subprocess.DEVNULL,
         env=os.environ,
     )
-    channel = open_channel(node.grpc)
+    # One of ours would give up a broker that stands still.
+    channel = grpc.aio.insecure_channel(node.grpc)
     try:
         yield manager, process, BrokerServiceStub(channel)
     finally:
-        await close_channel(channel)
+        await channel.close()
         if process.returncode is None:
             process.kill()
         await process.wait()

@@ -91,7 +91,7 @@ def test_a_client_that_is_told_where_its_topic_goes_looks_nothing_up(system: Pul
         before = system.pulsar_lookups()
         for number in range(MOVES):
             owner = system.owner(topic)
-            system.command("topics", "move", topic)
+            system.repeated_command("topics", "move", topic)
             assert system.owner(topic) != owner
             producer.send(b"%d" % (number + 1))
 
@@ -119,7 +119,7 @@ def test_an_unloaded_topic_is_assigned_again_and_has_all_its_messages(system: Pu
         producer = client.create_producer(topic, batching_enabled=False)
         send_all(producer, numbered(5))
 
-        (told,) = system.command("topics", "unload", topic)
+        (told,) = system.repeated_command("topics", "unload", topic)
         send_all(producer, numbered(5, first=5))
 
         assert [each["unassigned"] for each in told["topics"]] == [True]
@@ -189,14 +189,16 @@ async def test_a_broker_that_does_not_own_a_topic_sends_its_clients_away(system:
     other = next(name for name in system.broker_addresses if name != owner)
     host, _, port = system.broker_addresses[other].partition(":")
 
+    timeout_ms = MOVE_TIMEOUT_S * 1_000
     async with await PulsarClientConnection.open(
-        host, int(port), timeout_ms=MOVE_TIMEOUT_S * 1_000
+        host, int(port), timeout_ms=timeout_ms
     ) as connection:
         producer = await connection.request(
             protocol.BaseCommand(
                 type=protocol.BaseCommand.PRODUCER,
                 producer=protocol.CommandProducer(topic=topic, producer_id=1, request_id=1),
-            )
+            ),
+            timeout_ms=timeout_ms,
         )
         consumer = await connection.request(
             protocol.BaseCommand(
@@ -204,13 +206,15 @@ async def test_a_broker_that_does_not_own_a_topic_sends_its_clients_away(system:
                 subscribe=protocol.CommandSubscribe(
                     topic=topic, subscription="s", subType=0, consumer_id=1, request_id=2
                 ),
-            )
+            ),
+            timeout_ms=timeout_ms,
         )
         lookup = await connection.request(
             protocol.BaseCommand(
                 type=protocol.BaseCommand.LOOKUP,
                 lookupTopic=protocol.CommandLookupTopic(topic=topic, request_id=3),
-            )
+            ),
+            timeout_ms=timeout_ms,
         )
 
     for refused in (producer, consumer):

@@ -132,6 +132,8 @@ async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_d
             by_name = Watcher(watching, names=[named])
             nothing = Watcher(watching, prefix=f"{PREFIX}nothing-begins-so")
             await by_prefix.until(lambda: by_prefix.snapshots == {1, 2})
+            # Later its topic would be in its snapshot, and not created any more.
+            await by_name.until(lambda: bool(by_name.snapshots))
             assert by_prefix.objects.by_name() == await listed(writing)
 
             state = await writing.cluster()
@@ -171,12 +173,13 @@ async def test_a_token_resumes_without_gap_or_duplicate_and_a_bad_one_is_refused
         async with Client(endpoints, timeout_ms=20_000) as client:
             await prepared(client)
             first = Watcher(client, prefix=PREFIX)
+            await first.until(lambda: bool(first.snapshots))
             await load(client, range(4))
-            gone = f"{PREFIX}t-0002"
-            await first.until(
-                lambda: any(c.kind is ChangeKind.DELETED and c.name == gone for c in first.changes)
-            )
+            loaded = await listed(client)
+            await first.until(lambda: first.objects.by_name() == loaded)
             await first.stop()
+            gone = f"{PREFIX}t-0002"
+            assert any(c.kind is ChangeKind.DELETED and c.name == gone for c in first.changes)
             await load(client, range(4, 8))
 
             second = Watcher(client, prefix=PREFIX, resume=first.token)
@@ -289,13 +292,10 @@ async def test_assignments_and_the_shard_map_are_watched_from_a_thread_and_a_ter
             process = await asyncio.create_subprocess_exec(
                 *command, "assignments", "--prefix", NAMESPACE, *target, stdout=subprocess.PIPE
             )
-            lines = process.stdout
-            assert json.loads(await lines.readline())["change"] == "snapshot_complete"
+            assert (await next_change(process.stdout))["change"] == "snapshot_complete"
 
             (location,) = await client.lookup([name])
-            change = json.loads(await lines.readline())
-            while change["change"] == "progress":
-                change = json.loads(await lines.readline())
+            change = await next_change(process.stdout)
             process.send_signal(signal.SIGINT)
 
             assert await process.wait() == 0
@@ -304,6 +304,13 @@ async def test_assignments_and_the_shard_map_are_watched_from_a_thread_and_a_ter
             assert await asyncio.to_thread(assigned_from_thread, endpoints, name) == [
                 (ChangeKind.PRESENT, name, location.broker_id, location.epoch)
             ]
+
+
+async def next_change(lines: asyncio.StreamReader) -> dict[str, Any]:
+    """Return the next line that says more than how far the watch is."""
+    while (change := json.loads(await lines.readline()))["change"] == "progress":
+        continue
+    return change
 
 
 def assigned_from_thread(endpoints, name):
@@ -315,5 +322,7 @@ def assigned_from_thread(endpoints, name):
         for change in client.watch_assignments(names=[name]):
             if change.kind is ChangeKind.SNAPSHOT_COMPLETE:
                 break
+            if change.kind is ChangeKind.PROGRESS:
+                continue
             seen.append((change.kind, change.name, change.value.broker_id, change.value.epoch))
         return seen
