@@ -25,6 +25,7 @@ from nextgen.kernel.errors import (
     SessionExpired,
 )
 from nextgen.kernel.limits import (
+    SESSION_HEARTBEAT_MS,
     SESSION_RESUME_MS,
     SESSION_TTL_MS,
     SESSIONS_PER_SHARD_MAX,
@@ -400,11 +401,15 @@ class BrokerSessions:
             session = self._sessions.get(session_id)
             if session is None or session.looked_at_next != when:
                 continue
-            if session.broken_at is not None and now - when > SESSION_RESUME_MS / 1000:
-                # It was this process that did not run: the broker's hello may be waiting.
+            # It was this process that did not run: what the broker said may be waiting.
+            is_late = now - when > SESSION_RESUME_MS / 1000
+            if session.broken_at is not None and is_late:
                 session.broken_at = now
             if session.deadline > now:
                 self._look_at(session, session.deadline)
+                continue
+            if is_late and session.excuse():
+                self._look_at(session, now + SESSION_HEARTBEAT_MS / 1000)
                 continue
             # Looked at once more, should recording its end fail while we still lead.
             self._look_at(session, now + SESSION_TTL_MS / 1000)

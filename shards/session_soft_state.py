@@ -51,6 +51,8 @@ class SessionSoftState:
         before the first."""
         self.looked_at_next = 0.0
         """When the leader looks next whether its time is up."""
+        self._excused_at: float | None = None
+        """When the broker was heard from last before a silence that was excused."""
         self.attached = asyncio.Event()
         """Set once the broker connected here: only then is its sequence known."""
         self.reported = asyncio.Event()
@@ -73,6 +75,16 @@ class SessionSoftState:
         if self.broken_at is None:
             return silent_until
         return min(silent_until, self.broken_at + SESSION_RESUME_MS / 1000)
+
+    def excuse(self) -> bool:
+        """Say whether to look once more at a broker that is silent on a connection that stands.
+
+        For a leader that did not run: once for each silence.
+        """
+        if self.broken_at is not None or self._excused_at == self.heard_at:
+            return False
+        self._excused_at = self.heard_at
+        return True
 
     def can_resume(self, last_sequence: int) -> bool:
         """Say whether a broker that applied everything up to ``last_sequence`` may go on."""

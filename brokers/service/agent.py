@@ -286,8 +286,10 @@ class BrokerAgent:
             holding = self.session.holding
             holding.expire(self._clock())
             connection.heartbeat(self._loads.due(len(holding.assignments)))
+            wakes_at_ms = self._clock() + timing.heartbeat_ms
             await self._sleep(timing.heartbeat_ms / 1000)
-            silence_ms = self._clock() - self._heard_at_ms
+            # What came while this process did not run waits to be read: that time is no silence.
+            silence_ms = min(self._clock(), wakes_at_ms) - self._heard_at_ms
             if silence_ms >= timing.session_ttl_ms:
                 _logger.info("broker manager fell silent", silence_ms=silence_ms)
                 return

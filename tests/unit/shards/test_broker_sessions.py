@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import MetadataError, NotLeader, Overloaded, SessionExpired
-from nextgen.kernel.limits import BROKER_GREETING_MS_MAX, SESSION_RESUME_MS, SESSION_TTL_MS
+from nextgen.kernel.limits import (
+    BROKER_GREETING_MS_MAX,
+    SESSION_HEARTBEAT_MS,
+    SESSION_RESUME_MS,
+    SESSION_TTL_MS,
+)
 from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from shards.broker_sessions import BrokerSessions
@@ -18,6 +23,7 @@ from tests.support.shard_harness import FakeBroker, Harness, in_shard
 
 RESUME_S = SESSION_RESUME_MS / 1000
 TTL_S = SESSION_TTL_MS / 1000
+HEARTBEAT_S = SESSION_HEARTBEAT_MS / 1000
 RECORDING_S = 0.05
 """More than it takes to record an end in these tests."""
 
@@ -302,6 +308,29 @@ def test_a_leader_whose_timers_are_always_late_ends_the_session_by_silence(tmp_p
         await asyncio.sleep(TTL_S + 4 * RESUME_S)
 
         assert len(await reasons(shard)) == 1
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_leader_that_did_not_run_looks_once_more_at_a_silent_broker(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        late_s = 2 * RESUME_S
+        sessions = shard.leader.brokers.sessions
+        sessions._clock = LateClock(shard, late_s)
+        broker = await shard.start_broker("broker-1")
+        connection = broker.connection
+        assert connection is not None
+
+        broker.freeze()
+        await asyncio.sleep(TTL_S + late_s + RECORDING_S)
+        # As if it had waited to be read while the leader stood still.
+        sessions.receive(connection, broker_pb.BrokerMessage(heartbeat=broker_pb.BrokerHeartbeat()))
+        await asyncio.sleep(TTL_S - RECORDING_S)
+        assert await reasons(shard) == []
+
+        # It is silent for good, and the leader's timers are always late.
+        await asyncio.sleep(HEARTBEAT_S + 3 * late_s)
+        assert await reasons(shard) == ["expired"]
 
     in_shard(tmp_path, scenario)
 

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
+import pytest
+
 from brokers.domain.holding import Assignment, Holding, TenantMetadata, TopicMetadata, UnknownStep
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
@@ -119,6 +121,20 @@ class FakeCluster:
     async def sleep(self, seconds: float) -> None:
         self.stuck.set()
         await asyncio.Event().wait()
+
+
+class NappingCluster(FakeCluster):
+    """Its sleeps take as long as ``naps_ms`` say, one after the other, and then for ever."""
+
+    def __init__(self, naps_ms: Sequence[int], *scripts: list[FromManager | int]) -> None:
+        super().__init__(*scripts)
+        self._naps_ms = deque(naps_ms)
+
+    async def sleep(self, seconds: float) -> None:
+        if not self._naps_ms:
+            await super().sleep(seconds)
+        self.now_ms += self._naps_ms.popleft()
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -284,6 +300,24 @@ async def test_an_expired_session_is_registered_anew():
         assert connection.resume == ("", 0)
         assert agent.session.holding.tenants == {}
         assert agent.counters.sessions_voided == 1
+
+
+@pytest.mark.parametrize("naps_ms", [[750] * 4, [3_500, 750], [3_500, 3_500]])
+async def test_a_manager_that_is_silent_is_left(naps_ms: list[int]):
+    cluster = NappingCluster(naps_ms, [greeting()], [greeting(resumed=True)])
+    async with running(cluster):
+        await played(cluster, 1)
+
+        assert cluster.connections[0].closed
+
+
+@pytest.mark.parametrize("naps_ms", [[750] * 3, [3_500]])
+async def test_a_manager_is_not_left_because_the_broker_itself_stood_still(naps_ms: list[int]):
+    cluster = NappingCluster(naps_ms, [greeting()])
+    async with running(cluster):
+        await cluster.stuck.wait()
+
+        assert [connection.closed for connection in cluster.connections] == [False]
 
 
 async def test_news_of_a_later_leader_moves_the_connection():
