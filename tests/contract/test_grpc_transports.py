@@ -62,6 +62,7 @@ class Echo:
         raise AssertionError("unreachable")
 
     async def hang(self, _request: bytes, _context: Any) -> bytes:
+        self.note("hang began")
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -217,8 +218,9 @@ def test_a_deadline_ends_the_call_on_both_sides(run: Callable[[Scenario], None])
     async def scenario(world: World) -> None:
         channel = world.open(world.endpoint)
         await unary(channel, "One")(b"")  # It is connected: the server hears of the next in time.
-        error = await failure_of(unary(channel, "Hang")(b"", timeout=3))
-        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        while "hang began" not in world.echo.seen:  # Unless all stood still until it was over.
+            error = await failure_of(unary(channel, "Hang")(b"", timeout=3))
+            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await world.echo.until("hang was cancelled")
         await channel.close(None)
 

@@ -325,7 +325,9 @@ async def test_the_status_counts_what_was_committed_and_applied(subject: Subject
 
     status = subject.log.status
 
-    assert (status.role, status.elections) == (Role.LEADER, 1)
+    # Each in a term of its own; who stood still after the first one may have had to win another.
+    assert status.role is Role.LEADER
+    assert 1 <= status.elections <= status.term
     assert (status.commit_index, status.commit_position) == (commit.index, 3)
     assert (status.applied.index, status.applied.position) == (commit.index, 3)
     assert status.first_position == 1

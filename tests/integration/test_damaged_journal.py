@@ -69,6 +69,7 @@ async def test_damage_that_no_leader_can_mend_is_refused_and_the_replica_rebuilt
         await prepare_namespace(client)
         acknowledged = await create_large(client, "before", 1_200)
         leader, (follower, other) = await leader_and_followers(cluster)
+        await wait_caught_up(cluster, follower, leader)  # Two of three acknowledge.
         journal = journal_of(cluster, follower)
         files = sorted(journal.glob("*.journal"))
         assert len(files) > 1, "one file would be a tail, which is mended"
@@ -101,6 +102,7 @@ async def test_damage_at_the_end_is_mended_from_the_leader(cluster: LocalCluster
         await prepare_namespace(client)
         acknowledged = await create_large(client, "before", BATCH)
         leader, (follower, other) = await leader_and_followers(cluster)
+        await wait_caught_up(cluster, follower, leader)  # Two of three acknowledge.
         (file,) = sorted(journal_of(cluster, follower).glob("*.journal"))
         await cluster.kill(follower)
         flip(file, BATCH * 16 * 1024 // 2)

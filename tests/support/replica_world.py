@@ -31,23 +31,17 @@ async def change(
 
 
 async def wait_members(cluster: LocalCluster, shard_id: int, voters: Iterable[str]) -> None:
-    """Return when the map names exactly these nodes, as replicas, and the shard's leader agrees."""
+    """Return when the map names these nodes alone, as replicas, and so does the shard's leader."""
     wanted = set(voters)
     found: object = "nobody answered"
     try:
         async with asyncio.timeout(CHANGE_MS_MAX / 1_000):
             while True:
-                try:
-                    shard = (await shards_of(cluster))[shard_id]
-                except (MetadataError, KeyError) as error:
-                    found = error
-                else:
+                shard = (await led_shards_of(cluster)).get(shard_id)
+                if shard is not None:
                     stages = {each["node_id"]: each["stage"] for each in shard["replicas"]}
-                    found = stages, shard["voters"]
-                    if (
-                        stages == dict.fromkeys(wanted, "replica")
-                        and set(shard["voters"]) == wanted
-                    ):
+                    found = stages, shard["voters"], shard["learners"]
+                    if found == (dict.fromkeys(wanted, "replica"), sorted(wanted), []):
                         return
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
@@ -72,9 +66,28 @@ async def add_shard_node(cluster: LocalCluster) -> str:
 
 
 async def shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
-    """Return what ``shards replicas list`` shows, by shard."""
-    gathered = await gather_replicas(cluster.plan.discovery_endpoints)
-    return {shard["shard_id"]: shard for shard in gathered["shards"]}
+    """Return what ``shards replicas list`` shows, by shard; whoever is slow is asked again.
+
+    What was just recorded discovery may not have been told of yet.
+    """
+    async with asyncio.timeout(LEVEL_S_MAX):
+        while True:
+            try:
+                gathered = await gather_replicas(cluster.plan.discovery_endpoints)
+            except MetadataError:
+                await asyncio.sleep(LOOK_S)
+                continue
+            return {shard["shard_id"]: shard for shard in gathered["shards"]}
+
+
+async def led_shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
+    """The same, once every shard has a leader that says who votes."""
+    async with asyncio.timeout(LEVEL_S_MAX):
+        while True:
+            shards = await shards_of(cluster)
+            if shards and all(shard["voters"] for shard in shards.values()):
+                return shards
+            await asyncio.sleep(LOOK_S)
 
 
 async def wait_level(cluster: LocalCluster, node_ids: Iterable[str] | None = None) -> None:
@@ -90,10 +103,7 @@ async def wait_level(cluster: LocalCluster, node_ids: Iterable[str] | None = Non
 
 
 async def _not_level(cluster: LocalCluster, wanted: set[str] | None) -> list[str]:
-    try:
-        shards = await shards_of(cluster)
-    except MetadataError as error:
-        return [str(error)]
+    shards = await shards_of(cluster)
     reasons = []
     for shard_id, shard in shards.items():
         if all(replica["role"] != "leader" for replica in shard["replicas"]):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +16,7 @@ import psutil
 import pyspark
 
 from tests.spark.conftest import QUICK_JVM
+from tests.support.free_ports import free_ports
 
 LOOPBACK = "127.0.0.1"
 WORKERS = 2
@@ -71,7 +71,7 @@ def standalone_cluster(directory: Path) -> Iterator[StandaloneCluster]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(Path.cwd()),
     }
-    port, ui_port = free_port(), free_port()
+    port, ui_port = free_ports(2)
     url = f"spark://{LOOPBACK}:{port}"
     with ExitStack() as started:
 
@@ -125,9 +125,3 @@ def wait_for(condition: Callable[[], T], within_s: float, what: str) -> T:
         assert time.monotonic() < give_up_at, f"{within_s} s were not enough for {what}"
         time.sleep(LOOK_S)
     return found
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as free:
-        free.bind((LOOPBACK, 0))
-        return int(free.getsockname()[1])

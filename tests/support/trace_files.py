@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,33 @@ class WrittenTrace:
     def components(self) -> set[str]:
         return {span.component for span in self.spans}
 
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether nothing was asked a second time, as it is of one who stood still for long."""
+        counts = Counter(span.name for span in self.spans)
+        return (
+            all(counts[name] <= 1 for name in _ASKED_AGAIN)
+            and all(span.attributes.get("attempt", 1) == 1 for span in self.spans)
+            and not any(span.error for span in self.spans)
+        )
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the parent of every span is written as well."""
+        return all(span.parent_id in self.by_id for span in self.spans if span.parent_id)
+
+
+_ASKED_AGAIN = (
+    *("discovery.CreateTopics", "discovery.Lookup", "discovery.ask_shard"),
+    *("commit", "assign", "deliver", "broker.apply"),
+)
+"""Spans that there are two of only where somebody asked, decided or delivered again."""
+
 
 def read_spans(directory: Path) -> list[WrittenSpan]:
+    """Return what has been written so far; half a line is being written."""
     paths = directory.glob("*.jsonl*")
-    lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line for path in paths for line in path.read_text("utf-8").split("\n")[:-1]]
     return [WrittenSpan(**json.loads(line)) for line in lines]
 
 

@@ -19,6 +19,7 @@ SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=2, brokers=2, sh
 TOPIC = "persistent://public/default/audited"
 MOVES = 3
 EPOCHS = MOVES + 1
+AUDITS_MAX = 4
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,20 @@ class Audit:
         return verdict
 
 
+def verdict_of_all(system: PulsarSystem) -> Any:
+    """Return what an audit finds that has heard every broker and read every log to its end.
+
+    Who stands still for the seconds that an audit takes is not heard: then there is another one.
+    """
+    wanted = {"brokers": ["broker-1", "broker-2"], "unreached": {}, "unknown": 0}
+    for _ in range(AUDITS_MAX):
+        (verdict,) = system.command("audit", "--follow", "--for-s", "6")
+        assert verdict["findings"] == []
+        if wanted.items() <= verdict.items():
+            return verdict
+    raise AssertionError(verdict)
+
+
 def test_owners_of_a_topic_that_moves_under_load_never_overlap(system: PulsarSystem) -> None:
     with Audit(system) as beside, system.client() as client:
         producer = client.create_producer(TOPIC)
@@ -61,10 +76,8 @@ def test_owners_of_a_topic_that_moves_under_load_never_overlap(system: PulsarSys
 
     assert beside.verdict["findings"] == []
     # Brokers remember when they acknowledged: one that comes afterwards is told of every epoch.
-    (verdict,) = system.command("audit", "--follow", "--for-s", "6")
-    assert verdict["findings"] == []
-    assert (verdict["brokers"], verdict["unreached"]) == (["broker-1", "broker-2"], {})
-    assert (verdict["units"], verdict["unknown"], verdict["unjudged"]) == (1, 0, 0)
+    verdict = verdict_of_all(system)
+    assert (verdict["units"], verdict["unjudged"]) == (1, 0)
     assert verdict["assignments"] == EPOCHS
     assert verdict["intervals"] >= EPOCHS, "each epoch was told of"
 

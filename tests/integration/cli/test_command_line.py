@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,21 @@ class CommandLine:
         assert result.returncode == 0, result.stderr
         last = result.stdout.strip().splitlines()[-1]
         return dict(json.loads(last))
+
+    def json_when(self, is_so: Callable[[dict[str, Any]], bool], *arguments: str) -> dict[str, Any]:
+        """Run a command until it prints what is asked for.
+
+        A process that stood still is shown as one that does not answer, or says nothing itself.
+        """
+        until = time.monotonic() + COMMAND_TIMEOUT_S
+        while True:
+            result = self.run(*arguments, "--json")
+            assert result.returncode in (ExitCode.DONE, ExitCode.NO_ANSWER), result.stderr
+            if result.returncode == ExitCode.DONE:
+                found = dict(json.loads(result.stdout.strip().splitlines()[-1]))
+                if is_so(found):
+                    return found
+            assert time.monotonic() < until, result
 
     def lines(self, *arguments: str) -> list[dict[str, Any]]:
         """Run a command that must succeed and return the lines it printed."""
@@ -170,9 +186,15 @@ def test_a_shard_that_does_not_exist_is_said_so(nextgen: CommandLine):
 
 
 def test_status_shows_leaders_positions_and_sessions(nextgen: CommandLine):
-    status = nextgen.json("status")
+    status = nextgen.json_when(
+        lambda found: (
+            all("error" not in one for one in found["managers"] + found["brokers"])
+            and [one.get("role") for one in found["managers"]] == ["leader"]
+            and len(found["sessions"]) == 1
+        ),
+        "status",
+    )
 
-    assert [manager["role"] for manager in status["managers"]] == ["leader"]
     assert [shard["leader"] for shard in status["shards"]] == ["shard-node-1"]
     assert status["shards"][0]["commit_position"] > 3
     assert [broker["is_live"] for broker in status["brokers"]] == [True]
@@ -265,8 +287,9 @@ def test_a_second_cluster_in_the_same_directory_is_refused(nextgen: CommandLine)
 
 
 def target_of(nextgen: CommandLine) -> str:
-    nodes = nextgen.json("status")["nodes"]
-    return next(str(node["grpc"]) for node in nodes if node["kind"] == "discovery")
+    plan = load_plan(nextgen.data_dir)
+    assert plan is not None
+    return plan.of_kind("discovery")[0].grpc
 
 
 def test_perf_create_agrees_with_the_event_logs(nextgen: CommandLine):

@@ -43,8 +43,13 @@ def test_everything_moves_to_a_node_that_is_added_and_the_old_one_goes(nextgen: 
     assert removed["done"] is True
     assert removed["shard_map_version"] > done["shard_map_version"]
 
-    (shard,) = nextgen.json("shards", "replicas", "list")["shards"]
-    assert (shard["leader"], shard["voters"]) == ("shard-node-2", ["shard-node-2"])
+    nextgen.json_when(
+        lambda found: (
+            [(shard["leader"], shard["voters"]) for shard in found["shards"]]
+            == [("shard-node-2", ["shard-node-2"])]
+        ),
+        *("shards", "replicas", "list"),
+    )
     table = nextgen.run("shards", "replicas", "list", "1").stdout
     assert "shard-node-2" in table
     assert "shard-node-1" not in table

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import os
-import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 import grpc.aio
 
-from nextgen.cli.port_range import PORTS_PER_RANGE, own_ports
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.ports_check import assert_port_free
+from nextgen.client.cluster_link import ClusterLink, ClusterView
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
+from tests.support.free_ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 READY_S_MAX = 60.0
@@ -30,24 +26,7 @@ ANSWER_S_MAX = 30.0
 """For one answer. Only a failing test waits that long."""
 SEEN_MS_MAX = 30_000
 """The same, for what a node reported to be seen by others."""
-
-
-_turns = itertools.count(random.randrange(PORTS_PER_RANGE))
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free; the next call returns others.
-
-    Not from the kernel: an outgoing connection would take the port of a process that was killed.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        ports = own_ports()
-        port = ports[next(_turns) % len(ports)]
-        with contextlib.suppress(RefusesToStart):
-            assert_port_free("127.0.0.1", port, "a test")
-            found.append(port)
-    return found
+REPORTED_AGAIN_MS = 2_000
 
 
 class Managers:
@@ -148,6 +127,15 @@ class Managers:
                 cluster_pb.GetManagerStatusRequest(), timeout=READY_S_MAX, wait_for_ready=True
             )
 
+    async def wait_leader(self) -> str:
+        """Return which of the replicas that run leads, waiting for an election if need be."""
+        async with asyncio.timeout(READY_S_MAX):
+            while True:
+                for node_id in tuple(self.processes):
+                    if (await self.status(node_id)).role == "leader":
+                        return node_id
+                await asyncio.sleep(0.05)
+
     async def wait_applied(self, node_id: str, position: int) -> None:
         """Return once a replica's view has an event."""
         for _ in range(round(READY_S_MAX / 0.05)):
@@ -175,6 +163,26 @@ def link_of(
         raft_port=1,
     )
     return ClusterLink(managers.endpoints, hello)
+
+
+async def report(
+    link: ClusterLink,
+    message: cluster_pb.NodeMessage,
+    watcher: ClusterLink,
+    is_seen: Callable[[ClusterView], bool],
+) -> None:
+    """Report until ``watcher`` was told: what a connection that breaks had taken is lost."""
+    async with asyncio.timeout(SEEN_MS_MAX / 1_000):
+        while True:
+            link.send(message)
+            if await watcher.wait_until(is_seen, REPORTED_AGAIN_MS):
+                return
+
+
+async def connected(link: ClusterLink) -> None:
+    """Return once the link stands: a cluster manager that stood still ends it for a moment."""
+    async with asyncio.timeout(READY_S_MAX):
+        await link.wait_connected()
 
 
 async def ready(link: ClusterLink) -> None:

@@ -32,8 +32,8 @@ from tests.integration.cluster_manager.managers import (
     ENDS_S_MAX,
     ROOT,
     Managers,
-    free_ports,
 )
+from tests.support.free_ports import free_ports
 
 NAMESPACE = "acme/orders"
 READY_S_MAX = 60.0
@@ -219,15 +219,22 @@ class Caller:
                 await asyncio.sleep(0.05)
 
     async def move(self, *assigned: LookupAnswer) -> list[LookupAnswer]:
-        """Move topics of one shard to any other broker, each from where the answer says it is."""
+        """Move topics of one shard to any other broker, each from where the answer says it is.
+
+        Asks again while an answer says that it will pass: a topic is moved once all the same.
+        """
         topics = [answer.topic for answer in assigned]
         moves = [
             pb.TopicMove(topic=answer.topic, expected_epoch=answer.epoch) for answer in assigned
         ]
-        request = pb.ShardRequest(move=pb.MoveRequest(moves=moves))
         key = parse_topic(topics[0]).routing_key
-        response = await self.router.call_key(key, request, timeout_ms=TIMEOUT_MS)
-        return list(response.move.answers)
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            while True:
+                request = pb.ShardRequest(move=pb.MoveRequest(moves=moves))
+                response = await self.router.call_key(key, request, timeout_ms=TIMEOUT_MS)
+                if not any(answer.retryable for answer in response.move.answers):
+                    return list(response.move.answers)
+                await asyncio.sleep(0.05)
 
     def leader_endpoint(self, shard_id: int) -> str:
         endpoint = self.link.view.leader_endpoint(shard_id)

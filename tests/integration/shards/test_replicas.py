@@ -19,6 +19,7 @@ from tests.support.replica_world import (
     add_shard_node,
     change,
     change_everywhere,
+    led_shards_of,
     shards_of,
     wait_level,
     wait_members,
@@ -48,11 +49,11 @@ def check(load: SteadyLoad) -> None:
 
 
 async def voters_of(cluster: LocalCluster) -> dict[int, list[str]]:
-    return {shard_id: shard["voters"] for shard_id, shard in (await shards_of(cluster)).items()}
+    return {shard_id: shard["voters"] for shard_id, shard in (await led_shards_of(cluster)).items()}
 
 
 async def leader_of(cluster: LocalCluster, shard_id: int) -> str:
-    leader: str = (await shards_of(cluster))[shard_id]["leader"]
+    leader: str = (await led_shards_of(cluster))[shard_id]["leader"]
     return leader
 
 
@@ -73,7 +74,7 @@ async def test_a_cluster_grows_to_five_nodes_and_shrinks_to_three_of_them(
                 await change_everywhere(cluster, "remove", node_id)
             await load.progress()
             await wait_level(cluster)
-        shards = await shards_of(cluster)
+        shards = await led_shards_of(cluster)
 
     report(capsys, "3 to 5 to 3 nodes", load)
     check(load)
@@ -131,7 +132,7 @@ async def test_a_leader_is_removed_and_may_come_back(
             await change(cluster, "add", 1, leader)
             await wait_level(cluster)
             await load.progress()
-        shard = (await shards_of(cluster))[1]
+        shard = (await led_shards_of(cluster))[1]
 
     report(capsys, "remove a leader", load)
     check(load)
@@ -185,7 +186,7 @@ async def test_whoever_dies_on_the_way_leaves_steps_that_are_made_by_the_next(
                 await wait_members(cluster, 1, THREE)
                 await cluster.wait_ready()
                 await wait_level(cluster)
-        shards = await shards_of(cluster)
+        shards = await led_shards_of(cluster)
 
     report(capsys, "kill whoever takes part", load)
     check(load)
@@ -232,17 +233,11 @@ async def test_what_must_not_be_is_refused_and_what_was_wished_can_be_taken_back
         newcomer = await add_shard_node(cluster)
         await cluster.kill(newcomer)
         await change(cluster, "add", 1, newcomer, wait=False)
-        stages = {
-            replica["node_id"]: replica["stage"]
-            for replica in (await shards_of(cluster))[1]["replicas"]
-        }
-        assert stages[newcomer] == "joining"
+        await wait_stages(cluster, {**dict.fromkeys(THREE, "replica"), newcomer: "joining"})
 
         await change(cluster, "cancel", 1, newcomer)
 
-        shard = (await shards_of(cluster))[1]
-        assert newcomer not in [replica["node_id"] for replica in shard["replicas"]]
-        assert not shard["learners"]
+        await wait_members(cluster, 1, THREE)
         # With one of three dead, neither of the other two may be taken away.
         await cluster.kill("shard-node-3")
         async with asyncio.timeout(WAIT_S):
@@ -251,6 +246,16 @@ async def test_what_must_not_be_is_refused_and_what_was_wished_can_be_taken_back
                 assert "shard-node-2" in (await voters_of(cluster))[1]
                 await change(cluster, "cancel", 1, "shard-node-2")
                 await asyncio.sleep(0.2)
+
+
+async def wait_stages(cluster: LocalCluster, wanted: dict[str, str]) -> None:
+    """Return once discovery knows that shard 1 has these replicas, in these stages."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            replicas = (await shards_of(cluster))[1]["replicas"]
+            if {replica["node_id"]: replica["stage"] for replica in replicas} == wanted:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def refused(cluster: LocalCluster, what: str, node_id: str) -> Refused:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nextgen.client.shard_watch import ShardWatch
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
-from tests.integration.shards.processes import NAMESPACE, Caller, running
+from tests.integration.shards.processes import NAMESPACE, READY_S_MAX, Caller, running
 from tests.support.watch_server import eventually
 from tests.support.watch_world import Recorder
 
@@ -43,7 +43,7 @@ async def test_a_watch_misses_nothing_and_is_told_nothing_twice_while_leaders_ar
                 nodes.start(victim)
                 await nodes.wait_ready(victim)
             topics += await caller.create("t-last")
-            ends = await _positions(caller)
+            ends = await _positions(caller, topics)
             await eventually(
                 lambda: (
                     all(r.position >= ends[shard_id] for (shard_id, _), r in seen.items())
@@ -71,10 +71,17 @@ async def test_a_watch_misses_nothing_and_is_told_nothing_twice_while_leaders_ar
             assert sorted(names) == sorted(t for t in expected if caller.shard_of(t) == shard_id)
 
 
-async def _positions(caller: Caller) -> dict[int, int]:
-    """Return where each shard's log ends, as its leader says."""
+async def _positions(caller: Caller, topics: list[str]) -> dict[int, int]:
+    """Return where each shard's log ends that has all its topics.
+
+    Whoever led when it was last heard of may be behind: then it is asked again.
+    """
     positions = {}
-    for shard_id in caller.link.view.shard_ids:
-        events = await caller.events(caller.leader_endpoint(shard_id), shard_id)
-        positions[shard_id] = events[-1].position
+    async with asyncio.timeout(READY_S_MAX):
+        for shard_id in caller.link.view.shard_ids:
+            wanted = {topic for topic in topics if caller.shard_of(topic) == shard_id}
+            while shard_id not in positions:
+                events = await caller.events(caller.leader_endpoint(shard_id), shard_id)
+                if wanted <= {event.topic_created.name for event in events}:
+                    positions[shard_id] = events[-1].position
     return positions
