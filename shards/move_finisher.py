@@ -170,13 +170,17 @@ class MoveFinisher:
         # The first commits of the term come first; caches hold what was moved for longer.
         await asyncio.sleep(_RECOVER_AFTER_SECONDS)
         try:
-            moved = await recent_moves(log)
+            recent = await recent_moves(log)
         except PositionCompacted:
             # A snapshot was cut meanwhile, so what was read is no longer recent.
             return
-        names = [parse_topic(name) for name in list(moved)[-UNITS_RECOVERED_MAX:]]
+        names = [parse_topic(name) for name in list(recent.moved)[-UNITS_RECOVERED_MAX:]]
         position = self._state.position
         unfinished = [
+            UnfinishedMove(None, position, self._holders(ended))
+            for ended in recent.deleted[-UNITS_RECOVERED_MAX:]
+        ]
+        unfinished += [
             UnfinishedMove(
                 Placed(topic, assignment, position) if assignment.is_assigned else None,
                 position,
@@ -193,9 +197,12 @@ class MoveFinisher:
         """Return what every other live broker would hold, if it is the old owner."""
         # An assignment that ended without a successor has the epoch that ended.
         ended = assignment.epoch - 1 if assignment.is_assigned else assignment.epoch
-        earlier = replace(assignment, epoch=ended)
+        return self._holders(replace(assignment, epoch=ended))
+
+    def _holders(self, ended: Assignment) -> tuple[Assignment, ...]:
+        """Return ``ended`` as every live broker would hold it that has no later one."""
         return tuple(
-            replace(earlier, broker_id=broker.broker_id, session_id=broker.session_id)
+            replace(ended, broker_id=broker.broker_id, session_id=broker.session_id)
             for broker in self._directory.live()
-            if broker.session_id != assignment.session_id
+            if broker.session_id != ended.session_id
         )

@@ -1,19 +1,25 @@
-"""Moves that the former leader may not have finished, found at the end of the log.
+"""Moves and deletions that the former leader may not have finished, found at the end of the log.
 
-The log says that a unit was moved, or taken from its broker, not that its old owner was told. A new
-leader therefore tells once more: doing it again changes nothing at a broker, leaving it out would
-let an owner of the past hold a unit until its session ends.
+The log says that a unit was moved, taken from its broker, or ended with its topic, not that its old
+owner was told. A new leader therefore tells once more: doing it again changes nothing at a broker,
+leaving it out would let an owner of the past hold a unit until its session ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX
 from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.events_pb2 import DecidedCommand, TopicAssigned, TopicUnassigned
-from shards.domain.assignment import MOVE_REASONS, REASON_IDLE, REASON_UNLOADED
+from shards.domain.assignment import (
+    MOVE_REASONS,
+    REASON_IDLE,
+    REASON_TOPIC_DELETED,
+    REASON_UNLOADED,
+    Assignment,
+)
 
 RECENT_MS = 30_000
 """A move ends well within it: sync and release have deadlines of 5 s, the caches one of 2 s."""
@@ -29,25 +35,43 @@ PAUSE_PARTS = 9
 and nobody answers with what was moved while the caches' time-to-live runs."""
 
 _REASONS = frozenset({*MOVE_REASONS.values(), REASON_IDLE, REASON_UNLOADED})
-_TRACES = tuple(reason.encode() for reason in _REASONS)
+_TRACES = tuple(reason.encode() for reason in (*_REASONS, REASON_TOPIC_DELETED))
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
+class RecentMoves:
+    """What may be left to do of the end of a log."""
+
+    moved: dict[str, int]
+    """Name and epoch of each unit whose latest change is a move or an unassignment."""
+
+    deleted: list[Assignment]
+    """What ended with its topic, of nobody: the view has forgotten it, whoever held it has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
     epoch: int
     time_ms: int
     term: int
 
 
-async def recent_moves(log: ReplicatedLog) -> dict[str, int]:
-    """Return name and epoch of each unit whose latest change is a recent move or unassignment.
+@dataclass(slots=True)
+class _Found:
+    moved: dict[str, _Change] = field(default_factory=dict)
+    deleted: dict[Assignment, _Change] = field(default_factory=dict)
 
-    A move is old if its own leader wrote something so much later: two times of one clock. This
-    process's clock, which may have leapt, is not asked.
+
+async def recent_moves(log: ReplicatedLog) -> RecentMoves:
+    """Return the recent moves, unassignments and deletions, each kind in the order of the log.
+
+    One is old if its own leader wrote something so much later: two times of one clock. This
+    process's clock, which may have leapt, is not asked. Deletions of the present term are left
+    out: who decides them tells of them.
     """
     status = log.status
     position = max(status.first_position, status.commit_position - RECENT_EVENTS_MAX + 1)
-    moved: dict[str, _Move] = {}
+    found = _Found()
     last_payloads: dict[int, bytes] = {}
     while position <= status.commit_position:
         began = asyncio.get_running_loop().time()
@@ -60,21 +84,28 @@ async def recent_moves(log: ReplicatedLog) -> dict[str, int]:
             for record in entry.records:
                 last_payloads[entry.term] = record.payload
                 # Nearly all of a log is something else, and not worth decoding.
-                if moved or any(trace in record.payload for trace in _TRACES):
-                    _note_moves(record.payload, entry.term, moved)
+                if found.moved or any(trace in record.payload for trace in _TRACES):
+                    _note_changes(record.payload, entry.term, found)
         position = entries[-1].next_position
         await asyncio.sleep(PAUSE_PARTS * (asyncio.get_running_loop().time() - began))
     last_ms = {
         term: DecidedCommand.FromString(payload).time_ms for term, payload in last_payloads.items()
     }
-    return {
-        name: move.epoch
-        for name, move in moved.items()
-        if move.time_ms >= last_ms[move.term] - RECENT_MS
-    }
+
+    def is_recent(change: _Change) -> bool:
+        return change.time_ms >= last_ms[change.term] - RECENT_MS
+
+    return RecentMoves(
+        {name: move.epoch for name, move in found.moved.items() if is_recent(move)},
+        [
+            ended
+            for ended, change in found.deleted.items()
+            if change.term < status.term and is_recent(change)
+        ],
+    )
 
 
-def _note_moves(payload: bytes, term: int, moved: dict[str, _Move]) -> None:
+def _note_changes(payload: bytes, term: int, found: _Found) -> None:
     decided = DecidedCommand.FromString(payload)
     for event in decided.events:
         changed: TopicAssigned | TopicUnassigned
@@ -84,6 +115,11 @@ def _note_moves(payload: bytes, term: int, moved: dict[str, _Move]) -> None:
             changed = event.topic_unassigned
         else:
             continue
-        moved.pop(changed.name, None)
+        found.moved.pop(changed.name, None)
+        change = _Change(changed.epoch, decided.time_ms, term)
         if changed.reason in _REASONS:
-            moved[changed.name] = _Move(changed.epoch, decided.time_ms, term)
+            found.moved[changed.name] = change
+        elif changed.reason == REASON_TOPIC_DELETED:
+            # Whatever is created of the same name is another: what comes behind changes nothing.
+            ended = Assignment(changed.topic_id, changed.unit, changed.name, changed.epoch, "", "")
+            found.deleted[ended] = change

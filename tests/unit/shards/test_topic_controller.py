@@ -410,6 +410,41 @@ def test_a_deleted_topics_broker_is_told_to_let_go(tmp_path: Path) -> None:
     in_shard(tmp_path, scenario)
 
 
+def test_a_new_leader_tells_the_brokers_of_topics_that_the_old_one_deleted(tmp_path: Path) -> None:
+    """The deletion is committed, the leader dies before the brokers were told. One name is
+    created again, and looked up, before the next leader has come that far."""
+
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        gone, again = await shard.create_topics("gone", "again")
+        (parted,) = await shard.create_topics("parted", partitions=2)
+        parts = [f"{parted}-partition-{number}" for number in range(2)]
+        first = [answer.epoch for answer in await shard.lookup(gone, again, *parts)]
+        assert first == [1, 1, 1, 1]
+        (old_id,) = {
+            each.assign.topic.topic_id for each in broker.deliveries if each.assign.name == again
+        }
+        shard.others.release_error = Unavailable("its manager cannot be reached")
+        for topic in (gone, again, parted):
+            await shard.execute(delete_topic=pb.DeleteTopic(name=topic))
+
+        shard.next_term()
+        await broker.connect()
+        await shard.create_topics("again")
+        (answer,) = await shard.lookup(again)
+        shard.others.release_error = None
+        await asyncio.sleep(10.0)
+
+        assert sorted(broker.released) == sorted((name, 1, "") for name in (gone, again, *parts))
+        (released_id,) = {
+            each.release.topic_id for each in broker.deliveries if each.release.name == again
+        }
+        assert released_id == old_id, "the topic of today is another"
+        assert (answer.broker_id, answer.epoch) == ("broker-1", 1)
+
+    in_shard(tmp_path, scenario)
+
+
 def test_too_many_names_are_refused_as_a_whole(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         names = [f"persistent://a/b/t-{number}" for number in range(NAMES_PER_LOOKUP_MAX + 1)]
