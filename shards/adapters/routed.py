@@ -14,7 +14,9 @@ from nextgen.client.routing import ShardRouter
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.limits import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
 from nextgen.kernel.names import parse_topic
+from nextgen.kernel.placement_limits import POLICIES_BYTES_MAX
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
     KIND_TENANT,
@@ -42,6 +44,12 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
 from shards.ports import Parent, ShardWatching
+
+_OBJECT_BYTES_MAX = PROPERTIES_BYTES_MAX + POLICIES_BYTES_MAX + 2_048
+"""One object with all that it may say; the rest are its names, ids and numbers."""
+
+NAMES_PER_READ = PAGE_BYTES_MAX // _OBJECT_BYTES_MAX
+"""Objects asked for at a time: as many as fit into an answer whatever they say."""
 
 _PARENT_TIMEOUT_MS = 3_000
 """One step of a create or delete that concerns another shard, an election there included."""
@@ -99,8 +107,13 @@ class RoutedMetadata:
         for name in names:
             shard_id = self._router.shard_of_key(_routing_key(name.kind, name.name))
             by_shard.setdefault(shard_id, []).append(name)
+        groups = [
+            group[start : start + NAMES_PER_READ]
+            for group in by_shard.values()
+            for start in range(0, len(group), NAMES_PER_READ)
+        ]
         pages = await asyncio.gather(
-            *(self._read_at(group, timeout_ms, subscriber_id) for group in by_shard.values())
+            *(self._read_at(group, timeout_ms, subscriber_id) for group in groups)
         )
         found = {(item.kind, item.name): item for page in pages for item in page}
         return [found[name.kind, name.name] for name in names]

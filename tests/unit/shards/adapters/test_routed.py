@@ -12,6 +12,7 @@ from nextgen.client.cluster_view import ClusterView
 from nextgen.client.routing import ShardRouter
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.limits import NAMES_PER_GET_MAX
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -26,7 +27,12 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ShardResponse,
     TopicAssignment,
 )
-from shards.adapters.routed import LinkedHomes, RoutedBrokerManagers, RoutedMetadata
+from shards.adapters.routed import (
+    NAMES_PER_READ,
+    LinkedHomes,
+    RoutedBrokerManagers,
+    RoutedMetadata,
+)
 from shards.metrics import NodeMetrics
 
 TABLE = initial_table([1, 2, 3])
@@ -43,6 +49,7 @@ class FakeRouter:
 
     def __init__(self, *, lost: int = 0) -> None:
         self.asked: dict[int, list[str]] = {}
+        self.requests = 0
         self._lost = lost
 
     def shard_of_key(self, routing_key: str) -> int:
@@ -50,6 +57,8 @@ class FakeRouter:
 
     async def call_key(self, key: str, request: ShardRequest, *, timeout_ms: int) -> ShardResponse:
         names = request.get.names
+        assert 0 < len(names) <= NAMES_PER_GET_MAX, "the shard would refuse it"
+        self.requests += 1
         self.asked.setdefault(self.shard_of_key(key), []).extend(name.name for name in names)
         items = [Item(kind=name.kind, name=name.name) for name in names]
         return ShardResponse(get=GetResponse(items=items[self._lost :]))
@@ -85,6 +94,23 @@ async def test_every_object_is_read_at_its_home_and_answered_in_order() -> None:
     assert set(router.asked) == {1, 2, 3}
     for shard_id, asked in router.asked.items():
         assert asked == [name.name for name in NAMES if home_shard(name) == shard_id]
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+async def test_no_more_is_asked_for_at_a_time_than_fits_an_answer(excess: int) -> None:
+    """A thousand topics of as many namespaces are looked up at once."""
+    names = [
+        ObjectName(kind=KIND_NAMESPACE, name=f"acme/n-{number}") for number in range(20 * 1_024)
+    ]
+    of_one_shard = [name for name in names if home_shard(name) == 1]
+    asked = of_one_shard[: 20 * NAMES_PER_READ + excess]
+    assert len(asked) > NAMES_PER_GET_MAX
+    router = FakeRouter()
+
+    items = await RoutedMetadata(cast(ShardRouter, router)).read(asked, timeout_ms=1_000)
+
+    assert [item.name for item in items] == [name.name for name in asked]
+    assert router.requests == 20 + excess
 
 
 async def test_an_answer_with_too_few_objects_is_refused() -> None:
