@@ -89,7 +89,7 @@ class BrokerSessions:
         self._sessions: dict[str, SessionSoftState] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._timer: Cancellable | None = None
-        self._loads = SessionLoads(shard_id, state, reports, clock)
+        self.loads = SessionLoads(shard_id, state, reports, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._decisions: set[asyncio.Task[Any]] = set()
         self._beginning: dict[str, tuple[BrokerHello, asyncio.Task[SessionSoftState]]] = {}
@@ -130,7 +130,7 @@ class BrokerSessions:
         self._unsubscribe()
         if self._timer is not None:
             self._timer.cancel()
-        self._loads.close()
+        self.loads.close()
         for task in self._tasks:
             task.cancel()
         for session in self._sessions.values():
@@ -378,7 +378,7 @@ class BrokerSessions:
         if session is None:
             return
         session.end(SessionExpired(f"{session.record.broker_id}: {why}"))
-        self._loads.forget(session_id)
+        self.loads.forget(session_id)
         self._metadata.drop_all(session)
         ended = BrokerRecorded()
         ended.CopyFrom(session.record)
@@ -420,7 +420,7 @@ class BrokerSessions:
     def _heartbeat(self, connection: BrokerConnection, heartbeat: BrokerHeartbeat) -> None:
         refused = ""
         if heartbeat.HasField("load"):
-            refused = self._loads.take(connection.session, heartbeat.load)
+            refused = self.loads.take(connection.session, heartbeat.load)
         ack = HeartbeatAck(sent_at_ms=heartbeat.sent_at_ms, load_refused=refused)
         connection.answer(ManagerMessage(heartbeat_ack=ack))
 
@@ -433,7 +433,7 @@ class BrokerSessions:
             if session.broker_id not in self._undecided:
                 self._reports.report(_record(session))
         for live in self._sessions.values():
-            self._loads.report_again(live)
+            self.loads.report_again(live)
 
     async def _propose(
         self, broker_id: str, events: Sequence[broker_session.BrokerSessionEvent]

@@ -63,6 +63,11 @@ class SessionLoads:
     def __repr__(self) -> str:
         return f"<SessionLoads shard={self._shard_id} sessions={len(self._told)}>"
 
+    @property
+    def session_count(self) -> int:
+        """Sessions of which something is kept."""
+        return len(self._told)
+
     def close(self) -> None:
         """Record nothing more."""
         for task in self._recording:

@@ -25,6 +25,8 @@ class Managers:
     def __init__(self) -> None:
         self.assigns: list[AssignRequest] = []
         self.releases: list[ReleaseRequest] = []
+        self.asked: list[str] = []
+        """The session of each request, also of those that failed."""
         self.errors: dict[str, MetadataError] = {}
 
     async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
@@ -38,6 +40,7 @@ class Managers:
         return ReleaseResponse(synced=True)
 
     def _fail(self, session_id: str) -> None:
+        self.asked.append(session_id)
         if session_id in self.errors:
             raise self.errors[session_id]
 
@@ -153,6 +156,24 @@ async def test_an_owner_whose_session_is_over_needs_no_telling() -> None:
 
     assert world.sync.has_ended("broker of s-1", "s-1")
     assert world.managers.releases == []
+    assert world.managers.asked == ["s-1"], "its manager has said once that it is over"
+
+
+async def test_a_manager_is_asked_nothing_of_a_session_that_the_directory_calls_over() -> None:
+    """Whoever has died had thousands of units: each would cost its manager a request."""
+    world = World()
+    for session_id, is_live in (("s-1", False), ("s-2", True)):
+        world.cluster.report(
+            BrokerRecorded(
+                broker_id=f"broker of {session_id}", session_id=session_id, is_live=is_live
+            )
+        )
+    ended = [(assignment("a"), None), (assignment("b", "s-2"), None)]
+
+    await world.sync.release(ended)
+    await world.sync.announce(ended)
+
+    assert world.managers.asked == ["s-2", "s-2"]
 
 
 async def test_trouble_with_one_owner_keeps_no_other_from_being_told() -> None:

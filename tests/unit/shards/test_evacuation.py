@@ -79,6 +79,33 @@ def test_the_units_of_a_dead_broker_are_assigned_anew_at_the_promised_pace(
     in_shard(tmp_path, scenario, units=100_000)
 
 
+def test_lost_brokers_with_few_units_each_take_no_more_time_than_their_units(
+    tmp_path: Path,
+) -> None:
+    """All lost sessions share a pace: what one of them takes of it and has no units for is for
+    the others. 20 brokers with some 10 units each are gone at once."""
+
+    async def scenario(shard: Harness) -> None:
+        lost = [await shard.start_broker(f"lost-{number}") for number in range(20)]
+        topics = await shard.create_topics(*(f"t-{number:03}" for number in range(200)))
+        await shard.lookup(*topics)
+        last = await shard.start_broker("last", capacity_units=100_000)
+
+        for broker in lost:
+            broker.vanish()
+        await asyncio.sleep(0.151)
+        began = shard.clock.monotonic()
+        for broker in lost:
+            await emptied(shard, broker, 0)
+
+        seconds = shard.clock.monotonic() - began
+        assert seconds == pytest.approx(200 / REASSIGN_UNITS_PER_SECOND, rel=0.2, abs=0.5)
+        await asyncio.sleep(1.0)
+        assert {name for name, _ in last.assigned} == set(topics)
+
+    in_shard(tmp_path, scenario, units=100_000)
+
+
 def test_the_busiest_units_of_a_lost_broker_go_first(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         topics = await spread(shard, 300)

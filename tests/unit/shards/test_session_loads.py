@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.placement_limits import (
     LOAD_EVENT_MS_MIN,
     LOAD_REPORT_MS_MAX,
@@ -157,6 +159,59 @@ def test_a_material_change_is_recorded_once_a_minute_at_most(tmp_path: Path) -> 
         recorded = [each.broker_load_reported for each in events]
         assert [each.load.messages_in_per_second for each in recorded] == [1_000.0, 7_000.0]
         assert {each.session_id for each in recorded} == {broker.session_id}
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_change_that_could_not_be_recorded_is_recorded_with_the_next_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing has changed since: what changed is in no record."""
+
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+
+        def refuse(*_arguments: Any, **_options: Any) -> Any:
+            raise Overloaded("the view is too far behind")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shard.leader.state, "propose", refuse)
+            beat(shard, broker, busy(1_000.0))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000 - 0.2)
+        beat(shard, broker, busy(1_000.0))
+        await asyncio.sleep(0.05)
+        assert await shard.events("broker_load_reported") == [], "a minute has not passed"
+        await asyncio.sleep(0.1)
+
+        beat(shard, broker, busy(1_000.0))
+        await asyncio.sleep(0.1)
+
+        (recorded,) = await shard.events("broker_load_reported")
+        assert recorded.broker_load_reported.load == busy(1_000.0)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_nothing_is_kept_of_a_session_that_is_over(tmp_path: Path) -> None:
+    """Brokers come and go for as long as a leader leads."""
+
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        beat(shard, broker, busy(1_000.0))
+        session = session_of(shard, broker)
+        loads = shard.leader.brokers.sessions.loads
+        loads.report_again(session)
+        assert loads.session_count == 1
+
+        broker.vanish()
+        await asyncio.sleep(1.0)
+        assert session.ended is not None
+        shard.cluster.loads.clear()
+
+        assert loads.session_count == 0
+        loads.report_again(session)
+        assert shard.cluster.loads == {}, "the cluster manager would keep it for ever"
 
     in_shard(tmp_path, scenario)
 
