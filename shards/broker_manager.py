@@ -14,6 +14,7 @@ from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired, Unavailable
 from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
 from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.placement_limits import METADATA_USED_MS
 from nextgen.runtime import lookup_steps, tracing
 from protos.nextgen.v1.broker_service_pb2 import Delivery
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item
@@ -41,6 +42,9 @@ from shards.session_soft_state import SessionSoftState
 from shards.shard_state import ShardState
 from shards.wire import item_message, topic_message
 
+_READS_MAX = 3
+"""Reads of one request: a broker that says late what it has makes what was read before too old."""
+
 OnSequenced = Callable[[int], None]
 """Is told the sequence as soon as the deliveries have their place in it."""
 
@@ -58,9 +62,10 @@ class BrokerManager:
         clock: Clock,
     ) -> None:
         self._state = state
+        self._clock = clock
         self.metadata = watch
         self.sessions = BrokerSessions(shard_id, state, watch, reports, clock)
-        self._reads = MetadataReads(metadata, watch.subscriber_id)
+        self._reads = MetadataReads(metadata, watch.subscriber_id, clock)
 
     def __repr__(self) -> str:
         return f"<BrokerManager {self.sessions!r}>"
@@ -95,10 +100,7 @@ class BrokerManager:
         session = await self._attached(request.broker_id, request.session_id)
         missing = _missing_parents(coming, session.metadata)
         assign_trace.mark_asked(coming, missing, session.metadata)
-        unread = [name for name in missing if not self._is_told(name)]
-        items = await self._reads.read(unread) if unread else []
-        session = self.sessions.live(request.broker_id, request.session_id)
-        await session.wait_room(coming)
+        session, items = await self._read_until_room(request, coming, missing)
         # From here to the last append there is no await: the sequence has no gaps or strangers.
         # Others may have sent the same metadata while it was read, and later metadata been told.
         unsent = [
@@ -187,6 +189,26 @@ class BrokerManager:
             await self._state.confirm()
         assert state is not None, "a grant was accepted for a broker that was never seen"
         return GrantCapacityResponse(units=max(units, state.granted_units))
+
+    async def _read_until_room(
+        self,
+        request: AssignRequest,
+        coming: Sequence[TopicAssignment],
+        missing: Sequence[ObjectName],
+    ) -> tuple[SessionSoftState, Sequence[Item]]:
+        """Return the session once there is room, and what of ``missing`` had to be read.
+
+        There is no await behind the last look at either. Until what was read is watched, its home
+        waits for that with effective writes for a while only, so it is read again after a wait.
+        """
+        for _ in range(_READS_MAX):
+            unread = [name for name in missing if not self._is_told(name)]
+            read = await self._reads.read(unread)
+            session = self.sessions.live(request.broker_id, request.session_id)
+            await session.wait_room(coming)
+            if self._clock.monotonic() - read.asked_at <= METADATA_USED_MS / 1000:
+                return session, read.items
+        raise Unavailable("what was read of tenants and namespaces is too old to be delivered")
 
     def _is_told(self, name: ObjectName) -> bool:
         return self.metadata.known(name.name) is not None

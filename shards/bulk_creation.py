@@ -41,7 +41,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.topic import CreateTopic
 from shards.parent_gates import Admission, ParentGates, ParentRead
 from shards.shard_state import ShardState
-from shards.topic_bounds import Said, TopicBounds
+from shards.topic_bounds import NO_BOUNDS, Said, TopicBounds
 from shards.wire_event import DomainEvent
 
 Admissions = Mapping[str, Admission | Rejected]
@@ -170,8 +170,13 @@ class BulkCreation:
     async def _decide(self, block: _Block) -> _Decided:
         if not block.names:
             return _Decided(0, 0, None)
+        if self._bounds is None:
+            return await self._decide_by(NO_BOUNDS, block)
+        async with self._bounds.deciding(block.namespaces) as said:
+            return await self._decide_by(said, block)
+
+    async def _decide_by(self, said: Said, block: _Block) -> _Decided:
         namespaces = block.namespaces
-        said = await self._said(namespaces)
         reads: dict[str, ParentRead] = {}
         for _ in range(PARENT_READ_ATTEMPTS_MAX):
             admissions: dict[str, Admission | Rejected] = {}
@@ -186,12 +191,6 @@ class BulkCreation:
                 return self._propose(block, said, admissions)
             reads.update(await self._gates.read(ParentKind.NAMESPACE, unread))
         raise Unavailable(f"the gate of namespace {unread[0]} keeps changing")
-
-    async def _said(self, namespaces: Sequence[str]) -> Said:
-        if self._bounds is None:
-            return {}
-        said = self._bounds.known(namespaces)
-        return await self._bounds.read(namespaces) if said is None else said
 
     def _propose(self, block: _Block, said: Said, admissions: Admissions) -> _Decided:
         """Decide and propose. From the look at what is there to the proposal nothing is awaited."""

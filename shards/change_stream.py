@@ -119,6 +119,9 @@ class ChangeStream:
         if not watch.is_leased:
             self._index(watch)
             self._joining.add(watch)
+        if watch.is_acknowledged and self._subscriber is not None:
+            # Only now can it be seen that what it watches is not taken in.
+            self._subscriber.watches(changes_of(watch))
         self.wake()
 
     def remove(self, watch_id: int) -> None:
@@ -357,7 +360,6 @@ class ChangeStream:
         if self._subscriber is None:
             self._subscriber = self._hub.join(self)
         self._acknowledged[watch.watch_id] = watch
-        self._subscriber.watches(changes_of(watch))
 
     def _take_lease_update(self) -> None:
         if self._lease is None:

@@ -7,15 +7,14 @@
 A subscriber counts from when its watch is added until it was silent for one time-to-live, a broker
 manager longer: its brokers go on, and its successor has to hear from them what they hold. Nobody
 can say who subscribed at the leader before this one, so nothing is answered until this replica has
-led for one time-to-live. A broker manager sends metadata on before it watches the name: that it
-will is expected from when the metadata left here.
+led for one time-to-live. A broker manager sends metadata on before it watches the name, and a topic
+controller decides by it: that they will watch it is expected from when the metadata left here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 import structlog
@@ -30,6 +29,7 @@ from nextgen.kernel.placement_limits import (
 )
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import Command, ExecuteRequest, ExecuteResponse
+from shards.expected_readers import FOR_EVER, ExpectedReaders
 from shards.ports import Cancellable, Clock
 from shards.wire_command import (
     NewTopic,
@@ -42,7 +42,9 @@ from shards.wire_command import (
 
 _TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
 _MANAGER_SECONDS = EFFECTIVE_MANAGER_MS / 1000
-_FOR_EVER = float("inf")
+_ANY_POSITION = 2**63
+"""Beyond every position: who has taken in so much watches nothing of it."""
+
 _SLOW_SECONDS = 1.0
 """A write that waits longer is spoken of in the log."""
 
@@ -84,7 +86,7 @@ class AcknowledgingStream(Protocol):
 class Subscriber:
     """Somebody with acknowledged watches, by the stream they are on. Made by ``join``."""
 
-    __slots__ = ("_writes", "counts_s", "heard_at", "is_known", "stream")
+    __slots__ = ("_writes", "counts_s", "heard_at", "is_known", "read", "stream")
 
     def __init__(
         self, writes: EffectiveWrites, stream: AcknowledgingStream, now: float, *, is_known: bool
@@ -94,10 +96,11 @@ class Subscriber:
         self.heard_at = now
         self.is_known = is_known
         """Whether all its watches were added: one that comes back adds them one by one."""
-        is_manager = managed_shard(stream.subscriber_id) is not None
-        self.counts_s = max(_TTL_SECONDS, _MANAGER_SECONDS) if is_manager else _TTL_SECONDS
+        self.counts_s = _counted_s(is_manager=managed_shard(stream.subscriber_id) is not None)
         """How long it counts behind what was heard of it last. Brokers go on without their
         manager, and hear of changes again from the one that follows it."""
+        self.read: set[Change] = set()
+        """What it read since it was heard."""
 
     @property
     def counts_until(self) -> float:
@@ -110,7 +113,10 @@ class Subscriber:
 
     def watches(self, changes: Iterable[Change]) -> None:
         """It watches these from here on."""
-        self._writes.note_watched(self.stream.subscriber_id, changes)
+        self._writes.note_watched(self, changes)
+
+    def is_watching(self, change: Change) -> bool:
+        return not self.stream.has_taken_in((change,), _ANY_POSITION)
 
     def lose_watch(self) -> None:
         """A watch of it was ended here: until it has added another, what it knows is not told."""
@@ -146,10 +152,7 @@ class EffectiveWrites:
         ended."""
         self._subscribers: dict[str, Subscriber] = {}
         self._departed: dict[str, float] = {}
-        self._readers: OrderedDict[Change, dict[int, float]] = OrderedDict()
-        """Until when the broker managers of shards are expected to watch what they were given."""
-        self._on_the_way: Counter[tuple[Change, int]] = Counter()
-        """How often they are being given it: the partitions of a topic go to them one by one."""
+        self._readers = ExpectedReaders(EFFECTIVE_READERS_MAX)
         self._waiters: dict[int, _Waiter] = {}
         self._next_waiter = 0
         self._timer: Cancellable | None = None
@@ -179,9 +182,15 @@ class EffectiveWrites:
         return subscriber
 
     def note_heard(self, subscriber: Subscriber) -> None:
-        if self._subscribers.get(subscriber.stream.subscriber_id) is subscriber:
-            subscriber.heard_at = self._clock.monotonic()
-            self._settle(subscriber)
+        if self._subscribers.get(subscriber.stream.subscriber_id) is not subscriber:
+            return
+        subscriber.heard_at = self._clock.monotonic()
+        for change in subscriber.read:
+            # What it acknowledges of its watch says when it does not rely on the read any more.
+            if subscriber.is_watching(change):
+                self._readers.forget(change, subscriber.stream.subscriber_id)
+        subscriber.read.clear()
+        self._settle(subscriber)
 
     def note_left(self, subscriber: Subscriber) -> None:
         subscriber_id = subscriber.stream.subscriber_id
@@ -197,12 +206,14 @@ class EffectiveWrites:
         self._counts_from = max(self._counts_from, self._clock.monotonic() + _TTL_SECONDS)
         self._schedule()
 
-    def note_watched(self, subscriber_id: str, changes: Iterable[Change]) -> None:
-        shard_id = managed_shard(subscriber_id)
-        if shard_id is None or not self._readers:
+    def note_watched(self, subscriber: Subscriber, changes: Iterable[Change]) -> None:
+        # Who is expected no more because it watches has to count for as long as the expectation.
+        subscriber.heard_at = self._clock.monotonic()
+        reader = reader_of(subscriber.stream.subscriber_id)
+        if reader is None or not self._readers:
             return
         for change in changes:
-            self._forget_reader(change, shard_id)
+            self._readers.forget(change, reader)
         self.settle()
 
     # Readers ----------------------------------------------------------------------------------
@@ -210,56 +221,43 @@ class EffectiveWrites:
     def expect(self, changes: Iterable[Change], manager_shard_id: int) -> None:
         """A broker manager is being given these objects: until it watches them, or
         ``stop_expecting`` says for how long, no change of theirs is effective."""
-        for change in changes:
-            self._on_the_way[change, manager_shard_id] += 1
-            self._note_reader(change, manager_shard_id, _FOR_EVER)
+        self._readers.begin(changes, _manager_of(manager_shard_id))
 
     def stop_expecting(
-        self, changes: Iterable[Change], manager_shard_id: int, *, are_watched: bool
+        self, changes: Collection[Change], manager_shard_id: int, *, are_watched: bool
     ) -> None:
         """It has them: ``are_watched`` if it watched all of them before, else it is going to.
 
         One that it is being given once more counts until that is over as well.
         """
-        until = self._clock.monotonic() + _TTL_SECONDS
-        for change in changes:
-            self._on_the_way[change, manager_shard_id] -= 1
-            if self._on_the_way[change, manager_shard_id]:
-                continue
-            del self._on_the_way[change, manager_shard_id]
-            if are_watched:
-                self._forget_reader(change, manager_shard_id)
-            elif manager_shard_id in self._readers.get(change, ()):
-                self._note_reader(change, manager_shard_id, until)
+        now = self._clock.monotonic()
+        reader = _manager_of(manager_shard_id)
+        until = now if are_watched else now + _counted_s(is_manager=True)
+        self._wait_for_forgotten(self._readers.end(changes, reader, until, now))
         if are_watched:
             self.settle()
         else:
             self._schedule()
 
-    def expect_reader(self, changes: Iterable[Change], subscriber_id: str) -> None:
-        """A broker manager is about to be told of these objects, which it is going to watch."""
-        shard_id = managed_shard(subscriber_id)
-        if shard_id is None:
+    def expect_reader(self, changes: Collection[Change], subscriber_id: str) -> None:
+        """Somebody is about to be told of these objects, which it is going to watch, if it does
+        not yet: a broker manager, or a topic controller."""
+        reader = reader_of(subscriber_id)
+        if reader is None:
             return
-        until = self._clock.monotonic() + _TTL_SECONDS
-        for change in changes:
-            self._note_reader(change, shard_id, until)
-
-    def _note_reader(self, change: Change, shard_id: int, until: float) -> None:
-        self._readers.setdefault(change, {})[shard_id] = until
-        self._readers.move_to_end(change)
         now = self._clock.monotonic()
-        while self._readers and _are_over(next(iter(self._readers.values())), now):
-            self._readers.popitem(last=False)
-        if len(self._readers) > EFFECTIVE_READERS_MAX:
-            # One that is forgotten is waited for all the same, by everybody.
-            self._readers.popitem(last=False)
-            self._counts_from = max(self._counts_from, now + _TTL_SECONDS)
+        until = now + _counted_s(is_manager=reader != subscriber_id)
+        for change in changes:
+            self._wait_for_forgotten(self._readers.note(change, reader, until, now))
+        subscriber = self._subscribers.get(reader)
+        if subscriber is not None:
+            subscriber.read.update(changes)
+            if any(map(subscriber.is_watching, changes)):
+                subscriber.stream.prompt()
 
-    def _forget_reader(self, change: Change, shard_id: int) -> None:
-        shards = self._readers.get(change)
-        if shards is not None and shards.pop(shard_id, None) is not None and not shards:
-            del self._readers[change]
+    def _wait_for_forgotten(self, until: float) -> None:
+        """A reader that is forgotten is waited for all the same, by every write."""
+        self._counts_from = max(self._counts_from, until)
 
     # Waiting ----------------------------------------------------------------------------------
 
@@ -363,9 +361,7 @@ class EffectiveWrites:
             leads_too_short=now < self._counts_from,
             subscribers=awaited[:_SHOWN_MAX],
             departed=[each for each, until in self._departed.items() if until > now][:_SHOWN_MAX],
-            not_watched_yet=sum(
-                not _are_over(self._readers.get(each, {}), now) for each in waiter.changes
-            ),
+            not_watched_yet=sum(until > now for until in self._readers.ends(waiter.changes)),
         )
 
     def _is_effective(self, waiter: _Waiter, now: float) -> bool:
@@ -378,9 +374,7 @@ class EffectiveWrites:
             (each for each in self._subscribers.values() if self._is_awaited(each, waiter, now)),
             None,
         )
-        return waiter.blocker is None and all(
-            _are_over(self._readers.get(change, {}), now) for change in waiter.changes
-        )
+        return waiter.blocker is None and self._readers.are_over(waiter.changes, now)
 
     def _is_awaited(self, subscriber: Subscriber, waiter: _Waiter, now: float) -> bool:
         if subscriber.counts_until <= now:
@@ -400,9 +394,8 @@ class EffectiveWrites:
         ends = [self._counts_from, *self._departed.values()]
         ends += [each.counts_until for each in self._subscribers.values()]
         for waiter in self._waiters.values():
-            for change in waiter.changes:
-                ends += self._readers.get(change, {}).values()
-        later = [end for end in ends if now < end < _FOR_EVER]
+            ends += self._readers.ends(waiter.changes)
+        later = [end for end in ends if now < end < FOR_EVER]
         if later:
             self._timer = self._clock.call_at(min(later), self.settle)
 
@@ -430,14 +423,43 @@ def broker_manager_id(node_id: str, shard_id: int, term: int) -> str:
     return f"{node_id}/{_BROKER_MANAGER}-{shard_id}/{term}"
 
 
+def topic_controller_id(node_id: str, shard_id: int, term: int) -> str:
+    """Return the subscriber id of the topic controller of a shard, led in ``term`` by a node."""
+    return f"{node_id}/{_TOPIC_CONTROLLER}-{shard_id}/{term}"
+
+
 def managed_shard(subscriber_id: str) -> int | None:
     """Return whose broker manager a subscriber is, None if it is none."""
-    kind, _, number = subscriber_id.rpartition("/")[0].rpartition("/")[2].rpartition("-")
+    kind, number = _kind_of(subscriber_id)
     return int(number) if kind == _BROKER_MANAGER and number.isdecimal() else None
 
 
+def reader_of(subscriber_id: str) -> str | None:
+    """Return as whom somebody who reads is expected to watch that, None if it is not.
+
+    What a broker manager was given its successor watches as well. What a topic controller decides
+    by it does as long as it leads, whoever leads next.
+    """
+    shard_id = managed_shard(subscriber_id)
+    if shard_id is not None:
+        return _manager_of(shard_id)
+    return subscriber_id if _kind_of(subscriber_id)[0] == _TOPIC_CONTROLLER else None
+
+
 _BROKER_MANAGER = "broker-manager"
+_TOPIC_CONTROLLER = "topic-controller"
 
 
-def _are_over(ends: Mapping[int, float], now: float) -> bool:
-    return all(until <= now for until in ends.values())
+def _counted_s(*, is_manager: bool) -> float:
+    """Return how long somebody counts who is not heard of any more, or not yet."""
+    return max(_TTL_SECONDS, _MANAGER_SECONDS) if is_manager else _TTL_SECONDS
+
+
+def _manager_of(shard_id: int) -> str:
+    return f"{_BROKER_MANAGER}-{shard_id}"
+
+
+def _kind_of(subscriber_id: str) -> tuple[str, str]:
+    """Return what kind of subscriber it is, "" if of none with a shard, and its shard's number."""
+    kind, _, number = subscriber_id.rpartition("/")[0].rpartition("/")[2].rpartition("-")
+    return kind, number

@@ -1,7 +1,8 @@
 """Hands assignments to broker managers, and has effective writes wait for what is on the way.
 
 The metadata of a topic leaves with its assignment, before the broker's manager watches the topic: a
-change that is committed meanwhile is not effective before that watch has told it.
+change that is committed meanwhile is not effective before that watch has told it. One that was
+committed while the assignment was, or before it was tried again, leaves with it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.effective_writes import EffectiveWrites
 from shards.ports import BrokerManagers, HomeShards
+from shards.shard_state import ShardState
+from shards.wire import topic_message
 
 
 class ExpectingManagers:
     """``BrokerManagers`` as a shard's leader uses them."""
 
     def __init__(
-        self, managers: BrokerManagers, effective: EffectiveWrites, homes: HomeShards
+        self,
+        state: ShardState,
+        managers: BrokerManagers,
+        effective: EffectiveWrites,
+        homes: HomeShards,
     ) -> None:
+        self._state = state
         self._managers = managers
         self._effective = effective
         self._homes = homes
@@ -37,6 +45,7 @@ class ExpectingManagers:
         self._effective.expect(changes, shard_id)
         are_watched = False
         try:
+            await self._bring_up_to_date(request)
             response = await self._managers.assign(request, timeout_ms=timeout_ms)
             are_watched = response.watched
         finally:
@@ -45,3 +54,17 @@ class ExpectingManagers:
 
     async def release(self, request: ReleaseRequest, *, timeout_ms: int) -> ReleaseResponse:
         return await self._managers.release(request, timeout_ms=timeout_ms)
+
+    async def _bring_up_to_date(self, request: AssignRequest) -> None:
+        """Give assignments their topics as they are: what changes from here on is waited for."""
+        topics = self._state.load_topics([each.topic.name for each in request.assignments])
+        is_changed = False
+        for each, topic in zip(request.assignments, topics, strict=True):
+            if topic is None or topic.topic_id != each.topic.topic_id:
+                continue
+            if topic.version > each.topic.version:
+                each.topic.CopyFrom(topic_message(topic))
+                is_changed = True
+        if is_changed:
+            # It may be pending: a broker is told nothing that a later leader may not know.
+            await self._state.confirm()

@@ -33,6 +33,7 @@ from shards.domain.topic import Topic
 from shards.metrics import ShardMetrics
 from shards.move_finisher import MoveFinisher, UnfinishedMove
 from shards.move_target import MoveTarget, MoveTargets
+from shards.placement_policies import Rules
 from shards.ports import Clock
 from shards.shard_state import ShardState
 from shards.topic_controller import TopicController
@@ -155,15 +156,16 @@ class Handover:
         self, moves: Sequence[PlannedMove], answers: dict[str, LookupAnswer]
     ) -> None:
         """Commit some moves, bring the units to their target, have their owner let go."""
-        self._controller.check_open()
-        decided = self._decide(moves, answers)
-        if not decided:
+        async with self._targets.deciding(move.name for move in moves) as rules:
+            self._controller.check_open()
+            decided = self._decide(moves, rules, answers)
+            flights = [one.flight for one in decided]
+            commit = self._state.propose([one.event for one in decided]) if decided else None
+            # Whoever looks these up from here on waits until the target has them.
+            self._controller.flights.register(flights)
+        if commit is None:
             await self._state.confirm()
             return
-        flights = [one.flight for one in decided]
-        commit = self._state.propose([one.event for one in decided])
-        # Whoever looks these up from here on waits until the target has them.
-        self._controller.flights.register(flights)
         try:
             first = (await commit).first_position
             self._metrics.moves.inc(len(decided))
@@ -184,18 +186,18 @@ class Handover:
             self._finisher.finish_later(unfinished)
 
     def _decide(
-        self, moves: Sequence[PlannedMove], answers: dict[str, LookupAnswer]
+        self, moves: Sequence[PlannedMove], rules: Rules, answers: dict[str, LookupAnswer]
     ) -> list[_Decided]:
         """Look once more at what a move rests on. No await until it is proposed."""
         decided: list[_Decided] = []
         room = self._targets.room()
         loaded = self._controller.load([move.name for move in moves])
-        for move, (_, assignment) in zip(moves, loaded, strict=True):
-            if assignment != move.before:
+        for move, (topic, assignment) in zip(moves, loaded, strict=True):
+            if topic is None or assignment != move.before:
                 why = f"{move.text} has changed while its move was prepared"
                 answers[move.text] = self._rejected(move.text, why, RejectionCode.STALE_EPOCH)
                 continue
-            refusal = room.take(move.name, move.topic, move.before, move.target)
+            refusal = room.take(move.name, topic, move.before, rules, move.target)
             if refusal is not None:
                 answers[move.text] = self._rejected(move.text, refusal.message, refusal.code)
                 continue

@@ -29,7 +29,7 @@ from shards.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.parent_gates import ParentGates, ParentRead
 from shards.ports import ParentDirectory
 from shards.shard_state import ShardState
-from shards.topic_bounds import NamespacePolicies, Said, TopicBounds
+from shards.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.topic_creation import TopicCreation, namespaces_of
 from shards.wire_command import (
     OnGate,
@@ -178,21 +178,25 @@ class InventoryCommands:
     # Topics -----------------------------------------------------------------------------------
 
     def _create_topics(self, command: OnNewTopics) -> Work:
-        said: Said | None = {}
-        if self._bounds is not None:
-            said = self._bounds.known(namespaces_of(command))
-        if said is None:
-            return self._create_topics_later(command, self._bounds)
-        attempt = partial(self._creation.attempt, command, said)
-        return self._create(ParentKind.NAMESPACE, attempt)
+        if self._bounds is None:
+            return self._create(
+                ParentKind.NAMESPACE, partial(self._creation.attempt, command, NO_BOUNDS)
+            )
+        said = self._bounds.known(namespaces_of(command))
+        if said is not None:
+            outcome = self._creation.attempt(command, said, {})
+            if isinstance(outcome, Answer):
+                return outcome
+        return self._create_topics_later(command, self._bounds)
 
     async def _create_topics_later(
-        self, command: OnNewTopics, bounds: TopicBounds | None
+        self, command: OnNewTopics, bounds: TopicBounds
     ) -> CommandResult:
-        assert bounds is not None, "without bounds nothing has to be read"
-        said = await bounds.read(namespaces_of(command))
-        work = self._create(ParentKind.NAMESPACE, partial(self._creation.attempt, command, said))
-        return await (finish(self._state, work) if isinstance(work, Answer) else work)
+        """Create them by what counts when everything is read: a bound may change meanwhile."""
+        async with bounds.deciding(namespaces_of(command)) as said:
+            attempt = partial(self._creation.attempt, command, said)
+            work = self._create(ParentKind.NAMESPACE, attempt)
+            return await (finish(self._state, work) if isinstance(work, Answer) else work)
 
     def _on_topic(self, command: OnTopic) -> Work:
         name, body = command.name.base_text, command.body

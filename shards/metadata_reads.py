@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from nextgen.kernel.errors import MetadataError, Unavailable
 from protos.nextgen.v1.inventory_pb2 import Item
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
-from shards.ports import MetadataReader
+from shards.ports import Clock, MetadataReader
 
 _METADATA_TIMEOUT_MS = 3_000
 """Reading a tenant or namespace at its home shard, a leader's election included."""
 
 
+@dataclass(frozen=True, slots=True)
+class MetadataRead:
+    """What was read, in the order it was asked for, and when the first of it was asked for, in
+    monotonic seconds: it says what was then, or later."""
+
+    items: list[Item]
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    item: asyncio.Future[Item]
+    asked_at: float
+
+
 class MetadataReads:
     """Reads in flight of one broker manager. Nothing is kept once it was read."""
 
-    def __init__(self, metadata: MetadataReader, subscriber_id: str = "") -> None:
+    def __init__(self, metadata: MetadataReader, subscriber_id: str, clock: Clock) -> None:
         self._metadata = metadata
         self._subscriber_id = subscriber_id
-        self._reading: dict[str, asyncio.Future[Item]] = {}
+        self._clock = clock
+        self._reading: dict[str, _Reading] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: MetadataError | None = None
 
@@ -30,30 +47,33 @@ class MetadataReads:
         for task in self._tasks:
             task.cancel()
 
-    async def read(self, names: Sequence[ObjectName]) -> list[Item]:
+    async def read(self, names: Sequence[ObjectName]) -> MetadataRead:
         """Return the metadata called ``names``, in order.
 
         Raises:
             MetadataError: A home shard could not be asked, or has no such object.
         """
+        now = self._clock.monotonic()
+        if not names:
+            return MetadataRead([], now)
         absent = [name for name in names if name.name not in self._reading]
         if absent:
             loop = asyncio.get_running_loop()
             for name in absent:
-                self._reading[name.name] = loop.create_future()
+                self._reading[name.name] = _Reading(loop.create_future(), now)
             task = loop.create_task(self._read_now(absent))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        futures = [self._reading[name.name] for name in names]
-        await asyncio.wait(futures)
-        items = [future.result() for future in futures]
+        readings = [self._reading[name.name] for name in names]
+        await asyncio.wait([reading.item for reading in readings])
+        items = [reading.item.result() for reading in readings]
         for item in items:
             if item.WhichOneof("value") is None:
                 raise Unavailable(f"{item.name} has a topic but is not in its inventory")
-        return items
+        return MetadataRead(items, min(reading.asked_at for reading in readings))
 
     async def _read_now(self, names: list[ObjectName]) -> None:
-        futures = [self._reading[name.name] for name in names]
+        futures = [self._reading[name.name].item for name in names]
         try:
             items = await self._metadata.read(
                 names, timeout_ms=_METADATA_TIMEOUT_MS, subscriber_id=self._subscriber_id

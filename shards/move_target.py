@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from nextgen.kernel.decider import Rejected, RejectionCode
@@ -12,7 +13,7 @@ from nextgen.kernel.policies import Policies
 from shards.domain.assignment import Assignment
 from shards.domain.placement import PlacementDecision
 from shards.domain.topic import Topic
-from shards.placement_policies import PlacementPolicies
+from shards.placement_policies import PlacementPolicies, Rules
 from shards.unit_placer import PlacementRound, UnitPlacer
 
 Said = Mapping[str, Policies | MetadataError]
@@ -26,16 +27,13 @@ class MoveTarget:
     broker_id: str
     session_id: str
     decision: PlacementDecision
-    parents: Policies
-    """What the choice rests on, for when it is looked at again."""
 
 
 class Room:
     """The candidates of one moment; each unit that is placed takes one of a session's units."""
 
-    def __init__(self, placing: PlacementRound, policies: PlacementPolicies) -> None:
+    def __init__(self, placing: PlacementRound) -> None:
         self._placing = placing
-        self._policies = policies
 
     def choose(
         self,
@@ -54,8 +52,7 @@ class Room:
             return None
         parents = said[name.namespace_text]
         if isinstance(parents, MetadataError):
-            why = f"the placement rules of {name.namespace_text} cannot be read: {parents}"
-            return Rejected(RejectionCode.NO_BROKER, why)
+            return _unread(name, parents)
         placement = self._placing.place(
             topic,
             assignment,
@@ -66,15 +63,22 @@ class Room:
         )
         if isinstance(placement, Rejected):
             return placement
-        return MoveTarget(placement.broker_id, placement.session_id, placement.decision, parents)
+        return MoveTarget(placement.broker_id, placement.session_id, placement.decision)
 
     def take(
-        self, name: TopicName, topic: Topic, assignment: Assignment, target: MoveTarget
+        self,
+        name: TopicName,
+        topic: Topic,
+        assignment: Assignment,
+        rules: Rules,
+        target: MoveTarget,
     ) -> Rejected | None:
         """Take a unit of a target that was chosen before; return why not if that cannot be."""
         if not self._placing.has_session(target.session_id):
             return Rejected(RejectionCode.NO_BROKER, f"broker {target.broker_id} began anew")
-        parents = self._policies.known(name.namespace_text) or target.parents
+        parents = rules.of(name.namespace_text)
+        if isinstance(parents, MetadataError):
+            return _unread(name, parents)
         placement = self._placing.place(topic, assignment, parents, target=target.broker_id)
         return placement if isinstance(placement, Rejected) else None
 
@@ -94,6 +98,15 @@ class MoveTargets:
         """Return what is said of the units' namespaces; read, where it is not known here."""
         return await self._policies.find([name.namespace_text for name in names])
 
+    def deciding(self, names: Iterable[TopicName]) -> AbstractAsyncContextManager[Rules]:
+        """Give what is said of the units' namespaces; see ``PlacementPolicies.deciding``."""
+        return self._policies.deciding(name.namespace_text for name in names)
+
     def room(self) -> Room:
         """Return the candidates as they are. To be used without an await."""
-        return Room(self._placer.begin(), self._policies)
+        return Room(self._placer.begin())
+
+
+def _unread(name: TopicName, error: MetadataError) -> Rejected:
+    why = f"the placement rules of {name.namespace_text} cannot be read: {error}"
+    return Rejected(RejectionCode.NO_BROKER, why)

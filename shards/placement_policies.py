@@ -9,13 +9,20 @@ A read comes after the question, so what it says is right for who asked. What is
 question is kept true by the watch alone: a change that happened before the watch began is in its
 snapshot, and one after it waits, if it is to be effective, until it was taken in here. The home
 shard stops waiting for who is silent, so what a silent stream told is not relied on either.
+
+A decision takes time: the read, and its commit. A change that comes in between is acknowledged once
+what was decided by the earlier rules is certain, so that behind an effective write nothing is
+assigned by them any more. What was read, and is not watched yet, the home shard expects to be.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -23,7 +30,9 @@ from nextgen.client.event_keys import event_key
 from nextgen.client.policies_wire import unpack_policies
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.placement_limits import (
+    METADATA_USED_MS,
     NAMESPACES_WATCHED_MAX,
+    RULES_ATTEMPT_MS,
     RULES_FRESH_MS,
     RULES_READ_MS,
 )
@@ -37,6 +46,12 @@ from shards.domain.topic import Topic
 from shards.metadata_state import MetadataState, state_after, state_of
 from shards.ports import Clock, HomeShards, MetadataReader, ShardWatching
 
+_ATTEMPT_LATE_MS = 0.9 * RULES_ATTEMPT_MS
+"""An attempt that failed so late had no time left. One that failed at once will do so again."""
+
+_SETTLE_PAUSE_SECONDS = 0.1
+"""Before it is asked again whether decisions are certain."""
+
 _logger = structlog.get_logger(__name__)
 
 
@@ -44,15 +59,24 @@ class PlacementPolicies:
     """What is said of the parents of one shard's topics, for one term. Owned by one event loop."""
 
     def __init__(
-        self, subscriber_id: str, homes: HomeShards, metadata: MetadataReader, clock: Clock
+        self,
+        subscriber_id: str,
+        homes: HomeShards,
+        metadata: MetadataReader,
+        clock: Clock,
+        settled: Callable[[], Awaitable[None]],
     ) -> None:
+        """``settled`` returns once everything that was decided so far is certain."""
         self._subscriber_id = subscriber_id
         self._homes = homes
         self._metadata = metadata
         self._clock = clock
+        self._settled = settled
         self._namespaces: OrderedDict[str, tuple[_Followed, _Followed]] = OrderedDict()
         """Tenant and namespace of each namespace, the one used longest ago first."""
         self._followed: dict[str, _Followed] = {}
+        self._held: Counter[_Followed] = Counter()
+        """Those by which something is being decided: no change of theirs is acknowledged."""
         self._streams: dict[int, ShardWatching] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -72,6 +96,7 @@ class PlacementPolicies:
             task.cancel()
         self._namespaces.clear()
         self._followed.clear()
+        self._held.clear()
 
     def known(self, namespace: str) -> Policies | None:
         """Return what a namespace and its tenant say together, None if that has to be read."""
@@ -87,21 +112,27 @@ class PlacementPolicies:
         self._namespaces.move_to_end(namespace)
         return _together(pair[0].policies, pair[1].policies)
 
+    @contextlib.asynccontextmanager
+    async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[Rules]:
+        """Give what namespaces and their tenants say, to decide and propose by inside.
+
+        What is not known here is read. A change that comes meanwhile is effective once everything
+        that was proposed inside is certain.
+        """
+        names = list(dict.fromkeys(namespaces))
+        held = [followed for name in names for followed in self._hold(name)]
+        try:
+            yield await self._rules(names)
+        finally:
+            self._let_go_settled(held)
+
     async def read(self, namespaces: Sequence[str]) -> dict[str, Policies | MetadataError]:
         """Return what each namespace and its tenant say, read after this call began, or why not.
 
-        They are known here a little later. One that does not exist says nothing.
+        They are known here a little later. One that does not exist says nothing. What is decided
+        by it later than at once may be behind a change: see ``deciding``.
         """
-        groups: dict[tuple[int, int], list[str]] = {}
-        try:
-            for namespace in dict.fromkeys(namespaces):
-                groups.setdefault(self._homes_of(namespace), []).append(namespace)
-                self._follow(namespace)
-        except Unavailable as error:
-            return dict.fromkeys(namespaces, error)
-        # By home, so that one that cannot be asked concerns nobody else.
-        pages = await asyncio.gather(*map(self._read_group, groups.values()))
-        return {namespace: said for page in pages for namespace, said in page.items()}
+        return await self._read(namespaces, RULES_READ_MS)
 
     async def find(self, namespaces: Iterable[str]) -> dict[str, Policies | MetadataError]:
         """Return what is known here of each namespace, and of the others what ``read`` says."""
@@ -117,7 +148,40 @@ class PlacementPolicies:
             found.update(await self.read(unknown))
         return found
 
-    async def _read_group(self, namespaces: list[str]) -> dict[str, Policies | MetadataError]:
+    async def _rules(self, names: Sequence[str]) -> Rules:
+        """Read what is not known, again if an attempt took too long, for ``RULES_READ_MS``."""
+        said: dict[str, Policies | MetadataError] = {}
+        began_at = asked_at = now = self._clock.monotonic()
+        while unknown := [name for name in names if self.known(name) is None]:
+            asked_at = now
+            said = await self._read(unknown, RULES_ATTEMPT_MS)
+            now = self._clock.monotonic()
+            has_failed = any(isinstance(each, MetadataError) for each in said.values())
+            took_ms = 1000 * (now - asked_at)
+            is_late = took_ms > (_ATTEMPT_LATE_MS if has_failed else METADATA_USED_MS)
+            if not is_late or 1000 * (now - began_at) + RULES_ATTEMPT_MS > RULES_READ_MS:
+                break
+        return Rules(self, self._clock, said, asked_at)
+
+    async def _read(
+        self, namespaces: Iterable[str], timeout_ms: int
+    ) -> dict[str, Policies | MetadataError]:
+        groups: dict[tuple[int, int], list[str]] = {}
+        try:
+            for namespace in dict.fromkeys(namespaces):
+                groups.setdefault(self._homes_of(namespace), []).append(namespace)
+                self._follow(namespace)
+        except Unavailable as error:
+            return dict.fromkeys(namespaces, error)
+        # By home, so that one that cannot be asked concerns nobody else.
+        pages = await asyncio.gather(
+            *(self._read_group(group, timeout_ms) for group in groups.values())
+        )
+        return {namespace: said for page in pages for namespace, said in page.items()}
+
+    async def _read_group(
+        self, namespaces: list[str], timeout_ms: int
+    ) -> dict[str, Policies | MetadataError]:
         tenants = list(dict.fromkeys(map(_tenant_of, namespaces)))
         names = [
             *(ObjectName(kind=KIND_TENANT, name=tenant) for tenant in tenants),
@@ -125,7 +189,7 @@ class PlacementPolicies:
         ]
         try:
             items = await self._metadata.read(
-                names, timeout_ms=RULES_READ_MS, subscriber_id=self._subscriber_id
+                names, timeout_ms=timeout_ms, subscriber_id=self._subscriber_id
             )
         except MetadataError as error:
             return dict.fromkeys(namespaces, error)
@@ -145,65 +209,153 @@ class PlacementPolicies:
         if self._is_closed or namespace in self._namespaces:
             return
         if len(self._namespaces) >= NAMESPACES_WATCHED_MAX:
-            _, oldest = self._namespaces.popitem(last=False)
-            for followed in oldest:
-                self._leave(followed)
-        tenant = _tenant_of(namespace)
-        self._namespaces[namespace] = (
-            self._join(KIND_TENANT, tenant),
-            self._join(KIND_NAMESPACE, namespace),
-        )
+            self._forget(next(iter(self._namespaces)))
+        tenant = self._join(KIND_TENANT, _tenant_of(namespace))
+        try:
+            followed = self._join(KIND_NAMESPACE, namespace)
+        except MetadataError:
+            self._leave(tenant)
+            raise
+        self._namespaces[namespace] = (tenant, followed)
 
     def _join(self, kind: Kind, name: str) -> _Followed:
         followed = self._followed.get(name)
         if followed is None:
-            followed = self._followed[name] = _Followed(self, kind, name)
-            self._watch(followed)
+            followed = _Followed(self, kind, name)
+            followed.stream = self._stream(self._homes.home_of(kind, name))
+            followed.watch_id = followed.stream.add(
+                followed, kinds=(kind,), names=(name,), acknowledged=True
+            )
+            self._followed[name] = followed
         followed.users += 1
         return followed
 
     def _leave(self, followed: _Followed) -> None:
         followed.users -= 1
-        if not followed.users:
+        if followed.users:
+            return
+        followed.stream.remove(followed.watch_id)
+        if self._followed.get(followed.name) is followed:
             del self._followed[followed.name]
-            followed.stream.remove(followed.watch_id)
 
-    def _watch(self, followed: _Followed) -> None:
-        followed.stream = self._stream(self._homes.home_of(followed.kind, followed.name))
-        followed.watch_id = followed.stream.add(
-            followed, kinds=(followed.kind,), names=(followed.name,), acknowledged=True
-        )
+    # Decisions under way ----------------------------------------------------------------------
+
+    def changed(self, followed: _Followed) -> None:
+        """It says something else: what was decided by what it said may not be certain yet."""
+        self._let_go_settled(self._keep((followed,)))
+
+    def _hold(self, namespace: str) -> Sequence[_Followed]:
+        """Follow a namespace and its tenant until they are let go of; none that cannot be."""
+        try:
+            self._follow(namespace)
+        except MetadataError:
+            return ()
+        return self._keep(self._namespaces.get(namespace, ()))
+
+    def _keep(self, pair: Sequence[_Followed]) -> Sequence[_Followed]:
+        for followed in pair:
+            followed.users += 1
+            self._held[followed] += 1
+        return pair
+
+    def _let_go_settled(self, held: Sequence[_Followed]) -> None:
+        if held and not self._is_closed:
+            self._run(self._let_go(held))
+
+    async def _let_go(self, held: Sequence[_Followed]) -> None:
+        while True:
+            try:
+                await self._settled()
+                break
+            except MetadataError as error:
+                # Nearly always the term is over, which ends this as well.
+                _logger.debug("decisions are not certain yet", why=str(error))
+                await asyncio.sleep(_SETTLE_PAUSE_SECONDS)
+        for followed in held:
+            self._held[followed] -= 1
+            if not self._held[followed]:
+                del self._held[followed]
+            self._leave(followed)
+        for stream in {id(followed.stream): followed.stream for followed in held}.values():
+            stream.acknowledge()
+
+    def _withheld(self, stream: ShardWatching) -> list[int]:
+        return [followed.watch_id for followed in self._held if followed.stream is stream]
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Streams ----------------------------------------------------------------------------------
 
     def _stream(self, shard_id: int) -> ShardWatching:
         stream = self._streams.get(shard_id)
         if stream is None:
             stream = self._streams[shard_id] = self._homes.watch(shard_id, self._subscriber_id)
-            task = asyncio.get_running_loop().create_task(stream.run())
-            self._tasks.add(task)
+            stream.withhold_with(partial(self._withheld, stream))
+            task = self._run(stream.run())
             task.add_done_callback(lambda task: self._stopped(shard_id, task))
         return stream
 
     def _stopped(self, shard_id: int, task: asyncio.Task[None]) -> None:
         """A stream runs for ever: if it does not, that is a mistake. What it told is forgotten."""
-        self._tasks.discard(task)
         if task.cancelled() or self._is_closed:
             return
         _logger.error("rules stream failed", shard=shard_id, exc_info=task.exception())
         stream = self._streams.pop(shard_id)
-        for namespace, pair in tuple(self._namespaces.items()):
-            if any(followed.stream is stream for followed in pair):
-                self._forget(namespace)
+        self._drop(lambda followed: followed.stream is stream)
 
-    def ended(self, name: str, error: MetadataError) -> None:
+    def ended(self, ended: _Followed, error: MetadataError) -> None:
         """A watch was ended by the other side: its name is read, and watched, when it is needed."""
-        _logger.warning("rules watch ended", name=name, why=str(error))
+        _logger.warning("rules watch ended", name=ended.name, why=str(error))
+        self._drop(lambda followed: followed is ended)
+
+    def _drop(self, is_useless: Callable[[_Followed], bool]) -> None:
+        """Follow anew, when they are needed, those whose watch tells nothing any more."""
         for namespace, pair in tuple(self._namespaces.items()):
-            if any(followed.name == name for followed in pair):
+            if any(map(is_useless, pair)):
                 self._forget(namespace)
+        for name, followed in tuple(self._followed.items()):
+            if is_useless(followed):
+                del self._followed[name]
 
     def _forget(self, namespace: str) -> None:
-        for followed in self._namespaces.pop(namespace):
+        """Follow it no longer, once what was decided by it is certain."""
+        pair = self._namespaces.pop(namespace)
+        self._let_go_settled(self._keep(pair))
+        for followed in pair:
             self._leave(followed)
+
+
+class Rules:
+    """What counts for some namespaces while something is decided; see ``deciding``."""
+
+    def __init__(
+        self,
+        owner: PlacementPolicies,
+        clock: Clock,
+        said: dict[str, Policies | MetadataError],
+        asked_at: float,
+    ) -> None:
+        self._owner = owner
+        self._clock = clock
+        self._said = said
+        self._asked_at = asked_at
+
+    def of(self, namespace: str) -> Policies | MetadataError:
+        """Return what a namespace and its tenant say as of now, or why that is not known.
+
+        To be asked where it is decided: no await may be between.
+        """
+        known = self._owner.known(namespace)
+        if known is not None:
+            return known
+        if self._clock.monotonic() - self._asked_at > METADATA_USED_MS / 1000:
+            return Unavailable(f"what was read of {namespace} is too old to decide by")
+        said = self._said.get(namespace)
+        return Unavailable(f"{namespace} is not followed any more") if said is None else said
 
 
 class _Followed:
@@ -233,20 +385,26 @@ class _Followed:
     def on_snapshot_complete(self, position: int) -> None:
         self._position = position
         self.is_known = True
-        self.policies = _policies_of(self._state)
+        self._take()
 
     def on_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if event.position > self._position and event_key(event) == self.name:
                 self._position = event.position
                 self._state = state_after(self._state, event)
-        self.policies = _policies_of(self._state)
+        self._take()
+
+    def _take(self) -> None:
+        policies = _policies_of(self._state)
+        if policies != self.policies:
+            self.policies = policies
+            self._owner.changed(self)
 
     def on_position(self, position: int) -> None:
         """Nothing but a place: what is known is as it was."""
 
     def on_ended(self, error: MetadataError) -> None:
-        self._owner.ended(self.name, error)
+        self._owner.ended(self, error)
 
 
 def rules_for(parents: Policies, topic: Topic) -> PlacementRules:

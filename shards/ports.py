@@ -5,7 +5,7 @@ The replicated log is a port of its own: ``nextgen.replication.ports``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -180,6 +180,10 @@ class ShardWatching(Protocol):
     def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
         """Have ``in_effect`` say, given up to where acknowledged watches were told everything, up
         to where that has taken effect. Without it, being told is taking it in."""
+        ...
+
+    def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
+        """Have ``withheld`` say of which acknowledged watches nothing is to be acknowledged."""
         ...
 
     def acknowledge(self) -> None:

@@ -17,7 +17,7 @@ from shards.broker_drains import BrokerDrains
 from shards.broker_manager import BrokerManager
 from shards.broker_sync import BrokerSync
 from shards.decoded_entries import DecodedEntries
-from shards.effective_writes import EffectiveWrites, broker_manager_id
+from shards.effective_writes import EffectiveWrites, broker_manager_id, topic_controller_id
 from shards.evacuation import Evacuation
 from shards.expecting_managers import ExpectingManagers
 from shards.idle_forwarding import IdleForwarding
@@ -106,14 +106,15 @@ class ShardLeader:
         )
         sync = BrokerSync(
             shard_id,
-            ExpectingManagers(around.managers, self.effective, around.homes),
+            ExpectingManagers(self.state, around.managers, self.effective, around.homes),
             around.directory,
         )
         self.policies = PlacementPolicies(
-            f"{around.node_id}/topic-controller-{shard_id}/{term}",
+            topic_controller_id(around.node_id, shard_id, term),
             around.homes,
             around.metadata,
             around.clock,
+            self.state.confirm,
         )
         placer = UnitPlacer(
             self.state, sync, self.leases, around.directory, around.clock, around.draw

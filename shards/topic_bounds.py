@@ -9,7 +9,8 @@ in one of them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from nextgen.kernel.decider import Rejected, RejectionCode
@@ -19,8 +20,27 @@ from nextgen.kernel.placement_limits import NAMESPACES_COUNTED_MAX
 from nextgen.kernel.policies import Policies
 from shards.shard_state import ShardState
 
-Said = Mapping[str, Policies]
-"""What counts for namespaces, by their names."""
+
+class Said(Protocol):
+    """What counts for namespaces at the moment, by their names."""
+
+    def __getitem__(self, namespace: str, /) -> Policies:
+        """Return what counts for a namespace.
+
+        Raises:
+            MetadataError: It is not known, and could not be read.
+        """
+        ...
+
+
+NO_BOUNDS: Mapping[str, Policies] = {}
+"""For who has no bounds and asks for none."""
+
+
+class DecidedBy(Protocol):
+    """What is said of namespaces where it is decided; ``Rules`` is it."""
+
+    def of(self, namespace: str) -> Policies | MetadataError: ...
 
 
 class NamespacePolicies(Protocol):
@@ -28,7 +48,7 @@ class NamespacePolicies(Protocol):
 
     def known(self, namespace: str) -> Policies | None: ...
 
-    async def read(self, namespaces: Sequence[str]) -> dict[str, Policies | MetadataError]: ...
+    def deciding(self, namespaces: Iterable[str]) -> AbstractAsyncContextManager[DecidedBy]: ...
 
 
 class TopicBounds:
@@ -53,18 +73,12 @@ class TopicBounds:
             said[namespace] = policies
         return said
 
-    async def read(self, namespaces: Sequence[str]) -> Said:
-        """Return what counts for ``namespaces``, as of a moment after this was called.
-
-        Raises:
-            MetadataError: It could not be read.
-        """
-        said: dict[str, Policies] = {}
-        for namespace, found in (await self._policies.read(namespaces)).items():
-            if isinstance(found, MetadataError):
-                raise found
-            said[namespace] = found
-        return said
+    @asynccontextmanager
+    async def deciding(self, namespaces: Sequence[str]) -> AsyncIterator[Said]:
+        """Give what counts for ``namespaces`` whenever it is asked inside, where it is decided by
+        it: see ``PlacementPolicies.deciding``."""
+        async with self._policies.deciding(namespaces) as decided_by:
+            yield _Latest(decided_by)
 
     def check(self, namespace: str, policies: Policies, added: int) -> Rejected | None:
         """Return why there is no room for one topic more behind ``added`` others, None if there is.
@@ -95,3 +109,16 @@ class TopicBounds:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(namespace)
         return count
+
+
+class _Latest:
+    """What is said of namespaces as of when it is asked."""
+
+    def __init__(self, decided_by: DecidedBy) -> None:
+        self._decided_by = decided_by
+
+    def __getitem__(self, namespace: str, /) -> Policies:
+        found = self._decided_by.of(namespace)
+        if isinstance(found, MetadataError):
+            raise found
+        return found

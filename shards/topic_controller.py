@@ -380,17 +380,20 @@ class TopicController:
 
     async def _read_rules(self, flights: Sequence[Flight]) -> None:
         """Read what is said of the units' namespaces, then plan them."""
-        said = await self.policies.read([flight.name.namespace_text for flight in flights])
-        known = []
-        for flight in flights:
-            parents = said[flight.name.namespace_text]
-            if isinstance(parents, MetadataError):
-                why = f"the placement rules of its namespace cannot be read: {parents}"
-                self.flights.land(flight, self.rejected(flight.text, RejectionCode.NO_BROKER, why))
-            else:
-                flight.parents = parents
-                known.append(flight)
-        await self._launch_again(known)
+        async with self.policies.deciding(
+            flight.name.namespace_text for flight in flights
+        ) as rules:
+            known = []
+            for flight in flights:
+                said = rules.of(flight.name.namespace_text)
+                if isinstance(said, MetadataError):
+                    why = f"the placement rules of its namespace cannot be read: {said}"
+                    refusal = self.rejected(flight.text, RejectionCode.NO_BROKER, why)
+                    self.flights.land(flight, refusal)
+                else:
+                    flight.parents = said
+                    known.append(flight)
+            await self._launch_again(known)
 
     async def _wait_for_capacity(self, flights: Sequence[Flight]) -> None:
         """Plan units again whenever leases change, until their time to wait is over."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -82,6 +82,7 @@ class ShardWatch:
         self._hint: str | None = None
         self._avoided: str | None = None
         self._in_effect: Callable[[int], int] | None = None
+        self._withheld: Callable[[], Collection[int]] | None = None
 
     def __repr__(self) -> str:
         condition = "current" if self.is_current else "waiting"
@@ -144,6 +145,11 @@ class ShardWatch:
         It is given up to where they were told, and asked after each update and ``acknowledge``.
         """
         self._in_effect = in_effect
+
+    def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
+        """Have ``withheld`` say of which acknowledged watches nothing is to be acknowledged: what
+        they were told has not taken effect. It is asked when ``acknowledge_with``'s is."""
+        self._withheld = withheld
 
     def acknowledge(self) -> None:
         """Say anew what acknowledged watches have taken in: more of it has taken effect."""
@@ -281,6 +287,8 @@ class ShardWatch:
         position, behind = self._places.taken_in()
         if self._in_effect is not None:
             position = min(position, self._in_effect(position))
+        if self._withheld is not None:
+            behind = sorted({*behind, *self._withheld()})
         return WatchRenew(acked_position=position, asked_at_ms=_now_ms(), behind=behind)
 
     def _take_error(self, watch_id: int, error: MetadataError, endpoint: str) -> None:

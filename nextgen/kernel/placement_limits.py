@@ -145,6 +145,9 @@ names in a watch at their home shards. The rules of others are read when they ar
 RULES_READ_MS = 3_000
 """Reading the rules of tenants and namespaces at their home shards, an election there included."""
 
+RULES_ATTEMPT_MS = 1_000
+"""One attempt of it, so that what is read is in time to be used."""
+
 LEASE_EXPIRY_MARGIN_MS = 10_000
 """Milliseconds beyond a lease's life after which units of a silent shard are freed: no clock is
 that much slower than another, and no answer that was on its way is believed any more."""
@@ -224,16 +227,22 @@ of one stream between two processes. Each costs a look when a subscriber has ack
 EFFECTIVE_MANAGER_MS = 5_000
 """Effective writes wait so long for a broker manager that is silent or gone: its successor is
 elected, its brokers come back within their sessions' time and say what they hold, and that is
-watched."""
+watched. So long as well for one that was given something and does not watch it yet."""
 
 EFFECTIVE_READERS_MAX = 200_000
-"""Names that broker managers were given and do not watch yet: those of two seconds of lookups, far
-above what a shard assigns. Beyond, every effective write waits for one time-to-live."""
+"""Names that broker managers were given, or topic controllers have read, and do not watch yet:
+those of some seconds of lookups, far above what a shard assigns. What is on its way is beside them,
+bounded by the requests. Beyond, the oldest is forgotten, and every effective write waits for as
+long as that would have been waited for."""
 
 RULES_FRESH_MS = ASSIGNMENT_TTL_MS - WATCH_PROGRESS_MS - WATCH_TTL_MARGIN_MS
 """What a stream told of namespaces is used for so long after the last word on it. Effective writes
 wait for a silent subscriber for one time-to-live: its last acknowledgement may be as old as two
 words on the stream are apart, and may have been on its way for as long as the margin."""
+
+METADATA_USED_MS = ASSIGNMENT_TTL_MS - WATCH_TTL_MARGIN_MS
+"""What was read of tenants and namespaces is used for so long after it was asked for: their home
+shard waits with effective writes for its reader's watch at least one time-to-live behind it."""
 
 QUOTA_TENANTS_MAX = BROKERS_MAX
 """Tenants that have a quota, the largest: others are too small to take anything from anybody."""

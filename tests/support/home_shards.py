@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nextgen.client.event_keys import event_key
@@ -67,6 +67,9 @@ class _SilentStream:
     def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
         pass
 
+    def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
+        pass
+
     def acknowledge(self) -> None:
         pass
 
@@ -96,6 +99,8 @@ class FakeStream:
     """How many names each watch had, in the order they were added."""
     removes: int = 0
     in_effect: Callable[[int], int] = lambda position: position
+    withheld: Callable[[], Collection[int]] = tuple
+    """Of which watches nothing is acknowledged."""
     acknowledged: int = 0
     """How often more was said to have taken effect."""
     runs: int = 0
@@ -124,6 +129,9 @@ class FakeStream:
 
     def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
         self.in_effect = in_effect
+
+    def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
+        self.withheld = withheld
 
     def acknowledge(self) -> None:
         self.acknowledged += 1

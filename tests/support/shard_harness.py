@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.errors_wire import from_detail
-from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.slots import SlotTable, initial_table
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.view_store import ViewStore
@@ -191,6 +191,8 @@ class LocalShard:
         self.assigned: list[pb.AssignRequest] = []
         self.released: list[pb.ReleaseRequest] = []
         self.reads: list[str] = []
+        self.on_read: Callable[[str], Awaitable[None]] | None = None
+        """Is awaited, with who reads, while what was read is on its way."""
         self.is_older = False
         """Whether broker managers are of a release that knows neither preparing nor announcing."""
         self.before_step: Callable[[str, str], None] | None = None
@@ -243,8 +245,15 @@ class LocalShard:
         self, names: Sequence[pb.ObjectName], *, timeout_ms: int, subscriber_id: str = ""
     ) -> Sequence[Item]:
         self.reads += [name.name for name in names]
-        wrapped = pb.ShardRequest(get=pb.GetRequest(names=names))
-        return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).get.items
+        wanted = pb.GetRequest(names=names, subscriber_id=subscriber_id)
+        answer = await self.call(SHARD, pb.ShardRequest(get=wanted), timeout_ms=timeout_ms)
+        if self.on_read is not None:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self.on_read(subscriber_id)
+            except TimeoutError:
+                raise DeadlineExceeded("the answer did not come in time") from None
+        return answer.get.items
 
 
 class FakeBroker:

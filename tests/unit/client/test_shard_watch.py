@@ -433,3 +433,33 @@ def test_what_has_not_taken_effect_is_not_acknowledged_until_it_has() -> None:
             await waiting
 
     in_cluster(scenario)
+
+
+@pytest.mark.usefixtures("long_leases")
+def test_what_is_withheld_of_one_watch_is_acknowledged_of_the_others() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        effective = led_for_long(cluster.worlds[0])
+        cluster.lead(0)
+        withheld: set[int] = set()
+        async with cluster.watching() as watch:
+            watch.withhold_with(lambda: withheld)
+            recorders = [Recorder(), Recorder()]
+            names = [f"{ROOT}/a", f"{ROOT}/b"]
+            watch_ids = [
+                watch.add(recorder, kinds=(KIND_TOPIC,), names=[name], acknowledged=True)
+                for recorder, name in zip(recorders, names, strict=True)
+            ]
+            await eventually(lambda: all(each.snapshot_position is not None for each in recorders))
+            withheld.add(watch_ids[0])
+            position = await cluster.commit(created("a"), created("b"))
+            waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
+            await effective.wait(position, {(KIND_TOPIC, names[1])})
+            await eventually(lambda: recorders[0].events)
+            assert not waiting.done()
+
+            withheld.clear()
+            watch.acknowledge()
+
+            await waiting
+
+    in_cluster(scenario)

@@ -13,6 +13,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_NAMESPACE, KIN
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards import assignment_feed, change_stream, effective_writes
 from shards.domain.tenant import TenantCreated, TenantPoliciesSet
+from shards.effective_writes import broker_manager_id, topic_controller_id
 from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
 TTL_S = 3_600.0
@@ -65,6 +66,40 @@ async def led_world(world: WatchWorld) -> None:
     feed._leader_since -= TTL_S
     assert world.effective is not None
     world.effective._counts_from -= TTL_S
+
+
+@pytest.mark.parametrize(
+    "subscriber_id", [broker_manager_id("node-1", 3, 7), topic_controller_id("node-1", 3, 7)]
+)
+def test_a_write_that_waits_for_a_reader_waits_for_its_watch_from_when_that_is_there(
+    tmp_path: Path, subscriber_id: str
+) -> None:
+    """The watch comes while the write waits: it takes the place of the expectation."""
+
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber(subscriber_id)
+        watch_other = subscriber.watch(kinds=(KIND_TENANT,), names=["other"], acknowledged=True)
+        await subscriber.until_position(1)
+        subscriber.acknowledge()
+        await turns()
+        assert world.effective is not None
+        world.effective.expect_reader([ACME], subscriber_id)
+        waiting = await write(world, 1)
+        await turns()
+
+        recorder = watch_acme(subscriber)
+        await turns()
+        assert not waiting.done()
+
+        await subscriber.until(lambda: recorder.snapshot_position is not None)
+        await until_level(subscriber, 2)
+        assert not waiting.done()
+        subscriber.acknowledge()
+        await waiting
+        assert watch_other.events == []
+
+    in_watch_world(tmp_path, scenario)
 
 
 def test_a_write_is_effective_once_the_watch_has_taken_it_in_and_said_so(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,6 @@ from nextgen.kernel.bulk_limits import (
 )
 from nextgen.kernel.errors import (
     InvalidRequest,
-    MetadataError,
     NotLeader,
     Overloaded,
     StaleShardMap,
@@ -199,8 +199,12 @@ class Bounds:
     def known(self, namespace: str) -> Policies | None:
         return None
 
-    async def read(self, namespaces: Sequence[str]) -> dict[str, Policies | MetadataError]:
-        return dict.fromkeys(namespaces, self.policies)
+    @asynccontextmanager
+    async def deciding(self, _namespaces: Iterable[str]) -> AsyncIterator[Bounds]:
+        yield self
+
+    def of(self, _namespace: str) -> Policies:
+        return self.policies
 
 
 async def test_a_bound_counts_topics_of_both_kinds(world: World) -> None:

@@ -21,14 +21,17 @@ from shards.effective_writes import (
     broker_manager_id,
     changed_by,
     managed_shard,
+    topic_controller_id,
 )
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual
 
 TTL_S = ASSIGNMENT_TTL_MS / 1000
+MANAGER_S = EFFECTIVE_MANAGER_MS / 1000
 TENANT: Change = (KIND_TENANT, "acme")
 NAMESPACE: Change = (KIND_NAMESPACE, "acme/orders")
 MANAGER = broker_manager_id("node-1", 3, 7)
+CONTROLLER = topic_controller_id("node-1", 3, 7)
 
 
 class Leased:
@@ -321,11 +324,11 @@ def test_what_is_given_twice_at_a_time_is_waited_for_until_both_are_answered(are
         write = world.write(topic)
 
         world.writes.stop_expecting([topic], 3, are_watched=are_watched)
-        await world.pass_time(3 * TTL_S)
+        await world.pass_time(3 * MANAGER_S)
         assert not write.done(), "the second assignment was not answered yet"
 
         world.writes.stop_expecting([topic], 3, are_watched=are_watched)
-        await world.pass_time(TTL_S)
+        await world.pass_time(MANAGER_S)
         assert write.done()
 
     in_world(scenario)
@@ -342,11 +345,15 @@ def test_what_was_watched_before_it_came_is_not_waited_for_any_longer():
 
 
 @pytest.mark.parametrize("subscriber_id", [MANAGER, broker_manager_id("node-9", 3, 99)])
-def test_a_reader_who_never_watches_is_waited_for_one_time_to_live(subscriber_id):
+def test_a_manager_that_never_watches_what_it_read_is_waited_for_as_long_as_it_counts(
+    subscriber_id,
+):
+    """As long as its successor may take to be elected and to watch what its brokers hold."""
+
     async def scenario(world: World) -> None:
         world.writes.expect_reader([TENANT], subscriber_id)
         write, other = world.write(TENANT), world.write(NAMESPACE)
-        await world.pass_time(TTL_S - 0.01)
+        await world.pass_time(MANAGER_S - 0.01)
         assert other.done()
         assert not write.done()
 
@@ -368,7 +375,147 @@ def test_readers_are_bounded_and_what_is_forgotten_is_waited_for(monkeypatch, ex
         await world.pass_time()
 
         assert write.done() is not bool(excess)
-        await world.pass_time(TTL_S)
+        await world.pass_time(MANAGER_S)
+        assert write.done()
+
+    in_world(scenario)
+
+
+def test_what_is_on_its_way_is_never_forgotten(monkeypatch):
+    """However many others are expected: an assignment takes as long as its broker."""
+    monkeypatch.setattr(effective_writes, "EFFECTIVE_READERS_MAX", 3)
+
+    async def scenario(world: World) -> None:
+        topic: Change = (KIND_TOPIC, "persistent://acme/orders/paid")
+        world.writes.expect([topic], 3)
+        for number in range(5):
+            world.writes.expect_reader([(KIND_TOPIC, str(number))], MANAGER)
+        write = world.write(topic)
+        await world.pass_time(3 * MANAGER_S)
+        assert not write.done()
+
+        world.writes.stop_expecting([topic], 3, are_watched=False)
+        await world.pass_time(MANAGER_S - 0.01)
+        assert not write.done(), "it is going to be watched"
+        await world.pass_time(0.02)
+        assert write.done()
+
+    in_world(scenario)
+
+
+def test_while_more_are_forgotten_no_write_is_effective_and_behind_that_all_are(monkeypatch):
+    """What happens beyond the bound: nothing is told too early, but everything late."""
+    monkeypatch.setattr(effective_writes, "EFFECTIVE_READERS_MAX", 3)
+
+    async def scenario(world: World) -> None:
+        write = None
+        for number in range(100):
+            world.writes.expect_reader([(KIND_TOPIC, str(number))], MANAGER)
+            write = write or (world.write(NAMESPACE) if number == 10 else None)
+            await world.pass_time(0.1)
+        assert write is not None
+        assert not write.done(), "one of those that were forgotten may still read what it changed"
+
+        await world.pass_time(MANAGER_S)
+
+        assert write.done()
+
+    in_world(scenario)
+
+
+def test_a_controller_that_reads_is_waited_for_until_it_watches_and_has_taken_it_in():
+    async def scenario(world: World) -> None:
+        world.writes.expect_reader([NAMESPACE], CONTROLLER)
+        write = world.write(NAMESPACE)
+        await world.pass_time(TTL_S / 2)
+        assert not write.done()
+
+        stream = Stream(CONTROLLER, NAMESPACE)
+        subscriber = world.join(stream)
+        subscriber.watches([NAMESPACE])
+        await world.pass_time(TTL_S - 0.01)
+        assert not write.done(), "it decides by what it read until it says otherwise"
+        stream.acked = 10
+        subscriber.heard()
+        await write
+
+    in_world(scenario)
+
+
+def test_a_controller_that_falls_silent_counts_as_long_behind_its_watch_as_behind_its_read():
+    """It was heard long before, on a stream that it had already."""
+
+    async def scenario(world: World) -> None:
+        stream = Stream(CONTROLLER, TENANT)
+        subscriber = world.join(stream)
+        await world.pass_time(TTL_S - 0.1)
+        world.writes.expect_reader([NAMESPACE], CONTROLLER)
+        stream.wanted.add(NAMESPACE)
+        subscriber.watches([NAMESPACE])
+        write = world.write(NAMESPACE)
+
+        await world.pass_time(TTL_S - 0.01)
+        assert not write.done()
+        await world.pass_time(0.02)
+        assert write.done()
+
+    in_world(scenario)
+
+
+def test_a_controller_that_reads_what_it_watches_is_waited_for_until_it_is_heard():
+    """Behind a broken stream it reads what it has not been told yet. No time-to-live has to pass,
+    and it is asked to speak."""
+
+    async def scenario(world: World) -> None:
+        stream = Stream(CONTROLLER, NAMESPACE)
+        subscriber = world.join(stream)
+        subscriber.heard()
+        stream.acked = 20
+        world.writes.expect_reader([NAMESPACE], CONTROLLER)
+        assert stream.prompts == 1
+        write, other = world.write(NAMESPACE), world.write(TENANT)
+        await world.pass_time(0.1)
+        assert other.done()
+        assert not write.done()
+
+        subscriber.heard()
+        await write
+        assert subscriber.read == set(), "nothing is kept of it"
+
+    in_world(scenario)
+
+
+def test_a_controller_that_is_heard_before_it_watches_is_still_expected():
+    async def scenario(world: World) -> None:
+        stream = Stream(CONTROLLER, TENANT)
+        subscriber = world.join(stream)
+        stream.acked = 20
+        world.writes.expect_reader([NAMESPACE], CONTROLLER)
+        write = world.write(NAMESPACE)
+
+        subscriber.heard()
+        await world.pass_time(TTL_S - 0.01)
+
+        assert not write.done()
+        await world.pass_time(0.02)
+        assert write.done()
+
+    in_world(scenario)
+
+
+def test_the_next_controller_is_another_reader():
+    """What the last one decides by what it read is not undone by who comes."""
+
+    async def scenario(world: World) -> None:
+        world.writes.expect_reader([NAMESPACE], CONTROLLER)
+        stream = Stream(topic_controller_id("node-2", 3, 8), NAMESPACE)
+        stream.acked = 20
+        world.join(stream).watches([NAMESPACE])
+        write = world.write(NAMESPACE)
+
+        await world.pass_time(TTL_S - 0.01)
+        assert not write.done()
+        await world.pass_time(0.02)
         assert write.done()
 
     in_world(scenario)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nextgen.client.policies_wire import pack_policies
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.kernel import placement_limits
-from nextgen.kernel.errors import MetadataError, Overloaded
-from nextgen.kernel.placement_limits import RULES_FRESH_MS
+from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
+from nextgen.kernel.placement_limits import METADATA_USED_MS, RULES_FRESH_MS, RULES_READ_MS
 from nextgen.kernel.policies import NO_POLICIES, PlacementRules, Policies
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
@@ -37,6 +38,17 @@ def pinned(*brokers: str) -> Policies:
     return Policies(placement=PlacementRules(pinned_brokers=brokers))
 
 
+class Certain:
+    """Whether what was decided is certain; it is, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.is_certain = asyncio.Event()
+        self.is_certain.set()
+
+    async def wait(self) -> None:
+        await self.is_certain.wait()
+
+
 def say(homes: FakeHomes, name: str, policies: Policies) -> None:
     homes.set_policies(name, pack_policies(policies))
 
@@ -49,6 +61,7 @@ def rules(said: Policies | MetadataError | None) -> PlacementRules:
 def with_homes(
     scenario: Callable[[FakeHomes, PlacementPolicies], Coroutine[None, None, None]],
     shards: int = 2,
+    certain: Certain | None = None,
 ) -> None:
     async def main() -> None:
         homes = FakeHomes(shards)
@@ -56,7 +69,9 @@ def with_homes(
         homes.create(KIND_NAMESPACE, NAMESPACE)
         homes.create(KIND_NAMESPACE, OTHER)
         subscriber_id = "node-1/topic-controller-1/1"
-        policies = PlacementPolicies(subscriber_id, homes, homes, VirtualClock())
+        policies = PlacementPolicies(
+            subscriber_id, homes, homes, VirtualClock(), (certain or Certain()).wait
+        )
         try:
             await scenario(homes, policies)
         finally:
@@ -244,6 +259,192 @@ def test_the_namespaces_used_longest_ago_are_followed_no_more(
     with_homes(scenario)
 
 
+def withheld(homes: FakeHomes) -> list[str]:
+    """Return of which names no change is acknowledged."""
+    return sorted(
+        name
+        for stream in homes.streams
+        for watch_id in stream.withheld()
+        for name in stream.watches[watch_id].names
+    )
+
+
+def test_nothing_is_acknowledged_of_what_is_decided_by_until_that_is_certain() -> None:
+    certain = Certain()
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        async with policies.deciding([NAMESPACE]) as decided_by:
+            assert rules(decided_by.of(NAMESPACE)) == PlacementRules()
+            assert withheld(homes) == ["acme", NAMESPACE]
+            certain.is_certain.clear()
+        await asyncio.sleep(1.0)
+        assert withheld(homes) == ["acme", NAMESPACE], "what was proposed is not certain"
+        said = [stream.acknowledged for stream in homes.streams]
+
+        certain.is_certain.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+        assert withheld(homes) == []
+        assert [stream.acknowledged for stream in homes.streams] == [each + 1 for each in said]
+
+    with_homes(scenario, certain=certain)
+
+
+@pytest.mark.parametrize("name", ["acme", NAMESPACE])
+def test_a_change_is_acknowledged_once_what_was_decided_before_it_is_certain(name: str) -> None:
+    certain = Certain()
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        await policies.read([NAMESPACE])
+        homes.deliver()
+        await asyncio.sleep(0.1)
+        certain.is_certain.clear()
+        homes.set_properties(name, a="b")
+        homes.deliver()
+        assert withheld(homes) == [], "no rule has changed"
+        say(homes, name, pinned("b-1"))
+        homes.deliver()
+
+        assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+        assert withheld(homes) == [name]
+        certain.is_certain.set()
+        await asyncio.sleep(0.1)
+        assert withheld(homes) == []
+
+    with_homes(scenario, certain=certain)
+
+
+def test_what_is_decided_by_is_the_latest_that_is_known() -> None:
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        async with policies.deciding([NAMESPACE, OTHER]) as decided_by:
+            say(homes, NAMESPACE, pinned("b-1"))
+            homes.deliver()
+            assert rules(decided_by.of(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+            assert rules(decided_by.of(OTHER)) == PlacementRules()
+        assert homes.reads == ["acme", NAMESPACE, "acme", OTHER]
+
+        async with policies.deciding([NAMESPACE, OTHER]):
+            assert len(homes.reads) == 4, "nothing has to be read"
+
+    with_homes(scenario)
+
+
+def test_what_was_read_is_decided_by_as_long_as_its_home_waits_and_no_longer() -> None:
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        async with policies.deciding([NAMESPACE]) as decided_by:
+            await asyncio.sleep(METADATA_USED_MS / 1000)
+            assert rules(decided_by.of(NAMESPACE)) == PlacementRules()
+            await asyncio.sleep(0.001)
+            assert isinstance(decided_by.of(NAMESPACE), Unavailable)
+
+    with_homes(scenario)
+
+
+@pytest.mark.parametrize(
+    ("takes_ms", "reads"), [(METADATA_USED_MS, 1), (METADATA_USED_MS + 1, 2), (3_000, 1)]
+)
+def test_what_comes_too_late_to_decide_by_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, takes_ms: int, reads: int
+) -> None:
+    """Once: after three seconds there is no time for another attempt."""
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        read = homes.read
+        asked: list[int] = []
+
+        async def read_late(*arguments: Any, **named: Any) -> Any:
+            asked.append(1)
+            if len(asked) == 1:
+                await asyncio.sleep(takes_ms / 1000)
+            return await read(*arguments, **named)
+
+        monkeypatch.setattr(homes, "read", read_late)
+        async with policies.deciding([NAMESPACE]) as decided_by:
+            assert len(asked) == reads
+            is_known = isinstance(decided_by.of(NAMESPACE), Policies)
+            assert is_known is (takes_ms < 3_000)
+
+    with_homes(scenario)
+
+
+def test_homes_that_answer_nothing_are_asked_for_as_long_as_an_election_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        began = asyncio.get_running_loop().time()
+
+        async def be_silent(*_: Any, timeout_ms: int, **__: Any) -> Any:
+            await asyncio.sleep(timeout_ms / 1000)
+            raise Unavailable("it has no leader")
+
+        monkeypatch.setattr(homes, "read", be_silent)
+        async with policies.deciding([NAMESPACE]) as decided_by:
+            said = decided_by.of(NAMESPACE)
+
+        assert isinstance(said, Unavailable)
+        assert str(said) == "it has no leader"
+        assert asyncio.get_running_loop().time() - began == pytest.approx(RULES_READ_MS / 1000)
+
+    with_homes(scenario)
+
+
+def test_a_namespace_is_watched_while_it_is_decided_by_however_many_others_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement_policies, "NAMESPACES_WATCHED_MAX", 1)
+    certain = Certain()
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        async with policies.deciding([NAMESPACE, OTHER]) as decided_by:
+            assert policies.namespace_count == 1
+            assert withheld(homes) == ["acme", OTHER, NAMESPACE]
+            assert rules(decided_by.of(NAMESPACE)) == PlacementRules()
+        certain.is_certain.clear()
+        homes.deliver()
+        await policies.read([NAMESPACE])
+        assert OTHER in withheld(homes), "it was decided by, and that is not certain"
+
+        certain.is_certain.set()
+        await asyncio.sleep(0.1)
+
+        assert withheld(homes) == []
+        watched = [
+            name for each in homes.streams for one in each.watches.values() for name in one.names
+        ]
+        assert sorted(watched) == ["acme", NAMESPACE]
+
+    with_homes(scenario, certain=certain)
+
+
+def test_a_namespace_that_others_displace_is_watched_until_decisions_by_it_are_certain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was known, so units were placed by it without holding anything."""
+    monkeypatch.setattr(placement_policies, "NAMESPACES_WATCHED_MAX", 1)
+    certain = Certain()
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        await policies.read([NAMESPACE])
+        homes.deliver()
+        assert policies.known(NAMESPACE) is NO_POLICIES
+        certain.is_certain.clear()
+
+        await policies.read([OTHER])
+        assert policies.known(NAMESPACE) is None
+        assert withheld(homes) == ["acme", NAMESPACE]
+        certain.is_certain.set()
+        await asyncio.sleep(0.1)
+
+        assert withheld(homes) == []
+        watched = [
+            name for each in homes.streams for one in each.watches.values() for name in one.names
+        ]
+        assert sorted(watched) == ["acme", OTHER]
+
+    with_homes(scenario, certain=certain)
+
+
 class _LinkedHomes:
     """One home shard, over real streams; its inventory is never told of."""
 
@@ -276,7 +477,9 @@ def test_over_real_streams_rules_are_known_and_follow_the_leader(tmp_path: Path)
         link.place(*(server.endpoint for server in servers))
         link.lead(servers[0].endpoint)
         homes = _LinkedHomes(link)
-        policies = PlacementPolicies("node-1/topic-controller-1/1", homes, homes, LoopClock())
+        policies = PlacementPolicies(
+            "node-1/topic-controller-1/1", homes, homes, LoopClock(), Certain().wait
+        )
 
         async def commit(*events: DomainEvent) -> None:
             for world in worlds:

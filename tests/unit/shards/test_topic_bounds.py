@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -29,12 +31,14 @@ class SaidPolicies:
             return None
         return self.said.get(namespace, NO_POLICIES)
 
-    async def read(self, namespaces: Sequence[str]) -> dict[str, Policies | MetadataError]:
+    @asynccontextmanager
+    async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[SaidPolicies]:
+        await asyncio.sleep(0)
         self.reads += namespaces
-        return {
-            namespace: self.error or self.said.get(namespace, NO_POLICIES)
-            for namespace in namespaces
-        }
+        yield self
+
+    def of(self, namespace: str) -> Policies | MetadataError:
+        return self.error or self.said.get(namespace, NO_POLICIES)
 
 
 @pytest.fixture
@@ -102,6 +106,26 @@ async def test_topics_that_were_there_before_the_bound_count(world, policies):
     assert await create(world, shard, 1) == ["LIMIT_EXCEEDED"]
     policies.said[NAMESPACE] = Policies(topics_max=0)
     assert await create(world, shard, 1) == [""], "0 is no bound"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_bound_that_comes_while_the_namespace_is_asked_for_counts(
+    world, policies, is_known, monkeypatch
+):
+    """1. Nobody bounds the namespace. 2. Its home is asked whether it exists, and meanwhile a bound
+    is set. 3. It does, and what is created is decided by the bound."""
+    if is_known:
+        policies.reads.append(NAMESPACE)
+    read_parent = world.read_parent
+
+    async def read_slowly(kind, name):
+        policies.said[NAMESPACE] = Policies(topics_max=1)
+        return await read_parent(kind, name)
+
+    monkeypatch.setattr(world, "read_parent", read_slowly)
+    shard = world.home_of_topic(f"persistent://{NAMESPACE}/t-0")
+
+    assert await create(world, shard, 2) == ["", "LIMIT_EXCEEDED"]
 
 
 async def test_a_topic_that_exists_is_no_topic_more(world, policies):
