@@ -12,13 +12,16 @@ from nextgen.kernel import pulsar_limits
 class AppendFile:
     """The end of a file. Opened when it is written to; ``close`` only lets go of the handle.
 
+    ``handle`` is that of a file that was just made, and is let go of here, too. ``path`` is set
+    anew when the file gets another name.
+
     After an error nothing may be appended any more: what is behind ``durable`` is unknown.
     """
 
     __slots__ = ("_handle", "_reserved", "durable", "end", "path", "salt")
 
-    def __init__(self, path: str, *, end: int, salt: int) -> None:
-        self._handle: int | None = None
+    def __init__(self, path: str, *, end: int, salt: int, handle: int | None = None) -> None:
+        self._handle = handle
         self._reserved = 0
         self.path = path
         self.salt = salt

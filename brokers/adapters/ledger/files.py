@@ -37,6 +37,7 @@ _NAME = re.compile(
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 _OPEN = os.O_RDWR | os.O_CLOEXEC
 _PREFIX_CHARACTERS = 4
+_PIECE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,12 @@ class UnitDirectory:
             match = _NAME.fullmatch(name)
             if match is None:
                 continue
-            if match["mark"]:
-                marks[match["mark"]].add(int(match["epoch"]))
-            elif match["kind"] in numbered:
-                numbered[match["kind"]][int(match["owner"])].append(int(match["number"]))
-            found.epochs[name] = int(match["epoch"] or match["owner"] or match["maker"])
+            mark, marked, owner, number, kind, maker = match.groups()
+            epoch = found.epochs[name] = int(marked or owner or maker)
+            if mark:
+                marks[mark].add(epoch)
+            elif kind in numbered:
+                numbered[kind][epoch].append(int(number))
         for numbers in (*found.segments.values(), *found.states.values()):
             numbers.sort()
         return found
@@ -180,26 +182,26 @@ def create_claim(path: str, content: bytes) -> bool:
     return True
 
 
-def create_fence(path: str, content: bytes) -> None:
-    """Make the file unless it exists. Its name is durable when its directory was synced.
+def create_fence(path: str, claim: str) -> None:
+    """Make the fence unless it exists. Its name is durable when its directory was synced.
 
-    Once it is there it stays: somebody may rely on it, whatever became of its content, which is
-    for people only.
+    It is another name of the claim that it is made for, which costs a tenth of a file of its own.
     """
-    try:
-        handle = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return
-    try:
-        with suppress(OSError):
-            write_all(handle, content, 0)
-    finally:
-        os.close(handle)
+    with suppress(FileExistsError):
+        os.link(claim, path)
+
+
+def create_temporary(path: str) -> int:
+    """Make an empty file under a temporary name, or empty the one that is there.
+
+    It gets its own name when its bytes are synced.
+    """
+    return os.open(path, _OPEN | os.O_CREAT | os.O_TRUNC, 0o600)
 
 
 def create_whole(temporary: str, content: bytes) -> int:
     """Make a file under its temporary name, its bytes synced; return its handle."""
-    handle = os.open(temporary, _OPEN | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = create_temporary(temporary)
     try:
         write_all(handle, content, 0)
         os.fsync(handle)
@@ -223,8 +225,14 @@ def write_all(handle: int, content: bytes, offset: int) -> None:
 
 def read_file(path: str) -> bytes:
     """Return a small file's bytes."""
-    with open(path, "rb") as file:
-        return file.read()
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(handle, _PIECE_BYTES)]
+        while len(pieces[-1]) == _PIECE_BYTES:
+            pieces.append(os.read(handle, _PIECE_BYTES))
+    finally:
+        os.close(handle)
+    return b"".join(pieces)
 
 
 def remove(path: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from brokers.adapters.ledger.accepting import remember
-from brokers.adapters.ledger.files import ENTRIES, INDEX, STATE, UnitDirectory, read_file
+from brokers.adapters.ledger.files import ENTRIES, INDEX, STATE, Listing, UnitDirectory, read_file
 from brokers.adapters.ledger.records import (
     HEAD_BYTES,
     FileHeader,
@@ -16,6 +16,7 @@ from brokers.adapters.ledger.records import (
     Kind,
     SegmentEnd,
     decode_entry,
+    decode_entry_ids,
     decode_header,
     decode_index,
     decode_state,
@@ -30,6 +31,9 @@ FIRST_KEPT = "\0first"
 """Key of the fact, not shown to anybody, which ledger id is the lowest that is kept."""
 
 _HEADER_BYTES_GUESS = 4096
+_FIRST_PIECE_BYTES = 4096
+_TAIL_PIECE_BYTES = 32 * 1024
+"""Read at a time of a file that is open: what lies behind its end is read for nothing."""
 _LOOKS_MAX = 100
 
 
@@ -68,6 +72,8 @@ class MeasuredEpoch:
     state: tuple[int, int] | None
     producers: dict[str, int] | None
     """Highest sequence ids at its end; None if the epoch never came to serve."""
+    facts: dict[str, bytes] = field(default_factory=dict)
+    """What holds at the end of ``state``."""
 
     def open_files(self, directory: UnitDirectory, epoch: int) -> list[str]:
         """Return the files that may hold what was not fsynced yet."""
@@ -143,18 +149,46 @@ def measure_segment(directory: UnitDirectory, epoch: int, number: int) -> Measur
         for name, sequence_id in stored.producers.items():
             remember(producers, name, sequence_id)
         start = stored.points[-1] if stored.points else IndexPoint(header_end, 0, 0)
-        entries, last_time_ms = start.entry_id, start.time_ms
-        scan = Scan(handle, path, start=start.offset, salt=header.salt)
-        for record in scan.to_the_end(durable=start.offset):
-            entry = decode_entry(record.body)
-            if record.kind != Kind.ENTRY or entry.entry_id != entries:
-                raise LedgerDamaged(f"{path}: entry {entries} is not at byte {record.offset}")
-            entries += 1
-            last_time_ms = entry.publish_time_ms
-            remember(producers, entry.producer_name, entry.sequence_id)
-        first_time_ms = _first_time_ms(handle, path, header, header_end) if entries else 0
-    end = SegmentEnd(number, scan.end, entries, first_time_ms, last_time_ms)
+        scan = _tail_scan(handle, path, start.offset, header.salt)
+        end = _measure_tail(scan, number, start, producers)
+        if start.entry_id:
+            first_time_ms = _first_time_ms(handle, path, header, header_end)
+            end = replace(end, first_time_ms=first_time_ms)
     return MeasuredSegment(header, end, producers)
+
+
+def _tail_scan(handle: int, path: str, start: int, salt: int, limit: int | None = None) -> Scan:
+    return Scan(handle, path, start=start, salt=salt, limit=limit, piece_bytes=_TAIL_PIECE_BYTES)
+
+
+def _measure_tail(
+    scan: Scan, number: int, start: IndexPoint, producers: dict[str, int]
+) -> SegmentEnd:
+    """Measure from a point of the index on, where ``scan`` is; note the sequence ids in it.
+
+    The time of the first entry is that of the first one behind the point.
+    """
+    entries, last_time_ms = start.entry_id, start.time_ms
+    first_time_ms = 0
+    kind = Kind.ENTRY
+    producer, highest = b"", -1
+    for record in scan.to_the_end(durable=start.offset):
+        entry_id, time_ms, sequence_id, name = decode_entry_ids(record.body)
+        if record.kind != kind or entry_id != entries:
+            raise LedgerDamaged(f"{scan.path}: entry {entries} is not at byte {record.offset}")
+        if entries == start.entry_id:
+            first_time_ms, producer, highest = time_ms, name, sequence_id
+        elif name != producer:
+            # One producer's entries in a row are noted as one.
+            remember(producers, producer.decode(), highest)
+            producer, highest = name, sequence_id
+        elif sequence_id > highest:
+            highest = sequence_id
+        entries += 1
+        last_time_ms = time_ms
+    if entries > start.entry_id:
+        remember(producers, producer.decode(), highest)
+    return SegmentEnd(number, scan.end, entries, first_time_ms, last_time_ms)
 
 
 def read_facts(path: str, limit: int | None = None) -> StoredFacts:
@@ -165,7 +199,7 @@ def read_facts(path: str, limit: int | None = None) -> StoredFacts:
     """
     with opened(path) as handle:
         header, header_end = read_header(handle, path)
-        scan = Scan(handle, path, start=header_end, salt=header.salt, limit=limit)
+        scan = _tail_scan(handle, path, header_end, header.salt, limit)
         facts: dict[str, bytes] = {}
         for record in scan.to_the_end(durable=limit or header_end + header.snapshot_bytes):
             key, value = decode_state(record.body)
@@ -180,27 +214,37 @@ def sync_files(paths: list[str]) -> None:
     """Return once everything in these files is on the medium."""
     for path in paths:
         with opened(path) as handle:
-            os.fsync(handle)
+            os.fdatasync(handle)
 
 
-def measure_epoch(directory: UnitDirectory, epoch: int) -> MeasuredEpoch:
+def measure_epoch(
+    directory: UnitDirectory, epoch: int, listing: Listing | None = None
+) -> MeasuredEpoch:
     """Measure what an epoch wrote so far. Its owner may be writing still, and removing files.
+
+    ``listing`` is the directory as it was looked at just before, if it was.
 
     Raises:
         LedgerDamaged: Bytes that were durable once are not valid.
     """
-    return _without_vanishing(lambda: _measure_epoch(directory, epoch))
+    for _ in range(_LOOKS_MAX):
+        try:
+            return _measure_epoch(directory, epoch, listing or directory.listing())
+        except FileNotFoundError as error:
+            # The owner has removed a file between listing and opening it.
+            listing = None
+            vanished = error
+    raise LedgerDamaged(f"{vanished.filename}: listed, but not there") from vanished
 
 
-def _measure_epoch(directory: UnitDirectory, epoch: int) -> MeasuredEpoch:
-    listing = directory.listing()
+def _measure_epoch(directory: UnitDirectory, epoch: int, listing: Listing) -> MeasuredEpoch:
     if not listing.states[epoch]:
         return MeasuredEpoch((), None, None)
     number = listing.states[epoch][-1]
     stored = read_facts(directory.numbered(epoch, number, STATE))
     state = number, stored.length
     if not listing.segments[epoch]:
-        return MeasuredEpoch((), state, stored.header.producers)
+        return MeasuredEpoch((), state, stored.header.producers, stored.facts)
     last = measure_segment(directory, epoch, listing.segments[epoch][-1])
     ends = [last.end]
     previous = last.header.previous
@@ -211,21 +255,11 @@ def _measure_epoch(directory: UnitDirectory, epoch: int) -> MeasuredEpoch:
         path = directory.numbered(epoch, previous.segment, ENTRIES)
         with opened(path) as handle:
             previous = read_header(handle, path)[0].previous
-    return MeasuredEpoch(tuple(reversed(ends)), state, last.producers)
-
-
-def _without_vanishing(measure: Callable[[], MeasuredEpoch]) -> MeasuredEpoch:
-    """Look again when the owner removed a file between listing and opening it."""
-    for _ in range(_LOOKS_MAX):
-        try:
-            return measure()
-        except FileNotFoundError as error:
-            vanished = error
-    raise LedgerDamaged(f"{vanished.filename}: listed, but not there") from vanished
+    return MeasuredEpoch(tuple(reversed(ends)), state, last.producers, stored.facts)
 
 
 def _first_time_ms(handle: int, path: str, header: FileHeader, header_end: int) -> int:
-    scan = Scan(handle, path, start=header_end, salt=header.salt)
+    scan = Scan(handle, path, start=header_end, salt=header.salt, piece_bytes=_FIRST_PIECE_BYTES)
     first = next(iter(scan), None)
     if first is None:
         raise LedgerDamaged(f"{path}: no valid record at byte {header_end}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from brokers.adapters.ledger.files import ENTRIES, STATE, Listing, UnitDirectory
 from brokers.adapters.ledger.measuring import MeasuredEpoch, first_kept, read_facts
@@ -21,16 +23,34 @@ class Past:
     producers: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class SealedEpoch:
+    """An epoch that the reader has just sealed: its account, and the facts that it tells of."""
+
+    seal: Seal
+    facts: dict[str, bytes]
+
+
 def read_past(
-    directory: UnitDirectory, listing: Listing, open_epoch: int, measured: MeasuredEpoch
+    directory: UnitDirectory,
+    listing: Listing,
+    open_epoch: int,
+    measured: MeasuredEpoch,
+    sealed: Mapping[int, SealedEpoch] = MappingProxyType({}),
 ) -> Past:
     """Read the sealed epochs of a listing, and behind them ``open_epoch`` as it was measured.
+
+    What is in ``sealed`` is not read again.
 
     Raises:
         LedgerDamaged: Something that a seal tells of is not whole, or not there.
     """
-    seals = [read_seal(directory.seal(epoch)) for epoch in listing.sealed if epoch < open_epoch]
-    facts = _facts(directory, seals, open_epoch, measured)
+    seals = [
+        sealed[epoch].seal if epoch in sealed else read_seal(directory.seal(epoch))
+        for epoch in listing.sealed
+        if epoch < open_epoch
+    ]
+    facts = measured.facts if measured.state is not None else _facts(directory, seals, sealed)
     lowest = first_kept(facts)
     table = SegmentTable()
     for seal in seals:
@@ -50,16 +70,17 @@ def read_past(
 
 
 def _facts(
-    directory: UnitDirectory, seals: list[Seal], open_epoch: int, measured: MeasuredEpoch
+    directory: UnitDirectory, seals: list[Seal], sealed: Mapping[int, SealedEpoch]
 ) -> dict[str, bytes]:
-    found = [(seal.epoch, seal.state) for seal in seals]
-    found.append((open_epoch, measured.state))
-    for epoch, state in reversed(found):
-        if state is None:
+    for seal in reversed(seals):
+        if seal.state is None:
             continue
-        path = directory.numbered(epoch, state[0], STATE)
+        if seal.epoch in sealed:
+            return sealed[seal.epoch].facts
+        number, length = seal.state
+        path = directory.numbered(seal.epoch, number, STATE)
         try:
-            return read_facts(path, state[1]).facts
+            return read_facts(path, length).facts
         except FileNotFoundError as error:
             raise LedgerDamaged(f"{path}: sealed, but not there") from error
     return {}

@@ -197,6 +197,12 @@ def decode_entry(body: memoryview) -> EntryFields:
     return EntryFields(entry_id, time_ms, sequence_id, message_count, name, body[payload_at:])
 
 
+def decode_entry_ids(body: memoryview) -> tuple[int, int, int, bytes]:
+    """Return entry id, publish time, sequence id and the producer's name in UTF-8 of an ENTRY."""
+    entry_id, time_ms, sequence_id, _, name_length = _ENTRY.unpack_from(body)
+    return entry_id, time_ms, sequence_id, bytes(body[_ENTRY.size : _ENTRY.size + name_length])
+
+
 def encode_state(key: str, value: bytes | None, *, salt: int, since_durable: int) -> bytes:
     """Return the record of a fact, or of its removal."""
     name = key.encode()

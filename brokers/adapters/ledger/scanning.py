@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterator
 
 from brokers.adapters.ledger.records import (
@@ -16,7 +18,7 @@ from brokers.adapters.ledger.records import (
 from brokers.ports.ledger import LedgerDamaged
 
 _PIECE_BYTES = 128 * 1024
-_BLOCK_BYTES = 1024 * 1024
+_BLOCK_BYTES = 128 * 1024
 _OVERLAP_BYTES = HEAD_BYTES
 
 
@@ -52,10 +54,13 @@ class Scan:
             base = self.end
             view = memoryview(piece)
             offset = 0
-            while (record := self._record(view, offset, base)) is not None:
-                self.end = record.end
-                offset = record.end - base
-                yield record
+            try:
+                while (record := record_at(view, offset, self._salt, base)) is not None:
+                    self.end = record.end
+                    offset = record.end - base
+                    yield record
+            except LedgerDamaged as error:
+                raise self._unknown(error) from error
             rest = len(piece) - offset
             needed = record_bytes(view[offset:])
             if rest >= HEAD_BYTES and (needed is None or needed <= rest):
@@ -72,6 +77,8 @@ class Scan:
         Raises:
             LedgerDamaged: It was whole once: something that came after it proves that.
         """
+        # Reading ahead would fill the page cache with the zeros of reserved space.
+        os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_RANDOM)
         while True:
             yield from self
             if not self._was_durable(self.end, durable):
@@ -79,14 +86,15 @@ class Scan:
             # Whoever wrote the place may have finished while this was looking. The proof was
             # found after that, so that another look must see the place whole.
             again = self._read(self.end, self._record_bytes(self.end))
-            if self._record(memoryview(again), 0, self.end) is None:
+            try:
+                record = record_at(memoryview(again), 0, self._salt, self.end)
+            except LedgerDamaged as error:
+                raise self._unknown(error) from error
+            if record is None:
                 raise LedgerDamaged(f"{self.path}: no valid record at byte {self.end}")
 
-    def _record(self, view: memoryview, offset: int, base: int) -> Record | None:
-        try:
-            return record_at(view, offset, self._salt, base)
-        except LedgerDamaged as error:
-            raise LedgerDamaged(f"{self.path}: at byte {self.end}: {error}") from error
+    def _unknown(self, error: LedgerDamaged) -> LedgerDamaged:
+        return LedgerDamaged(f"{self.path}: at byte {self.end}: {error}")
 
     def _record_bytes(self, offset: int) -> int:
         return record_bytes(memoryview(self._read(offset, HEAD_BYTES))) or HEAD_BYTES
@@ -96,10 +104,16 @@ class Scan:
         if place < durable:
             return True
         offset = place + 1
-        while block := self._read(offset, _BLOCK_BYTES):
+        while True:
+            offset, end = self._written(offset)
+            block = self._read(offset, min(_BLOCK_BYTES, end - offset))
+            if not block:
+                return False
             found = block.find(MAGIC)
             if found < 0:
-                offset += max(1, len(block) - len(MAGIC) + 1)
+                # No record begins in front of what was not written and goes on in it.
+                is_all = offset + len(block) == end
+                offset = end if is_all else offset + max(1, len(block) - len(MAGIC) + 1)
                 continue
             offset += found
             whole = self._read(offset, self._record_bytes(offset))
@@ -107,7 +121,19 @@ class Scan:
             if record is not None and offset + record.offset - record.since_durable > place:
                 return True
             offset += 1 if record is None else record.end
-        return False
+
+    def _written(self, offset: int) -> tuple[int, int]:
+        """Return where the next bytes begin and end that may have been written.
+
+        What was reserved and never written is zeros, megabytes of them, that need not be read.
+        Only proof of damage is looked for like this: what is valid is read as it is.
+        """
+        try:
+            begin = os.lseek(self._handle, offset, os.SEEK_DATA)
+            return begin, os.lseek(self._handle, begin, os.SEEK_HOLE)
+        except OSError as error:
+            # A file system that cannot tell has all of it read.
+            return offset, offset if error.errno == errno.ENXIO else sys.maxsize
 
     def _read(self, offset: int, length: int) -> bytes:
         if self._limit is not None:

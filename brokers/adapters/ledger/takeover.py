@@ -1,7 +1,9 @@
 """Becoming the owner of a unit in one epoch, and ending the epochs below (ADR 0019).
 
-    claim      ``claim-E`` is made, durably. A higher claim: somebody else is the successor.
-    fence      ``fence-e`` for every lower claimed e, durably: none of them acknowledges any more.
+    claim      ``claim-E`` is made. A higher claim: somebody else is the successor.
+    fence      ``fence-e`` for every lower claimed e: none of them acknowledges any more. Both
+               names are durable before anything rests on them: now, or, if none of them has to be
+               sealed, with the snapshot.
     seal       for every lower e without one, in order: its files are measured, fsynced and
                written into ``seal-e`` under a temporary name, which then gets its name by link(2).
                Whoever links first wins, everybody uses the winner's. An owner that let go of the
@@ -40,7 +42,7 @@ from brokers.adapters.ledger.files import (
     remove,
 )
 from brokers.adapters.ledger.measuring import measure_epoch, sync_files
-from brokers.adapters.ledger.past import Past, read_past
+from brokers.adapters.ledger.past import Past, SealedEpoch, read_past
 from brokers.adapters.ledger.records import (
     SALT_BITS,
     FileHeader,
@@ -95,6 +97,7 @@ class Takeover:
         self._epoch = epoch
         self._owner = owner
         self._on_step = on_step
+        self._sealed: dict[int, SealedEpoch] = {}
 
     def run(self) -> Holding:
         """Take over; what is left to do afterwards is ``remove_superfluous``.
@@ -113,10 +116,8 @@ class Takeover:
 
     def _run(self) -> Holding:
         claim = self._claim()
-        self._fence()
-        for lower in self._directory.listing().unsealed:
-            if lower < self._epoch:
-                self._seal(lower)
+        if self._fence().unsealed != [self._epoch]:
+            self._seal_lower(self._directory.listing())
         listing = self._look()
         self._on_step("second look")
         holding = self._begin(listing, claim)
@@ -127,15 +128,14 @@ class Takeover:
 
     def _claim(self) -> ClaimIdentity:
         directory, epoch = self._directory, self._epoch
-        directory.make()
-        if not self._look().claims:
+        if not directory.exists() or not self._look().claims:
+            directory.make()
             directory.sync_above()
         # What its maker has begun nobody else may go on with, whether it lives or not.
         is_made = create_claim(directory.claim(epoch), self._owner.describe())
         if not is_made and self._owner.token.encode() not in read_file(directory.claim(epoch)):
             raise Fenced(f"another process has epoch {epoch} of {self._unit.topic_name}")
         claim = directory.claim_identity(epoch)
-        directory.sync()
         self._on_step("claim written")
         if claim is None:
             raise Fenced(f"a later epoch than {epoch} owns {self._unit.topic_name}")
@@ -155,18 +155,26 @@ class Takeover:
             )
         return listing
 
-    def _fence(self) -> None:
+    def _fence(self) -> Listing:
+        directory = self._directory
         listing = self._look()
         for lower in sorted(listing.claims - listing.fences - {self._epoch}):
-            create_fence(self._directory.fence(lower), self._owner.describe())
+            create_fence(directory.fence(lower), directory.claim(self._epoch))
         if listing.unsealed != [self._epoch]:
-            # Also those of a successor that did not get as far as this.
-            self._directory.sync()
+            # The claim with it, and the fences of a successor that did not get as far as this.
+            directory.sync()
             self._on_step("fence written")
+        return listing
 
-    def _seal(self, lower: int) -> None:
+    def _seal_lower(self, listing: Listing) -> None:
+        """Seal what has to be, as the directory was AFTER the fences were made."""
+        for lower in listing.unsealed:
+            if lower < self._epoch:
+                self._seal(lower, listing)
+
+    def _seal(self, lower: int, listing: Listing) -> None:
         directory = self._directory
-        measured = measure_epoch(directory, lower)
+        measured = measure_epoch(directory, lower, listing)
         self._on_step("measured")
         sync_files(measured.open_files(directory, lower))
         self._on_step("predecessor fsynced")
@@ -178,6 +186,7 @@ class Takeover:
         os.close(create_whole(temporary, encode_seal(seal)))
         try:
             os.link(temporary, directory.seal(lower))
+            self._sealed[lower] = SealedEpoch(seal, measured.facts)
         except FileExistsError:
             # Another successor was faster; its account is as good, and it is the one that counts.
             self._look()
@@ -193,10 +202,10 @@ class Takeover:
     def _begin(self, listing: Listing, claim: ClaimIdentity) -> Holding:
         """Read what there is and begin the own file of facts with it."""
         directory, epoch = self._directory, self._epoch
-        own = measure_epoch(directory, epoch)
+        own = measure_epoch(directory, epoch, listing)
         # There is something only if this process had the epoch open before and let go of it.
         sync_files(own.open_files(directory, epoch))
-        past = read_past(directory, listing, epoch, own)
+        past = read_past(directory, listing, epoch, own, self._sealed)
         header = FileHeader(
             salt=secrets.randbits(SALT_BITS),
             topic_id=self._unit.topic_id,

@@ -18,7 +18,7 @@ from brokers.adapters.ledger.files import (
     OnStep,
     Owner,
     UnitDirectory,
-    create_whole,
+    create_temporary,
     remove,
     write_all,
 )
@@ -105,6 +105,8 @@ class UnitFiles:
         self._index_bytes = index_bytes
         self._on_step = on_step
         self._entries: AppendFile | None = None
+        self._entries_path = ""
+        """The name that the segment has, or gets with its first fsync."""
         self._first_time_ms = 0
         self._last = BEFORE_ALL
         self._last_time_ms = 0
@@ -144,8 +146,7 @@ class UnitFiles:
     def sync(self) -> None:
         """Return once what was written is on the medium."""
         if self._entries is not None and self._entries.is_dirty:
-            self._entries.sync()
-            self._on_step("entries fsynced")
+            self._sync_entries(self._entries)
         if self._state.is_dirty:
             self._state.sync()
             self._on_step("facts fsynced")
@@ -177,12 +178,12 @@ class UnitFiles:
             self._entries.finish()
 
     def _write_entries(self, ledger_id: int, entries: list[PendingEntry], batch: Batch) -> None:
+        parts: list[bytes] = []
         if entries[0].producers is not None:
-            self._begin_segment(segment_of(ledger_id), entries[0])
+            parts.append(self._begin_segment(segment_of(ledger_id), entries[0]))
         file = self._entries
         assert file is not None, "the first entry of a segment begins it"
-        parts: list[bytes] = []
-        offset = file.end
+        offset = file.end + sum(map(len, parts))
         for pending in entries:
             if offset - self._last_point >= self._index_bytes:
                 self._add_point(batch, ledger_id, offset, pending)
@@ -203,8 +204,11 @@ class UnitFiles:
             self._last, self._last_time_ms = pending.position, pending.time_ms
         file.append(b"".join(parts))
 
-    def _begin_segment(self, number: int, first: PendingEntry) -> None:
-        """Make the next entries file; its name appears when its header is whole and durable."""
+    def _begin_segment(self, number: int, first: PendingEntry) -> bytes:
+        """Make the next entries file; return its header, to be written with its first entries.
+
+        Its name appears when both are durable, see ``_sync_entries``.
+        """
         previous = self._previous
         if self._entries is not None:
             previous = self._end_segment(self._entries)
@@ -212,20 +216,28 @@ class UnitFiles:
         header = self._header(number, previous, first.producers)
         content = encode_header(header)
         temporary = self._directory.temporary(self._epoch, f"{self._owner.token}-entries")
-        os.close(create_whole(temporary, content))
-        path = self._directory.numbered(self._epoch, number, ENTRIES)
-        os.rename(temporary, path)
-        self._directory.sync()
-        self._entries = AppendFile(path, end=len(content), salt=header.salt)
+        handle = create_temporary(temporary)
+        self._entries = AppendFile(temporary, end=0, salt=header.salt, handle=handle)
+        self._entries_path = self._directory.numbered(self._epoch, number, ENTRIES)
         self._last_point = len(content)
         self._first_time_ms = first.time_ms
         self._unindexed = {}
         self._is_indexed = True
-        self._on_step("segment begun")
+        return content
+
+    def _sync_entries(self, file: AppendFile) -> None:
+        """Return once the segment is on the medium as it is; at first its name, too."""
+        file.sync()
+        self._on_step("entries fsynced")
+        if file.path != self._entries_path:
+            os.rename(file.path, self._entries_path)
+            file.path = self._entries_path
+            self._directory.sync()
+            self._on_step("segment begun")
 
     def _end_segment(self, file: AppendFile) -> SegmentEnd:
         # What the next segment says of this one must be durable before it is said.
-        file.sync()
+        self._sync_entries(file)
         file.finish()
         self._append_index(file)
         return SegmentEnd(

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brokers.adapters.ledger.files import ENTRIES, Owner, UnitDirectory
+from brokers.adapters.ledger.files import ENTRIES, Listing, Owner, UnitDirectory
 from brokers.adapters.ledger.measuring import opened, read_header
 from brokers.adapters.ledger.records import decode_entry
 from brokers.adapters.ledger.scanning import Scan
@@ -310,11 +310,9 @@ def test_any_order_of_three_actors_steps_is_safe(tmp_path: Path, schedule: list[
 class SealsBeforeItFences(Takeover):
     """A takeover in the wrong order."""
 
-    def _fence(self) -> None:
-        for lower in self._directory.listing().unsealed:
-            if lower < self._epoch:
-                self._seal(lower)
-        super()._fence()
+    def _fence(self) -> Listing:
+        self._seal_lower(self._directory.listing())
+        return super()._fence()
 
 
 @pytest.mark.parametrize(

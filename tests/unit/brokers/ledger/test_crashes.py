@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ TOPIC = "0a1b00112233445566778899"
 UNIT = Unit(TOPIC, "", "persistent://public/default/orders")
 SEGMENT_BYTES = 600
 INDEX_BYTES = 150
+_link, _unlink = os.link, os.unlink
 
 
 class Crash(BaseException):
@@ -51,6 +53,9 @@ class CrashAt:
     """How much of what was not fsynced is on the disk; None: all of it, only the process died."""
     flips: bool
     """Whether the last byte that is kept is another."""
+    lost_names: int
+    """Which of the names made or removed since the last fsync of the directory are as they were
+    before, a bit for each: no order is promised. Only where power is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +117,43 @@ class Model:
 Operation = Round | CrashAt | Reopen | LetGo
 
 
+class WatchedDirectory(UnitDirectory):
+    """Knows which names a loss of power cannot take; keeps their files for when it takes others."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, TOPIC, "")
+        self._kept = root / "kept"
+        self._kept.mkdir()
+        self._durable: dict[str, int] = {}
+
+    def sync(self) -> None:
+        self._durable = self._names()
+        for name, inode in self._durable.items():
+            with suppress(FileExistsError):
+                _link(f"{self.path}/{name}", self._kept / str(inode))
+
+    def lose(self, names: int) -> None:
+        now = self._names()
+        changed = [
+            name for name in sorted(now | self._durable) if now.get(name) != self._durable.get(name)
+        ]
+        for number, name in enumerate(changed):
+            if not names >> number & 1:
+                continue
+            if name in now:
+                _unlink(f"{self.path}/{name}")
+            if name in self._durable:
+                _link(self._kept / str(self._durable[name]), f"{self.path}/{name}")
+
+    def _names(self) -> dict[str, int]:
+        return {entry.name: entry.inode() for entry in os.scandir(self.path)}
+
+
 class Machine:
     """One unit, its present owner, and the model."""
 
     def __init__(self, root: Path) -> None:
-        self._directory = UnitDirectory(root, TOPIC, "")
+        self._directory = WatchedDirectory(root)
         self._epoch = 0
         self._files: UnitFiles | None = None
         self._steps_left: int | None = None
@@ -127,6 +164,20 @@ class Machine:
         self._segment_bytes = SEGMENT_BYTES + 1
 
     def play(self, operations: list[Operation]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            # A process may also be gone right behind each change of a name.
+            for change in (os.link, os.rename, os.unlink):
+                patch.setattr(os, change.__name__, self._stepping(change))
+            self._play_all(operations)
+
+    def _stepping(self, change: Callable[..., None]) -> Callable[..., None]:
+        def changes(*paths: str) -> None:
+            change(*paths)
+            self._on_step(change.__name__)
+
+        return changes
+
+    def _play_all(self, operations: list[Operation]) -> None:
         self._open(new_epoch=True)
         for operation in operations:
             match operation:
@@ -151,9 +202,9 @@ class Machine:
                 self._end()
                 self._open(new_epoch=False)
         except Crash:
-            self._lose_power()
             while True:
                 # The next owner may be stopped by the same crash; then there is another one.
+                self._lose_power()
                 try:
                     self._open(new_epoch=True)
                     return
@@ -251,10 +302,12 @@ class Machine:
 
     def _lose_power(self) -> None:
         files, self._files = self._files, None
-        if files is None:
-            return
-        files.close()
+        if files is not None:
+            files.close()
         if self._crash.kept is None:
+            return
+        self._directory.lose(self._crash.lost_names)
+        if files is None:
             return
         for file in (files._entries, files._state):
             if file is not None:
@@ -262,6 +315,8 @@ class Machine:
 
     def _tear(self, file: AppendFile, kept: float) -> None:
         """Keep a part of what was not fsynced, and nothing of what is not in the model yet."""
+        if not os.path.exists(file.path):
+            return
         size = os.path.getsize(file.path)
         end = file.durable + int((size - file.durable) * kept)
         with open(file.path, "r+b") as torn:
@@ -289,9 +344,10 @@ rounds = st.builds(
 )
 crashes = st.builds(
     CrashAt,
-    steps=st.integers(0, 9),
+    steps=st.integers(0, 20),
     kept=st.none() | st.floats(0, 1),
     flips=st.booleans(),
+    lost_names=st.integers(0, 2**8 - 1),
 )
 operations = st.lists(rounds | rounds | crashes | st.builds(Reopen) | st.builds(LetGo), max_size=12)
 

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from brokers.adapters.ledger import scanning
 from brokers.adapters.ledger.measuring import opened
 from brokers.adapters.ledger.records import Kind, Record, encode
 from brokers.adapters.ledger.scanning import Scan
 from brokers.ports.ledger import LedgerDamaged
 
 SALT = 5
+RESERVED_BYTES = 4 * 1024 * 1024
 
 
 def bodies(found: list[Record]) -> list[bytes]:
@@ -118,6 +122,84 @@ def test_what_is_known_to_have_been_durable_is_never_cut(file: File) -> None:
     assert file.scan() == ([b"first"], end)
     with pytest.raises(LedgerDamaged, match=f"byte {end}"):
         file.scan(durable=known)
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Callable[[bool], Path]:
+    """Makes a file with a round, megabytes that were reserved and, if wished, a later round."""
+
+    def make(is_proof: bool) -> Path:
+        path = tmp_path / "sparse"
+        first = encode(Kind.STATE, b"first", salt=SALT)
+        later = encode(Kind.STATE, b"later", salt=SALT, since_durable=1_000)
+        with path.open("wb") as file:
+            file.write(first)
+            os.posix_fallocate(file.fileno(), len(first), RESERVED_BYTES)
+            if is_proof:
+                os.pwrite(file.fileno(), later, RESERVED_BYTES // 2)
+        return path
+
+    return make
+
+
+def test_reserved_space_that_was_not_written_is_not_read(
+    sparse: Callable[[bool], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(sparse(False))
+    lengths: list[int] = []
+    pread = os.pread
+
+    def reads(handle: int, length: int, offset: int) -> bytes:
+        lengths.append(length)
+        return pread(handle, length, offset)
+
+    monkeypatch.setattr(os, "pread", reads)
+    with opened(path) as handle:
+        scan = Scan(handle, path, start=0, salt=SALT, piece_bytes=4_096)
+        assert bodies(list(scan.to_the_end())) == [b"first"]
+
+    assert sum(lengths) < RESERVED_BYTES // 10
+
+
+@pytest.mark.parametrize("can_tell", [True, False])
+def test_a_later_round_behind_reserved_space_proves_damage(
+    sparse: Callable[[bool], Path], monkeypatch: pytest.MonkeyPatch, can_tell: bool
+) -> None:
+    if not can_tell:
+
+        def refuse(*_arguments: int) -> int:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+        monkeypatch.setattr(os, "lseek", refuse)
+    for is_proof in (False, True):
+        path = str(sparse(is_proof))
+        with opened(path) as handle:
+            reading = Scan(handle, path, start=0, salt=SALT).to_the_end()
+            assert bytes(next(reading).body) == b"first"
+            if is_proof:
+                with pytest.raises(LedgerDamaged, match="no valid record"):
+                    next(reading)
+            else:
+                assert not list(reading)
+
+
+@pytest.mark.parametrize("block_bytes", [3, 4, 7, 64])
+def test_proof_is_found_however_it_lies_in_the_blocks(
+    file: File, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(scanning, "_BLOCK_BYTES", block_bytes)
+    file.write_round(b"first")
+    damaged_at = len(file.content)
+    file.write_round(b"a" * 40)
+    file.content[damaged_at] ^= 1
+    for length in range(block_bytes + 1):
+        content = bytes(file.content)
+        file.content += bytes(length)
+        assert file.scan()[1] == damaged_at
+        file.write_round(b"later")
+        with pytest.raises(LedgerDamaged, match=f"byte {damaged_at}"):
+            file.scan()
+        file.content = bytearray(content)
 
 
 def test_a_file_that_grows_under_a_scan_is_read_on(tmp_path: Path) -> None:
