@@ -60,6 +60,18 @@ async def start_brokers(shard: Harness) -> list[FakeBroker]:
     return [await shard.start_broker(f"broker-{number}") for number in (1, 2)]
 
 
+def hold_controllers_reads(shard: Harness) -> asyncio.Event:
+    """Keep what topic controllers read on its way until the event is set."""
+    arrives = asyncio.Event()
+
+    async def be_on_its_way(subscriber_id: str) -> None:
+        if "topic-controller" in subscriber_id:
+            await arrives.wait()
+
+    shard.others.on_read = be_on_its_way
+    return arrives
+
+
 async def lead_anew(shard: Harness) -> None:
     """Be a leader for long that knows nothing of any namespace."""
     shard.next_term()
@@ -103,13 +115,7 @@ def test_nothing_is_placed_by_what_was_read_before_an_effective_write(
         first, second = await shard.create_topics("first", "second")
         await set_policies(shard, kind, name, pinned("broker-1"))
         await lead_anew(shard)
-        arrives = asyncio.Event()
-
-        async def be_on_its_way(subscriber_id: str) -> None:
-            if "topic-controller" in subscriber_id:
-                await arrives.wait()
-
-        shard.others.on_read = be_on_its_way
+        arrives = hold_controllers_reads(shard)
         homes.is_reachable = lambda who: is_reachable or "topic-controller" not in who
         lookup = asyncio.create_task(shard.lookup(first))
         await turns()
@@ -136,13 +142,7 @@ def test_an_effective_write_waits_for_what_is_being_decided_and_no_longer(tmp_pa
         (topic,) = await shard.create_topics("orders")
         await set_policies(shard, KIND_NAMESPACE, NAMESPACE, pinned("broker-1"))
         await lead_anew(shard)
-        arrives = asyncio.Event()
-
-        async def be_on_its_way(subscriber_id: str) -> None:
-            if "topic-controller" in subscriber_id:
-                await arrives.wait()
-
-        shard.others.on_read = be_on_its_way
+        arrives = hold_controllers_reads(shard)
         lookup = asyncio.create_task(shard.lookup(topic))
         await asyncio.sleep(0.1)
         write = asyncio.create_task(
