@@ -195,7 +195,13 @@ def _held_objects(holding: Holding) -> Iterator[wire.HeldObject]:
             id=namespace.namespace_id,
             version=namespace.version,
         )
-    for topic in tuple(holding.topics.values()):
+    # Units of topics that were deleted take up room until they are released.
+    gone = {
+        each.topic.topic_id: each.topic
+        for each in holding.assignments.values()
+        if each.topic.topic_id not in holding.topics
+    }
+    for topic in (*holding.topics.values(), *gone.values()):
         yield wire.HeldObject(
             kind=inventory_pb2.KIND_TOPIC,
             name=topic.name,

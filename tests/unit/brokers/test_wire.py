@@ -147,6 +147,20 @@ def test_what_is_held_is_told_in_pages_of_bounded_size(monkeypatch):
     )
 
 
+def test_units_of_a_deleted_topic_are_told_until_they_are_released():
+    holding = holding_of_topics(1)
+    (before,) = list(held_pages(holding))
+    holding.apply(MetadataRemoved(MetadataKind.TOPIC, f"{NAME}-0", "id-0"), 0)
+
+    (page,) = list(held_pages(holding))
+    assert list(page.objects) == list(before.objects)
+
+    release = Release("id-0", "", f"{NAME}-0", 7, "", 0, "", "")
+    holding.apply(release, 0)
+    (page,) = list(held_pages(holding))
+    assert KIND_TOPIC not in {held.kind for held in page.objects}
+
+
 def test_a_page_of_what_is_held_is_bounded_in_bytes(monkeypatch):
     sizes = [held.ByteSize() for page in held_pages(holding_of_topics(0)) for held in page.objects]
     monkeypatch.setattr(brokers.wire, "HELD_BYTES_PER_MESSAGE_MAX", sum(sizes))
