@@ -36,13 +36,15 @@ from shards.session_metadata import Sent
 _TOPIC_KINDS = (KIND_TOPIC,)
 _PARENT_KINDS = (KIND_TENANT, KIND_NAMESPACE)
 
+_ANY_POSITION = 1
+
 _logger = structlog.get_logger(__name__)
 
 
 class WatchedName:
     """One name, who has an object of that name, and what its home shard says of it."""
 
-    __slots__ = ("holders", "home", "is_topic", "known_at", "name", "state", "watch")
+    __slots__ = ("came_at", "holders", "home", "is_topic", "known_at", "name", "state", "watch")
 
     def __init__(self, home: HomeWatch, holder: Sent) -> None:
         self.home = home
@@ -53,6 +55,8 @@ class WatchedName:
         self.state: MetadataState | None = None
         self.known_at = 0
         """The position of the snapshot or event that ``state`` is from; 0: nothing is known."""
+        self.came_at = _ANY_POSITION
+        """The first position at which ``state`` may have come about. A snapshot does not say."""
 
     def __repr__(self) -> str:
         return f"<WatchedName {self.name} holders={len(self.holders)} known_at={self.known_at}>"
@@ -258,7 +262,7 @@ class _Watch:
         for watched in tuple(self.names.values()):
             if watched.name not in found:
                 watched.state = None
-            watched.known_at = position
+            watched.known_at, watched.came_at = position, _ANY_POSITION
             self._home.on_state(watched, "")
         self._home.completed()
 
@@ -271,6 +275,7 @@ class _Watch:
             watched.state = state_after(before, event)
             watched.known_at = event.position
             if watched.state is not before:
+                watched.came_at = event.position
                 is_deleted = before is not None and watched.state is None
                 self._home.on_state(watched, id_of(before) if is_deleted and before else "")
 

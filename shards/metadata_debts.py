@@ -2,7 +2,8 @@
 
 A change that is told at a position is owed to each session that has the object, from when it is
 put into the session's sequence, or has to wait for room there, until the broker has synced it or
-the session has ended.
+the session has ended. One that is told by a snapshot may be as old as the log: until it is paid,
+nothing that was said has taken effect.
 """
 
 from __future__ import annotations

@@ -228,13 +228,13 @@ class MetadataWatch:
         assert kind is not None, "a change of nothing"
         sequence = sent.session.append(delivery)
         if watched is not None:
-            watched.home.debts.owe(watched.known_at, sent.session, sequence)
+            watched.home.debts.owe(watched.came_at, sent.session, sequence)
         self._on_delivery(kind)
 
     def _owe_later(self, sent: Sent) -> None:
         watched = self._names.get(sent.name)
         if watched is not None:
-            debt = watched.home.debts.owe(watched.known_at, sent.session, None)
+            debt = watched.home.debts.owe(watched.came_at, sent.session, None)
             self._late.setdefault(sent, []).append(debt)
 
     def _pay_with_last(self, sent: Sent) -> None:

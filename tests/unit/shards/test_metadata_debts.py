@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from nextgen.kernel.errors import MetadataError, SessionExpired
 from shards import metadata_debts, metadata_watch
 from shards.metadata_debts import MetadataDebts
 from tests.support.home_shards import FakeStream
-from tests.support.metadata_world import MetadataWorld, in_world
+from tests.support.metadata_world import GATHER_S, MetadataWorld, in_world
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"
@@ -174,6 +176,31 @@ def test_what_waits_for_room_in_the_sequence_is_owed_until_it_was_synced(monkeyp
         assert in_effect(world) == last(world) - 1, "the other is delivered only now"
         world.sync("a")
         assert in_effect(world) == last(world)
+
+    in_world(scenario)
+
+
+def test_a_change_that_came_by_a_snapshot_is_owed_from_before_it() -> None:
+    """1. A topic is assigned. 2. It changes before it is watched, and then something else does. 3.
+    The watch begins with a snapshot behind both, of which the broker has nothing yet."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        world.homes.set_policies(TOPIC, b"\x10\x05")
+        changed_at = last(world)
+        world.create_topics(OTHER)
+        await asyncio.sleep(2 * GATHER_S)
+        world.homes.deliver()
+
+        assert in_effect(world) < changed_at < last(world)
+        world.sync("a")
+        assert in_effect(world) == last(world)
+
+        # What is told event by event holds back nothing that came before it.
+        world.homes.set_policies(TOPIC, b"\x10\x06")
+        world.homes.deliver()
+        assert in_effect(world) == last(world) - 1
 
     in_world(scenario)
 

@@ -377,3 +377,25 @@ def test_a_report_that_comes_after_the_end_of_its_session_changes_nothing() -> N
         assert world.watch.name_count == 0
 
     in_world(scenario)
+
+
+def test_a_unit_of_a_deleted_topic_takes_up_room_at_the_next_leader_as_well() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        world.homes.delete(TOPIC)
+        await world.settle()
+        broker = world.brokers["a"]
+        assert broker.holding.topic(TOPIC) is None
+        assert broker.session.metadata.units == 1
+
+        world.next_leader()
+        world.report("a")
+        assert broker.session.metadata.units == 1
+        await world.settle()
+
+        assert broker.session.metadata.units == 1
+        assert len(broker.holding.assignments) == 1
+
+    in_world(scenario)
