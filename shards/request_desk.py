@@ -57,14 +57,25 @@ class RequestDesk:
         self._view = view
 
     async def answer(
-        self, request: ShardRequest, on_progress: Progress | None = None
+        self,
+        request: ShardRequest,
+        on_progress: Progress | None = None,
+        *,
+        waited_ms: float = 0.0,
     ) -> ShardResponse:
-        """Return the final answer to ``request``; an error is in it, never raised."""
+        """Return the final answer to ``request``; an error is in it, never raised.
+
+        ``waited_ms`` passed since it arrived. One whose time is over by then is not begun: nobody
+        waits for it, and others do.
+        """
         timeout_ms = request.timeout_ms or REQUEST_TIMEOUT_MS_DEFAULT
         timeout_ms = min(timeout_ms, REQUEST_TIMEOUT_MS_MAX)
+        left_ms = round(timeout_ms - waited_ms)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                response = await self.carry_out(request, timeout_ms, on_progress)
+            if left_ms <= 0:
+                raise TimeoutError
+            async with asyncio.timeout(left_ms / 1000):
+                response = await self.carry_out(request, left_ms, on_progress)
         except TimeoutError:
             late = DeadlineExceeded(f"shard {request.shard_id} had {timeout_ms} ms to answer")
             response = self._failed(late)

@@ -9,7 +9,7 @@ There is no reconnecting in the background: an idle pool does nothing.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +68,9 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._channel = open_channel(endpoint)
         self._pending: dict[int, _Pending] = {}
-        self._outbox: deque[bytes] = deque()
+        self._outbox: OrderedDict[int, bytes] = OrderedDict()
+        """By request id, oldest first. What nobody waits for any more is never sent: a peer that
+        reads slowly is not to work for those who have left."""
         self._wake = asyncio.Event()
         self._request_id = 0
         self._heard_at = self._loop.time()
@@ -123,7 +125,7 @@ class _Connection:
         if not self._pending:
             self._asked_at = self._loop.time()
         self._pending[request_id] = _Pending(request.shard_id, future, on_progress)
-        self._outbox.append(data)
+        self._outbox[request_id] = data
         self._wake.set()
         sent_at = self._loop.time()
         try:
@@ -136,6 +138,7 @@ class _Connection:
             ) from error
         finally:
             self._pending.pop(request_id, None)
+            self._outbox.pop(request_id, None)
 
     def _suspect(self, sent_at: float) -> None:
         """Give the connection up if nothing at all came back since ``sent_at``.
@@ -192,7 +195,8 @@ class _Connection:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._outbox:
-                    await call.write(self._outbox.popleft())
+                    _, data = self._outbox.popitem(last=False)
+                    await call.write(data)
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self.close(f"the stream to {self.endpoint} broke: {_explained(error)}")
 
@@ -268,7 +272,8 @@ class ExchangePool:
 
         Request id, shard map version and timeout of ``request`` are filled in here, so one
         object must not be in two calls at the same time. ``on_progress`` gets each answer with
-        ``more``, on the loop, before this returns. Cancelling stops the waiting, not the request.
+        ``more``, on the loop, before this returns. Cancelling, like a time that is over, stops the
+        waiting, and the request only as long as it was not sent.
 
         Raises:
             MetadataError: The error in the answer.

@@ -62,14 +62,16 @@ class ExchangeStream:
             busy = Overloaded(f"{EXCHANGE_IN_FLIGHT_MAX} requests are in flight on this stream")
             self._refuse(request.request_id, busy)
             return
-        task = asyncio.get_running_loop().create_task(self._answer(request))
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._answer(request, loop.time()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, request: ShardRequest) -> None:
+    async def _answer(self, request: ShardRequest, arrived_at: float) -> None:
         self._in_flight_gauge.inc()
+        waited_ms = (asyncio.get_running_loop().time() - arrived_at) * 1_000
         try:
-            self._send(await self._desk.answer(request, self._send))
+            self._send(await self._desk.answer(request, self._send, waited_ms=waited_ms))
         finally:
             self._in_flight_gauge.dec()
 

@@ -1,6 +1,8 @@
 """The exchange against a real gRPC server in this process."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,9 @@ from tests.support.fake_shard_server import FakeShardServer
 TIMEOUT_MS = 90_000
 FAST_S_MAX = 30
 """What took longer has waited for ``TIMEOUT_MS``; a slow machine alone does not take so long."""
+
+GIVEN_UP = 20
+"""Requests, of a megabyte each: more of them than any window or buffer takes in."""
 
 
 @pytest.fixture
@@ -28,6 +33,18 @@ async def pool():
     pool = ExchangePool(lambda: 7)
     yield pool
     await pool.stop()
+
+
+class UnreadServer(FakeShardServer):
+    """Accepts streams and reads nothing of them until ``reads`` is set."""
+
+    def __init__(self, *shard_ids: int) -> None:
+        super().__init__(*shard_ids)
+        self.reads = asyncio.Event()
+
+    async def Exchange(self, request_iterator: AsyncIterator[pb.ShardRequest], context: Any):
+        await self.reads.wait()
+        await super().Exchange(request_iterator, context)
 
 
 def lookup(*topics: str, shard_id: int = 1) -> pb.ShardRequest:
@@ -128,6 +145,24 @@ async def test_no_answer_in_time_is_indefinite_and_leaves_nothing_behind(server,
         await pool.request(server.endpoint, lookup("x"), timeout_ms=50)
 
     assert "in_flight=0" in repr(pool)
+
+
+async def test_what_nobody_waits_for_any_more_is_not_sent_to_a_peer_that_reads_slowly(pool):
+    server = UnreadServer(1)
+    await server.start()
+    large = lookup("x" * 1_000_000)
+    try:
+        for _ in range(GIVEN_UP):
+            with pytest.raises(DeadlineExceeded):
+                await pool.request(server.endpoint, large, timeout_ms=50)
+
+        server.reads.set()
+        await pool.request(server.endpoint, lookup("y"), timeout_ms=TIMEOUT_MS)
+    finally:
+        await server.stop()
+
+    # What was handed to gRPC before it was given up is on its way.
+    assert len(server.requests) - 1 < GIVEN_UP // 2
 
 
 async def test_one_more_than_may_be_in_flight_is_refused(server, pool, monkeypatch):

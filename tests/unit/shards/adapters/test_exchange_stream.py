@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,34 @@ def test_a_slow_request_holds_nobody_up(tmp_path: Path) -> None:
         await serving
         assert [answer.request_id for answer in wire.answers] == [2, 1]
         assert wire.answers[1].error.reason == "DEADLINE_EXCEEDED"
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_request_whose_time_is_over_before_its_turn_is_not_begun(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        loop: Any = asyncio.get_running_loop()
+        carry_out = shard.desk.carry_out
+        begun: list[int] = []
+
+        async def slow(request: pb.ShardRequest, *arguments: Any) -> pb.ShardResponse:
+            begun.append(request.request_id)
+            if request.request_id == 1:
+                # As on a processor that others use: no timer runs meanwhile.
+                loop.now_s += 1.5
+            return await carry_out(request, *arguments)
+
+        shard.desk.carry_out = slow  # type: ignore[method-assign]
+        wire = Wire()
+        for request_id, timeout_ms in ((1, 3_000), (2, 1_000), (3, 2_000)):
+            wire.send(get(request_id, timeout_ms=timeout_ms))
+        wire.end()
+        await serve(shard, wire)
+
+        assert begun == [1, 3]
+        reasons = {answer.request_id: answer.error.reason for answer in wire.answers}
+        assert reasons == {1: "", 2: "DEADLINE_EXCEEDED", 3: ""}
+        assert all(answer.error.indefinite for answer in wire.answers if answer.request_id == 2)
 
     in_shard(tmp_path, scenario)
 
