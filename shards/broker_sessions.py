@@ -1,7 +1,8 @@
 """The sessions of the brokers whose slot a shard has: begun, resumed, kept alive, ended.
 
     hello ──▶ established ──▶ heard from ... ──▶ silence, goodbye or a successor ──▶ ended, for good
-                                  ╰─▶ stream broken ──▶ not back in time ──────────────╯
+                                  ╰─▶ stream broken, ──▶ not back in time ─────────────╯
+                                      or another leader
 
 That a session began or ended is decided here and lives in the log; what its leader knows beside
 that is ``session_soft_state``. One instance lives for one term of leadership.
@@ -39,7 +40,7 @@ from protos.nextgen.v1.broker_service_pb2 import (
     IdleUnits,
     ManagerMessage,
 )
-from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
 from shards.domain import broker_session
 from shards.domain.broker_session import (
@@ -64,6 +65,7 @@ from shards.session_hello import (
 from shards.session_loads import SessionLoads
 from shards.session_soft_state import BrokerConnection, SessionSoftState
 from shards.shard_state import ShardState
+from shards.wire_session_event import to_recorded
 
 _T = TypeVar("_T")
 
@@ -94,6 +96,8 @@ class BrokerSessions:
         self._decisions: set[asyncio.Task[Any]] = set()
         self._beginning: dict[str, tuple[BrokerHello, asyncio.Task[SessionSoftState]]] = {}
         self._undecided: dict[str, int] = {}
+        self._came_at = 0.0
+        """When a broker came here for the first time, the latest of them."""
         self._closed: MetadataError | None = None
         self.on_drain_wish: Callable[[BrokerRecorded, DrainWish], None] = lambda _record, _wish: (
             None
@@ -121,8 +125,17 @@ class BrokerSessions:
         for session in self._state.sessions():
             if session.is_live:
                 # What an earlier leader sent it is for the broker to say.
-                self._add(_record(session), now).metadata.awaits_report = True
+                self._add(to_recorded(session), now).metadata.awaits_report = True
         self._report_all()
+
+    def note_announced(self) -> None:
+        """Every node was told of this leader: brokers that are not here have so long to come."""
+        now = self._clock.monotonic()
+        for session in self._sessions.values():
+            if not session.attached.is_set() and session.broken_at is None:
+                session.broken_at = now
+                self._look_at(session, session.deadline)
+        self._schedule()
 
     def close(self, error: MetadataError) -> None:
         """Stop leading: everybody who waits fails with ``error``, brokers connect elsewhere."""
@@ -158,8 +171,10 @@ class BrokerSessions:
         connection = BrokerConnection(session)
         last_sequence = hello.last_sequence if resumed else 0
         session.take_hello(hello)
-        session.attach(connection, last_sequence)
         session.heard_at = self._clock.monotonic()
+        if not session.attached.is_set():
+            self._came_at = session.heard_at
+        session.attach(connection, last_sequence)
         established = established_message(session, resumed, last_sequence)
         connection.answer(ManagerMessage(established=established))
         _logger.info(
@@ -285,7 +300,7 @@ class BrokerSessions:
         for event in decision.events:
             state = broker_session.evolve(state, event)
         assert state is not None, "a drain was accepted for a broker that was never seen"
-        record = _record(state)
+        record = to_recorded(state)
         if decision.events:
             await self._propose(command.broker_id, decision.events)
         else:
@@ -339,7 +354,7 @@ class BrokerSessions:
         session = self._load(hello.broker_id)
         if session is None or session.session_id != session_id:
             raise SessionExpired(f"{hello.broker_id} registered again at the same time")
-        added = self._add(_record(session), self._clock.monotonic())
+        added = self._add(to_recorded(session), self._clock.monotonic())
         self._reports.report(added.record)
         return added
 
@@ -405,6 +420,9 @@ class BrokerSessions:
             is_late = now - when > SESSION_RESUME_MS / 1000
             if session.broken_at is not None and is_late:
                 session.broken_at = now
+            if session.broken_at is not None and not session.attached.is_set():
+                # While others still come, this one's hello may be among what is not read yet.
+                session.broken_at = max(session.broken_at, self._came_at)
             if session.deadline > now:
                 self._look_at(session, session.deadline)
                 continue
@@ -431,7 +449,7 @@ class BrokerSessions:
         for session in self._state.sessions():
             # One that is being decided is reported when that is committed.
             if session.broker_id not in self._undecided:
-                self._reports.report(_record(session))
+                self._reports.report(to_recorded(session))
         for live in self._sessions.values():
             self.loads.report_again(live)
 
@@ -469,26 +487,6 @@ class BrokerSessions:
         self._decisions.discard(task)
         if not task.cancelled():
             task.exception()  # Looked at, should everybody who waited be gone.
-
-
-def _record(session: BrokerSession) -> BrokerRecorded:
-    endpoints = session.endpoints
-    return BrokerRecorded(
-        broker_id=session.broker_id,
-        session_id=session.session_id,
-        epoch=session.epoch,
-        is_live=session.is_live,
-        endpoints=BrokerEndpoints(
-            pulsar_url=endpoints.pulsar_url, grpc=endpoints.grpc, http=endpoints.http
-        ),
-        capacity_units=session.capacity_units,
-        zone=session.zone,
-        rack=session.rack,
-        quarantined_until_ms=session.quarantined_until_ms,
-        draining=session.draining,
-        drain_units_per_second=session.drain_units_per_second,
-        revision=session.revision,
-    )
 
 
 def session_rejection(rejected: Rejected) -> MetadataError:

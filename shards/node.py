@@ -267,6 +267,12 @@ class ShardNode:
     def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
         if update.full or update.nodes or update.HasField("shard_map"):
             self._changed.set()
+        for report in update.leaders:
+            replica = self._replicas.get(report.shard_id)
+            leader = replica.leader if replica is not None else None
+            if leader is not None and leader.term == report.term:
+                # The cluster manager tells all who are connected at once.
+                leader.brokers.sessions.note_announced()
 
     # Leadership -------------------------------------------------------------------------------
 

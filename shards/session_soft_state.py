@@ -2,9 +2,9 @@
 
 Soft state of one leader: when the broker was last heard from, when its stream broke, the dense
 sequence of deliveries, what of it is not synced, and who waits for a sync. A new leader starts with
-every session as heard from at the moment it took over, so after a failover a dead broker's session
-ends up to one time-to-live late; the sequence goes on where the broker says it stopped, metadata
-is sent again, and controllers repeat the requests whose answer they missed.
+every session as heard from at the moment it took over, and once every node was told of it each
+broker has ``SESSION_RETURN_MS`` to come; the sequence goes on where the broker says it stopped,
+metadata is sent again, and controllers repeat the requests whose answer they missed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from nextgen.kernel.limits import (
     DELIVERIES_PER_MESSAGE_MAX,
     DELIVERIES_UNACKED_MAX,
     SESSION_RESUME_MS,
+    SESSION_RETURN_MS,
     SESSION_TTL_MS,
 )
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, Deliveries, Delivery, ManagerMessage
@@ -47,8 +48,8 @@ class SessionSoftState:
         """Whether the broker is of a release that counts deliveries which it does not know."""
         self.connection: BrokerConnection | None = None
         self.broken_at: float | None = None
-        """When the broker's last connection to this leader broke; None while there is one, and
-        before the first."""
+        """When the broker's last connection to this leader broke, or, before the first, when it
+        could know where this leader is; None while there is one, and until then."""
         self.looked_at_next = 0.0
         """When the leader looks next whether its time is up."""
         self._excused_at: float | None = None
@@ -74,7 +75,8 @@ class SessionSoftState:
         silent_until = self.heard_at + SESSION_TTL_MS / 1000
         if self.broken_at is None:
             return silent_until
-        return min(silent_until, self.broken_at + SESSION_RESUME_MS / 1000)
+        patience_ms = SESSION_RESUME_MS if self.attached.is_set() else SESSION_RETURN_MS
+        return min(silent_until, self.broken_at + patience_ms / 1000)
 
     def excuse(self) -> bool:
         """Say whether to look once more at a broker that is silent on a connection that stands.

@@ -7,7 +7,7 @@ from typing import Any
 
 from protos.nextgen.v1 import events_pb2 as pb
 from shards.domain import broker_session
-from shards.domain.broker_session import BrokerSessionEvent, Endpoints
+from shards.domain.broker_session import BrokerSession, BrokerSessionEvent, Endpoints
 
 
 def to_endpoints(stored: pb.BrokerEndpoints) -> Endpoints:
@@ -17,6 +17,24 @@ def to_endpoints(stored: pb.BrokerEndpoints) -> Endpoints:
 def from_endpoints(endpoints: Endpoints) -> pb.BrokerEndpoints:
     return pb.BrokerEndpoints(
         pulsar_url=endpoints.pulsar_url, grpc=endpoints.grpc, http=endpoints.http
+    )
+
+
+def to_recorded(session: BrokerSession) -> pb.BrokerRecorded:
+    """Return the session as the cluster manager and the broker directory know it."""
+    return pb.BrokerRecorded(
+        broker_id=session.broker_id,
+        session_id=session.session_id,
+        epoch=session.epoch,
+        is_live=session.is_live,
+        endpoints=from_endpoints(session.endpoints),
+        capacity_units=session.capacity_units,
+        zone=session.zone,
+        rack=session.rack,
+        quarantined_until_ms=session.quarantined_until_ms,
+        draining=session.draining,
+        drain_units_per_second=session.drain_units_per_second,
+        revision=session.revision,
     )
 
 

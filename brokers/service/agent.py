@@ -190,7 +190,7 @@ class BrokerAgent:
         self._connection = connection
         self._leader_hint = ""
         try:
-            timing = await self._greet(connection)
+            timing = await self._greet_unless_moved(connection, location)
             if timing is None:
                 return False
             _logger.info("session is up", manager=location.endpoint, session=repr(self.session))
@@ -206,6 +206,23 @@ class BrokerAgent:
             self._take(Disconnected())
             connection.close()
             self._connection = None
+
+    async def _greet_unless_moved(
+        self, connection: ManagerConnection, location: ManagerLocation
+    ) -> Timing | None:
+        """Return the manager's terms, or None once it is known to be elsewhere.
+
+        A host that vanished accepts nothing and refuses nothing: the next leader waits only so
+        long for us.
+        """
+        timing: Timing | None = None
+
+        async def greet() -> None:
+            nonlocal timing
+            timing = await self._greet(connection)
+
+        await run_until_first(greet(), self._watch_leader(location))
+        return timing
 
     async def _greet(self, connection: ManagerConnection) -> Timing | None:
         try:

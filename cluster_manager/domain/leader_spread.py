@@ -18,7 +18,7 @@ from cluster_manager.domain.shard_map import Placement
 
 STABLE_MS = 2_000
 """A leadership younger than this is left alone: the preferred node may just have restarted and
-would still be catching up."""
+would still be catching up, and the leader waits ``SESSION_RETURN_MS`` for brokers to come to it."""
 
 TRANSFER_MS_MAX = 3_000
 """A transfer that has not shown an effect by then is given up; another shard gets its turn."""

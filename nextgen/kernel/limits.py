@@ -303,6 +303,13 @@ SESSION_RESUME_MS = 150
 A broker dials at once and then after 20, 40 and 80 ms; on loopback it is back in under 20. Stock
 clients of a dead broker look up again after 0.1, 0.3 and 0.7 s: the second time finds the next."""
 
+SESSION_RETURN_MS = 1_500
+"""For a broker to come to a new broker manager that every node was told of, else its session ends.
+On loopback it is there in 200; a broker that stands still for a second keeps its session. Stock
+clients of a dead broker look up again after about 3 s, then after about 6: with an election before
+it this is over in time for the former. Less than leadership is left where it is before leaders are
+spread, so that no spreading gives a dead broker its time again."""
+
 SESSION_HEARTBEAT_MS = 750
 """Between two heartbeats of a broker."""
 

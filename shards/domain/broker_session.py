@@ -21,10 +21,11 @@ from nextgen.kernel.placement_limits import (
 )
 
 REASON_EXPIRED = "expired"
-"""Silence on a stream that did not break, or at a leader that the broker never came to."""
+"""Silence on a stream that did not break, or at a leader that the broker never came to and of which
+not every node was told."""
 
 REASON_DISCONNECTED = "disconnected"
-"""The stream broke and the broker did not come back."""
+"""The stream broke, or another leader took over, and the broker did not come back."""
 
 REASON_CLOSED = "closed"
 REASON_REPLACED = "replaced"

@@ -12,13 +12,18 @@ import pytest
 
 from nextgen.client import Client, TopicLocation
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS
+from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS, SESSION_RETURN_MS, SESSION_TTL_MS
+from nextgen.replication.ports import Role
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.run import ClusterRun
 from tests.support.cluster_simulation.simulation import ClusterSimulation
 
 NAMESPACE = "acme/told"
+MANAGERS_GROUP = 0
+ELECTION_S = 1.0
+"""More than an election takes, and telling every node of it."""
+
 Story = Callable[["Told", Client], Awaitable[None]]
 
 
@@ -155,3 +160,67 @@ def test_a_broker_manager_shard_without_quorum_stops_no_topic():
         assert await cluster.prove_served(kept[0], session.broker_id)
 
     tell(ClusterPlan(shard_nodes=6, brokers=2), story)
+
+
+def leader_of(cluster: ClusterSimulation, group: int) -> str:
+    """Return the node that leads a shard, or the cluster managers."""
+    roles = cluster.invariants.roles.items()
+    (leader,) = (name for (name, each), role in roles if each == group and role is Role.LEADER)
+    return leader
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("earlier_s", [0.0, 0.1])
+def test_a_broker_that_dies_with_its_managers_leader_is_not_believed_in_for_a_time_to_live(
+    earlier_s: float,
+):
+    """1. A broker dies, and with it, or before it ended the session, the leader of its manager's
+    shard. 2. The next leader has seen no stream of it. 3. Its topic is looked up elsewhere an
+    election and the time to return later: before stock clients, which double their pauses, would
+    wait for twice the time-to-live."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster = told.cluster
+        await client.create_topics(names(0, 1))
+        (before,) = await client.lookup(names(0, 1))
+        leader = leader_of(cluster, cluster.invariants.sessions[before.session_id].shard_id)
+        died_at_s = cluster.loop.now_s
+        cluster.nodes[before.broker_id].crash(power_cut=False)
+        await asyncio.sleep(earlier_s)
+        cluster.nodes[leader].crash(power_cut=False)
+
+        async with asyncio.timeout(60):
+            while (await client.lookup(names(0, 1)))[0].broker_id in ("", before.broker_id):
+                await asyncio.sleep(0.02)
+        elapsed_s = cluster.loop.now_s - died_at_s
+        assert (
+            elapsed_s < earlier_s + ELECTION_S + SESSION_RETURN_MS / 1_000 < SESSION_TTL_MS / 1_000
+        )
+
+    tell(ClusterPlan(), story)
+
+
+@pytest.mark.timeout(300)
+def test_a_live_broker_keeps_its_session_when_its_managers_leader_dies():
+    """1. The leader of a broker's manager dies, and the cluster managers' with it, who would have
+    told of the next. 2. They come back, so that others can die. 3. Again, without an end. 4. No
+    session has ended."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster, invariants = told.cluster, told.cluster.invariants
+        before = set(invariants.sessions)
+        for _ in range(4):
+            for shard_id in (1, 2):
+                dying = [
+                    cluster.nodes[leader_of(cluster, group)] for group in (shard_id, MANAGERS_GROUP)
+                ]
+                for node in dying:
+                    node.crash(power_cut=False)
+                await asyncio.sleep(2 * SESSION_TTL_MS / 1_000)
+                for node in dying:
+                    node.start()
+                await asyncio.sleep(2 * SESSION_TTL_MS / 1_000)
+        assert set(invariants.sessions) == before
+        assert all(invariants.goes_on(session_id) for session_id in before)
+
+    tell(ClusterPlan(), story)

@@ -13,6 +13,7 @@ from nextgen.kernel.limits import (
     BROKER_GREETING_MS_MAX,
     SESSION_HEARTBEAT_MS,
     SESSION_RESUME_MS,
+    SESSION_RETURN_MS,
     SESSION_TTL_MS,
 )
 from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
@@ -22,6 +23,7 @@ from shards.ports import Cancellable
 from tests.support.shard_harness import FakeBroker, Harness, in_shard
 
 RESUME_S = SESSION_RESUME_MS / 1000
+RETURN_S = SESSION_RETURN_MS / 1000
 TTL_S = SESSION_TTL_MS / 1000
 HEARTBEAT_S = SESSION_HEARTBEAT_MS / 1000
 RECORDING_S = 0.05
@@ -168,7 +170,7 @@ def test_the_end_of_a_stream_that_was_replaced_ends_nothing(tmp_path: Path) -> N
     in_shard(tmp_path, scenario)
 
 
-def test_a_new_leader_waits_the_time_of_silence_for_brokers_that_never_came(
+def test_a_new_leader_that_nobody_was_told_of_waits_the_time_of_silence_for_its_brokers(
     tmp_path: Path,
 ) -> None:
     async def scenario(shard: Harness) -> None:
@@ -181,6 +183,97 @@ def test_a_new_leader_waits_the_time_of_silence_for_brokers_that_never_came(
         await asyncio.sleep(0.01 + RECORDING_S)
 
         assert await reasons(shard) == ["expired"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_brokers_that_do_not_come_to_a_new_leader_that_all_were_told_of_end_soon(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        returning = await shard.start_broker("broker-1")
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(5.0)
+        shard.next_term()
+        sessions = shard.leader.brokers.sessions
+        sessions.note_announced()
+        await returning.connect()
+
+        await asyncio.sleep(RETURN_S - 0.01)
+        # As after a reconnect to the cluster manager: it gives nobody more time.
+        sessions.note_announced()
+        assert await reasons(shard) == []
+        await asyncio.sleep(0.01 + RECORDING_S)
+
+        (ended,) = await shard.events("broker_session_ended")
+        assert ended.broker_session_ended.broker_id == "broker-2"
+        assert ended.broker_session_ended.reason == "disconnected"
+        await asyncio.sleep(2 * TTL_S)
+        assert returning.resumed
+        assert [each.broker_id for each in sessions.statuses()] == ["broker-1"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_broker_that_comes_to_a_new_leader_in_time_keeps_its_session(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        session_id = broker.session_id
+        for _ in range(3):
+            shard.next_term()
+            shard.leader.brokers.sessions.note_announced()
+            await asyncio.sleep(RETURN_S - 0.001)
+            await broker.connect()
+        await asyncio.sleep(2 * TTL_S)
+
+        assert (broker.resumed, broker.session_id) == (True, session_id)
+        assert await reasons(shard) == []
+
+        broker.vanish()
+        await asyncio.sleep(RESUME_S + RECORDING_S)
+        assert await reasons(shard) == ["disconnected"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_while_brokers_still_come_to_a_new_leader_the_others_are_waited_for(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        brokers = [await shard.start_broker(f"broker-{number}") for number in range(3)]
+        shard.next_term()
+        shard.leader.brokers.sessions.note_announced()
+
+        await asyncio.sleep(RETURN_S - 0.3)
+        await brokers[0].connect()
+        await asyncio.sleep(RETURN_S - 0.3)
+        await brokers[1].connect()
+        assert await reasons(shard) == []
+        assert brokers[1].resumed
+
+        # Silence bounds it.
+        await asyncio.sleep(TTL_S - 2 * (RETURN_S - 0.3) + RECORDING_S)
+        assert await reasons(shard) == ["disconnected"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_leader_that_did_not_run_gives_brokers_their_time_to_come_again(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        shard.next_term()
+        late_s = 2 * RESUME_S
+        shard.leader.brokers.sessions._clock = LateClock(shard, late_s)
+        shard.leader.brokers.sessions.note_announced()
+
+        await asyncio.sleep(RETURN_S + late_s + RECORDING_S)
+        await broker.connect()
+        await asyncio.sleep(2 * TTL_S)
+
+        assert broker.resumed
+        assert await reasons(shard) == []
 
     in_shard(tmp_path, scenario)
 

@@ -14,16 +14,23 @@ from prometheus_client import CollectorRegistry
 
 from nextgen.client.cluster_link import ClusterLink, TransferListener
 from nextgen.kernel.errors import JournalCorrupted
+from nextgen.kernel.limits import SESSION_RETURN_MS
 from nextgen.kernel.slots import initial_table
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import GroupId, LogStatus, NodeId, Role
 from nextgen.replication.view_store import ViewStore
+from protos.nextgen.v1.broker_service_pb2 import BrokerHello
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     LeaderReport,
     LeadershipTransfer,
 )
-from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardPlacement
+from protos.nextgen.v1.events_pb2 import (
+    BrokerEndpoints,
+    NodeRegistered,
+    ShardMapChanged,
+    ShardPlacement,
+)
 from shards.adapters.routed import RoutedParents
 from shards.metrics import NodeMetrics
 from shards.node import OpenedGroup, ShardNode
@@ -309,6 +316,30 @@ def test_what_is_not_led_any_more_is_not_reported(tmp_path: Path) -> None:
         world.link.connect()
 
         assert world.reports() == []
+
+    with_node(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(("shard_id", "term", "left"), [(1, 2, 0), (1, 1, 1), (1, 3, 1), (2, 2, 1)])
+def test_a_leader_waits_less_for_brokers_once_every_node_was_told_of_it(
+    tmp_path: Path, shard_id: int, term: int, left: int
+) -> None:
+    async def scenario(world: World) -> None:
+        world.link.push(full=True, shard_map=MAP)
+        await asyncio.sleep(0.1)
+        world.log(1).become_leader()
+        broker_id = next(name for name in map(str, range(99)) if TABLE.shard_for_key(name) == 1)
+        hello = BrokerHello(broker_id=broker_id, endpoints=BrokerEndpoints(grpc="it:1"))
+        await world.replicas[1].leading().brokers.sessions.connect(hello)
+        world.log(1).become_leader()
+        sessions = world.replicas[1].leading().brokers.sessions
+
+        report = LeaderReport(shard_id=shard_id, term=term, node_id="node-1", grpc="node-1:1")
+        world.link.push(leaders=[report])
+        await asyncio.sleep(SESSION_RETURN_MS / 1000 + 0.1)
+
+        assert world.replicas[1].leading().term == 2
+        assert sessions.count == left
 
     with_node(tmp_path, scenario)
 

@@ -21,6 +21,7 @@ from brokers.ports.session import (
     Timing,
     TurnedAway,
 )
+from brokers.service import agent as agent_module
 from brokers.service.agent import BrokerAgent
 from nextgen.kernel.broker_load import BrokerLoad
 from nextgen.kernel.limits import BROKER_RECONNECT_BACKOFF_MS_MAX
@@ -329,6 +330,23 @@ async def test_news_of_a_later_leader_moves_the_connection():
         second = await played(cluster, 1)
 
         assert (first.closed, second.endpoint) == (True, "c:3")
+
+
+async def test_a_manager_that_does_not_answer_is_left_for_a_later_leader(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    # As when its host vanished: it neither accepts the connection nor refuses it.
+    monkeypatch.setattr(agent_module, "BROKER_GREETING_MS_MAX", 3_600_000)
+    cluster = FakeCluster([greeting(), StreamEnded("reset")], [], [greeting(resumed=True)])
+    async with running(cluster) as agent:
+        silent = await played(cluster, 1)
+        cluster.known = ManagerLocation("c:3", 2)
+        cluster.changed.set()
+        third = await played(cluster, 2)
+
+        assert (silent.closed, third.endpoint) == (True, "c:3")
+        assert third.resume == ("s-1", 0)
+        assert agent.is_registered
 
 
 async def test_old_news_of_another_leader_does_not_move_the_connection():

@@ -17,10 +17,17 @@ from cluster_manager.domain.leader_spread import (
     next_step,
 )
 from cluster_manager.domain.shard_map import Placement, place_replicas
+from nextgen.kernel.limits import SESSION_RETURN_MS
 
+SLACK_MS = 300
 PLACEMENTS = (Placement(1, ("a", "b")), Placement(2, ("b", "a")), Placement(3, ("a", "b")))
 BOTH = frozenset({"a", "b"})
 NOW = 10_000
+
+
+def test_a_leader_has_ended_what_did_not_return_to_it_before_it_may_be_moved() -> None:
+    # The next one would wait for the dead all over again. The rest is for recording the end.
+    assert SESSION_RETURN_MS + SLACK_MS <= STABLE_MS
 
 
 def test_nothing_is_to_do_where_every_preferred_replica_leads() -> None:
