@@ -75,8 +75,8 @@ class PlacementPolicies:
         self._namespaces: OrderedDict[str, tuple[_Followed, _Followed]] = OrderedDict()
         """Tenant and namespace of each namespace, the one used longest ago first."""
         self._followed: dict[str, _Followed] = {}
-        self._held: Counter[_Followed] = Counter()
-        """Those by which something is being decided: no change of theirs is acknowledged."""
+        self._held: Counter[_Held] = Counter()
+        """What is being decided by: no later change of it is acknowledged."""
         self._streams: dict[int, ShardWatching] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -117,10 +117,11 @@ class PlacementPolicies:
         """Give what namespaces and their tenants say, to decide and propose by inside.
 
         What is not known here is read. A change that comes meanwhile is effective once everything
-        that was proposed inside is certain.
+        that was proposed inside is certain. One that came before does not wait: however much is
+        decided without a pause, there is an end to what was begun by the earlier rules.
         """
         names = list(dict.fromkeys(namespaces))
-        held = [followed for name in names for followed in self._hold(name)]
+        held = [one for name in names for one in self._hold(name)]
         try:
             yield await self._rules(names)
         finally:
@@ -241,10 +242,12 @@ class PlacementPolicies:
     # Decisions under way ----------------------------------------------------------------------
 
     def changed(self, followed: _Followed) -> None:
-        """It says something else: what was decided by what it said may not be certain yet."""
-        self._let_go_settled(self._keep((followed,)))
+        """It may say something else: what was decided before may not be certain yet."""
+        held = self._keep((followed,))
+        followed.changes += 1
+        self._let_go_settled(held)
 
-    def _hold(self, namespace: str) -> Sequence[_Followed]:
+    def _hold(self, namespace: str) -> Sequence[_Held]:
         """Follow a namespace and its tenant until they are let go of; none that cannot be."""
         try:
             self._follow(namespace)
@@ -252,17 +255,18 @@ class PlacementPolicies:
             return ()
         return self._keep(self._namespaces.get(namespace, ()))
 
-    def _keep(self, pair: Sequence[_Followed]) -> Sequence[_Followed]:
+    def _keep(self, pair: Sequence[_Followed]) -> Sequence[_Held]:
+        held = [(followed, followed.changes) for followed in pair]
         for followed in pair:
             followed.users += 1
-            self._held[followed] += 1
-        return pair
+        self._held.update(held)
+        return held
 
-    def _let_go_settled(self, held: Sequence[_Followed]) -> None:
+    def _let_go_settled(self, held: Sequence[_Held]) -> None:
         if held and not self._is_closed:
             self._run(self._let_go(held))
 
-    async def _let_go(self, held: Sequence[_Followed]) -> None:
+    async def _let_go(self, held: Sequence[_Held]) -> None:
         while True:
             try:
                 await self._settled()
@@ -271,16 +275,22 @@ class PlacementPolicies:
                 # Nearly always the term is over, which ends this as well.
                 _logger.debug("decisions are not certain yet", why=str(error))
                 await asyncio.sleep(_SETTLE_PAUSE_SECONDS)
-        for followed in held:
-            self._held[followed] -= 1
-            if not self._held[followed]:
-                del self._held[followed]
-            self._leave(followed)
-        for stream in {id(followed.stream): followed.stream for followed in held}.values():
+        waited = {id(each.stream): each.stream for each, changes in held if each.changes > changes}
+        for one in held:
+            self._held[one] -= 1
+            if not self._held[one]:
+                del self._held[one]
+            self._leave(one[0])
+        for stream in waited.values():
             stream.acknowledge()
 
-    def _withheld(self, stream: ShardWatching) -> list[int]:
-        return [followed.watch_id for followed in self._held if followed.stream is stream]
+    def _withheld(self, stream: ShardWatching) -> set[int]:
+        """Return the watches that told of a change behind what something is being decided by."""
+        return {
+            followed.watch_id
+            for followed, changes in self._held
+            if followed.stream is stream and followed.changes > changes
+        }
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -369,6 +379,8 @@ class _Followed:
         self.watch_id = 0
         self.is_known = False
         self.policies = NO_POLICIES
+        self.changes = 0
+        """How often it was told something that it may not have said before."""
         self._owner = owner
         self._state: MetadataState | None = None
         self._position = 0
@@ -385,16 +397,15 @@ class _Followed:
     def on_snapshot_complete(self, position: int) -> None:
         self._position = position
         self.is_known = True
-        self._take()
+        self.policies = _policies_of(self._state)
+        # Also if it says what was said before: what was read meanwhile may be older.
+        self._owner.changed(self)
 
     def on_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if event.position > self._position and event_key(event) == self.name:
                 self._position = event.position
                 self._state = state_after(self._state, event)
-        self._take()
-
-    def _take(self) -> None:
         policies = _policies_of(self._state)
         if policies != self.policies:
             self.policies = policies
@@ -405,6 +416,10 @@ class _Followed:
 
     def on_ended(self, error: MetadataError) -> None:
         self._owner.ended(self, error)
+
+
+_Held = tuple[_Followed, int]
+"""What is being decided by, and its ``changes`` when that began."""
 
 
 def rules_for(parents: Policies, topic: Topic) -> PlacementRules:

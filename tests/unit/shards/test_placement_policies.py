@@ -269,14 +269,21 @@ def withheld(homes: FakeHomes) -> list[str]:
     )
 
 
+def watched(homes: FakeHomes) -> list[str]:
+    return sorted(
+        name for each in homes.streams for one in each.watches.values() for name in one.names
+    )
+
+
 def test_nothing_is_acknowledged_of_what_is_decided_by_until_that_is_certain() -> None:
     certain = Certain()
 
     async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
         async with policies.deciding([NAMESPACE]) as decided_by:
             assert rules(decided_by.of(NAMESPACE)) == PlacementRules()
-            assert withheld(homes) == ["acme", NAMESPACE]
             certain.is_certain.clear()
+            homes.deliver()
+            assert withheld(homes) == ["acme", NAMESPACE], "what was read may be older"
         await asyncio.sleep(1.0)
         assert withheld(homes) == ["acme", NAMESPACE], "what was proposed is not certain"
         said = [stream.acknowledged for stream in homes.streams]
@@ -286,9 +293,34 @@ def test_nothing_is_acknowledged_of_what_is_decided_by_until_that_is_certain() -
         await asyncio.sleep(0)
 
         assert withheld(homes) == []
-        assert [stream.acknowledged for stream in homes.streams] == [each + 1 for each in said]
+        for stream, before in zip(homes.streams, said, strict=True):
+            assert stream.acknowledged > before
 
     with_homes(scenario, certain=certain)
+
+
+def test_however_much_is_decided_without_a_pause_a_change_is_acknowledged() -> None:
+    """What began behind a change is decided by it, and delays no word on it."""
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        await policies.read([NAMESPACE])
+        homes.deliver()
+        await asyncio.sleep(0.1)
+        earlier, later = policies.deciding([NAMESPACE]), policies.deciding([NAMESPACE])
+        await earlier.__aenter__()
+        say(homes, NAMESPACE, pinned("b-1"))
+        homes.deliver()
+        decided_by = await later.__aenter__()
+        assert rules(decided_by.of(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+        assert withheld(homes) == [NAMESPACE]
+
+        await earlier.__aexit__(None, None, None)
+        await asyncio.sleep(0.1)
+
+        assert withheld(homes) == []
+        await later.__aexit__(None, None, None)
+
+    with_homes(scenario)
 
 
 @pytest.mark.parametrize("name", ["acme", NAMESPACE])
@@ -398,21 +430,20 @@ def test_a_namespace_is_watched_while_it_is_decided_by_however_many_others_are_u
     async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
         async with policies.deciding([NAMESPACE, OTHER]) as decided_by:
             assert policies.namespace_count == 1
-            assert withheld(homes) == ["acme", OTHER, NAMESPACE]
+            assert watched(homes) == ["acme", OTHER, NAMESPACE]
             assert rules(decided_by.of(NAMESPACE)) == PlacementRules()
         certain.is_certain.clear()
         homes.deliver()
         await policies.read([NAMESPACE])
+        say(homes, OTHER, pinned("b-1"))
+        homes.deliver()
         assert OTHER in withheld(homes), "it was decided by, and that is not certain"
 
         certain.is_certain.set()
         await asyncio.sleep(0.1)
 
         assert withheld(homes) == []
-        watched = [
-            name for each in homes.streams for one in each.watches.values() for name in one.names
-        ]
-        assert sorted(watched) == ["acme", NAMESPACE]
+        assert watched(homes) == ["acme", NAMESPACE]
 
     with_homes(scenario, certain=certain)
 
@@ -432,15 +463,14 @@ def test_a_namespace_that_others_displace_is_watched_until_decisions_by_it_are_c
 
         await policies.read([OTHER])
         assert policies.known(NAMESPACE) is None
-        assert withheld(homes) == ["acme", NAMESPACE]
+        say(homes, NAMESPACE, pinned("b-1"))
+        homes.deliver()
+        assert NAMESPACE in withheld(homes)
         certain.is_certain.set()
         await asyncio.sleep(0.1)
 
         assert withheld(homes) == []
-        watched = [
-            name for each in homes.streams for one in each.watches.values() for name in one.names
-        ]
-        assert sorted(watched) == ["acme", OTHER]
+        assert watched(homes) == ["acme", OTHER]
 
     with_homes(scenario, certain=certain)
 
