@@ -38,6 +38,9 @@ class Session:
     """Of its broker manager."""
     granted_units: int = 0
     leases: dict[int, int] = field(default_factory=dict)
+    lapsed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Units of the last lease that group 0 took back, and when it was to end, by the wall clock."""
+    expiries_ms: dict[int, int] = field(default_factory=dict)
     assigned: dict[int, int] = field(default_factory=dict)
 
 
@@ -60,6 +63,8 @@ class Invariants(Witness):
         self.entries: dict[int, dict[int, Entry]] = {}
         self._folded: dict[int, int] = {}
         self._commands: dict[tuple[int, bytes], bytes] = {}
+        self._decided_at_ms = 0
+        """By its leader's wall clock: what is being folded."""
         self.sessions: dict[str, Session] = {}
         self.units: dict[tuple[str, str], Unit] = {}
         self.owners: dict[tuple[str, str, int], tuple[str, str]] = {}
@@ -115,6 +120,7 @@ class Invariants(Witness):
                 if key in self._commands:
                     self._violate(f"command {decided.command_id.hex()} was decided twice")
                 self._commands[key] = decided.outcome
+            self._decided_at_ms = decided.time_ms
             for event in decided.events:
                 self.events += 1
                 self._fold(group_id, event)
@@ -203,7 +209,12 @@ class Invariants(Witness):
             self._violate(f"{event.name} was assigned to {event.session_id}, which is no session")
             return
         assigned = session.assigned[shard_id] = session.assigned.get(shard_id, 0) + 1
-        if assigned > session.leases.get(shard_id, 0):
+        units, ends_at_ms = session.lapsed.get(shard_id, (0, 0))
+        if assigned > session.leases.get(shard_id, 0) and not (
+            # Decided within a lease, and without a leader to commit it until that was over: the
+            # broker, which refuses what it has no room for, has the last word.
+            self._decided_at_ms < ends_at_ms and assigned <= units
+        ):
             self._violate(
                 f"shard {shard_id} has {assigned} units at {event.session_id}, "
                 f"its lease is {session.leases.get(shard_id, 0)}"
@@ -230,7 +241,9 @@ class Invariants(Witness):
     def _capacity_lease_released(self, _group: int, event: Any) -> None:
         session = self.sessions.get(event.session_id)
         if session is not None:
-            self.units_returned += session.leases.pop(event.shard_id, 0)
+            units = session.leases.pop(event.shard_id, 0)
+            session.lapsed[event.shard_id] = units, session.expiries_ms.get(event.shard_id, 0)
+            self.units_returned += units
 
     def _capacity_granted(self, group_id: int, event: Any) -> None:
         session = self.sessions.get(event.session_id)
@@ -247,6 +260,7 @@ class Invariants(Witness):
             return
         self.units_returned += max(0, session.leases.get(event.shard_id, 0) - event.units)
         session.leases[event.shard_id] = event.units
+        session.expiries_ms[event.shard_id] = event.expires_at_ms
         self._check_capacity(event.session_id, session)
 
     def _check_capacity(self, session_id: str, session: Session) -> None:
