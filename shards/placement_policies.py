@@ -77,6 +77,9 @@ class PlacementPolicies:
         self._followed: dict[str, _Followed] = {}
         self._held: Counter[_Held] = Counter()
         """What is being decided by: no later change of it is acknowledged."""
+        self._settling: list[_Held] = []
+        """Of these, what was decided by; it waits for being certain. One task waits for all."""
+        self._settler: asyncio.Task[None] | None = None
         self._streams: dict[int, ShardWatching] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -97,6 +100,7 @@ class PlacementPolicies:
         self._namespaces.clear()
         self._followed.clear()
         self._held.clear()
+        self._settling.clear()
 
     def known(self, namespace: str) -> Policies | None:
         """Return what a namespace and its tenant say together, None if that has to be read."""
@@ -263,18 +267,28 @@ class PlacementPolicies:
         return held
 
     def _let_go_settled(self, held: Sequence[_Held]) -> None:
-        if held and not self._is_closed:
-            self._run(self._let_go(held))
+        self._settling += held
+        is_idle = self._settler is None or self._settler.done()
+        if self._settling and is_idle and not self._is_closed:
+            self._settler = self._run(self._settle())
 
-    async def _let_go(self, held: Sequence[_Held]) -> None:
+    async def _settle(self) -> None:
+        """Let go of what was decided by, all that there is at a time, once that is certain."""
+        while self._settling:
+            held, self._settling = self._settling, []
+            await self._wait_settled()
+            self._let_go(held)
+
+    async def _wait_settled(self) -> None:
         while True:
             try:
-                await self._settled()
-                break
+                return await self._settled()
             except MetadataError as error:
                 # Nearly always the term is over, which ends this as well.
                 _logger.debug("decisions are not certain yet", why=str(error))
                 await asyncio.sleep(_SETTLE_PAUSE_SECONDS)
+
+    def _let_go(self, held: Sequence[_Held]) -> None:
         waited = {id(each.stream): each.stream for each, changes in held if each.changes > changes}
         for one in held:
             self._held[one] -= 1

@@ -44,8 +44,10 @@ class Certain:
     def __init__(self) -> None:
         self.is_certain = asyncio.Event()
         self.is_certain.set()
+        self.asked = 0
 
     async def wait(self) -> None:
+        self.asked += 1
         await self.is_certain.wait()
 
 
@@ -295,6 +297,25 @@ def test_nothing_is_acknowledged_of_what_is_decided_by_until_that_is_certain() -
         assert withheld(homes) == []
         for stream, before in zip(homes.streams, said, strict=True):
             assert stream.acknowledged > before
+
+    with_homes(scenario, certain=certain)
+
+
+def test_however_many_namespaces_are_told_anew_one_question_settles_them() -> None:
+    certain = Certain()
+    many = [f"acme/n{number}" for number in range(100)]
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        for name in many:
+            homes.create(KIND_NAMESPACE, name)
+        await policies.read(many)
+        homes.deliver()
+        assert withheld(homes) == sorted(["acme", *many])
+
+        await asyncio.sleep(0.1)
+
+        assert withheld(homes) == []
+        assert certain.asked == 1
 
     with_homes(scenario, certain=certain)
 
