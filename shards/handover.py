@@ -216,19 +216,17 @@ class Handover:
         for offset, one in enumerate(decided):
             move = one.move
             if error is None and broker is not None:
-                answer = served_answer(
+                answer = found = served_answer(
                     move.next, broker, shard_id=self._shard_id, position=first + offset
                 )
             else:
-                why = f"broker {move.target.broker_id} did not take it yet: {error}"
-                answer = self._rejected(move.text, why)
-            self._controller.flights.land(one.flight, answer)
-            answers[move.text] = answer
-            if answer.rejection_code:
                 # Who looks it up is told to ask again; who moves it, that this is decided.
-                answers[move.text] = unfinished = LookupAnswer()
-                unfinished.CopyFrom(answer)
-                unfinished.under_way = True
+                why = f"broker {move.target.broker_id} did not take it yet: {error}"
+                found = self._rejected(move.text, why)
+                answer = self._rejected(move.text, why)
+                answer.under_way = True
+            self._controller.flights.land(one.flight, found)
+            answers[move.text] = answer
 
     async def _is_released(self, moves: Sequence[UnfinishedMove]) -> bool:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from discovery.ports import Shards
 from discovery.service.counters import DiscoveryCounters
+from nextgen.client.repeatable_moves import are_repeatable
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError
 from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
@@ -93,13 +94,10 @@ class MoveService:
     async def _move_in(
         self, shard_id: int, moves: Sequence[shard_pb.TopicMove], timeout_ms: int
     ) -> Sequence[LookupAnswer]:
-        # Moving to a named broker, or from a named epoch, twice changes nothing the second time;
-        # "any other" would.
-        idempotent = all(move.target_broker_id or move.expected_epoch for move in moves)
         request = shard_pb.ShardRequest(move=shard_pb.MoveRequest(moves=moves))
         try:
             response = await self._shards.call(
-                shard_id, request, timeout_ms=timeout_ms, idempotent=idempotent
+                shard_id, request, timeout_ms=timeout_ms, idempotent=are_repeatable(moves)
             )
         except MetadataError as error:
             return [

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from nextgen.client.repeatable_moves import are_repeatable
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Definite, Indefinite, MetadataError
 from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
@@ -37,11 +38,9 @@ async def ask_moves(client: Caller, moves: Sequence[TopicMove]) -> list[LookupAn
     answers: list[LookupAnswer] = []
     for start in range(0, len(moves), MOVES_PER_REQUEST_MAX):
         some = moves[start : start + MOVES_PER_REQUEST_MAX]
-        # "Any other" broker than the one that a lost answer has brought it to is one move too many.
-        is_repeatable = all(move.target_broker_id or move.expected_epoch for move in some)
         request = MoveTopicsRequest(moves=some)
         try:
-            response = await client.call("MoveTopics", request, is_repeatable=is_repeatable)
+            response = await client.call("MoveTopics", request, is_repeatable=are_repeatable(some))
             answers += response.answers
         except MetadataError as error:
             if isinstance(error, Definite) and not answers:
