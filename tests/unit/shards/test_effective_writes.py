@@ -96,6 +96,13 @@ class World:
         for _ in range(5):
             await asyncio.sleep(0)
 
+    async def wait_done(self, write: asyncio.Task[None], *, after_s: float) -> None:
+        """Assert that a write becomes effective when ``after_s`` have passed, and not before."""
+        await self.pass_time(after_s - 0.01)
+        assert not write.done()
+        await self.pass_time(0.02)
+        assert write.done()
+
 
 def in_world(scenario: Any, **arguments: float) -> None:
     async def main() -> None:
@@ -120,12 +127,7 @@ def test_a_new_leader_answers_nothing_as_effective_for_one_time_to_live():
 
     async def scenario(world: World) -> None:
         write = world.write(TENANT)
-        await world.pass_time(TTL_S - 0.01)
-        assert not write.done()
-
-        await world.pass_time(0.02)
-
-        assert write.done()
+        await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario, led_s=0.0)
 
@@ -191,12 +193,7 @@ def test_one_who_is_silent_counts_for_one_time_to_live():
     async def scenario(world: World) -> None:
         world.join(Stream("a", TENANT))
         write = world.write(TENANT)
-        await world.pass_time(TTL_S - 0.01)
-        assert not write.done()
-
-        await world.pass_time(0.02)
-
-        assert write.done()
+        await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario)
 
@@ -210,12 +207,7 @@ def test_a_broker_manager_counts_until_its_successor_can_know_what_brokers_hold(
         if is_gone:
             subscriber.leave()
         write = world.write(TENANT)
-        await world.pass_time(EFFECTIVE_MANAGER_MS / 1000 - 0.01)
-        assert not write.done()
-
-        await world.pass_time(0.02)
-
-        assert write.done()
+        await world.wait_done(write, after_s=EFFECTIVE_MANAGER_MS / 1000)
 
     in_world(scenario)
 
@@ -226,12 +218,7 @@ def test_one_whose_stream_broke_counts_whatever_is_written():
     async def scenario(world: World) -> None:
         world.join(Stream("a", TENANT)).leave()
         write = world.write(NAMESPACE)
-        await world.pass_time(TTL_S - 0.01)
-        assert not write.done()
-
-        await world.pass_time(0.02)
-
-        assert write.done()
+        await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario)
 
@@ -276,12 +263,7 @@ def test_a_watch_that_was_ended_here_counts_for_one_time_to_live():
     async def scenario(world: World) -> None:
         world.join(Stream("a", NAMESPACE)).lose_watch()
         write = world.write(TENANT)
-        await world.pass_time(TTL_S - 0.01)
-        assert not write.done()
-
-        await world.pass_time(0.02)
-
-        assert write.done()
+        await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario)
 
@@ -454,10 +436,7 @@ def test_a_controller_that_falls_silent_counts_as_long_behind_its_watch_as_behin
         subscriber.watches([NAMESPACE])
         write = world.write(NAMESPACE)
 
-        await world.pass_time(TTL_S - 0.01)
-        assert not write.done()
-        await world.pass_time(0.02)
-        assert write.done()
+        await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario)
 
@@ -494,11 +473,7 @@ def test_a_controller_that_is_heard_before_it_watches_is_still_expected():
         write = world.write(NAMESPACE)
 
         subscriber.heard()
-        await world.pass_time(TTL_S - 0.01)
-
-        assert not write.done()
-        await world.pass_time(0.02)
-        assert write.done()
+        await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario)
 
@@ -513,10 +488,7 @@ def test_the_next_controller_is_another_reader():
         world.join(stream).watches([NAMESPACE])
         write = world.write(NAMESPACE)
 
-        await world.pass_time(TTL_S - 0.01)
-        assert not write.done()
-        await world.pass_time(0.02)
-        assert write.done()
+        await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario)
 
