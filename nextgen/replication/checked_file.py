@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from nextgen.replication.storage import Storage
+from nextgen.replication.storage import Storage, read_content, replace_content
 
 _CHECKSUM_BYTES = 4
 
@@ -23,16 +23,8 @@ def replace_file(storage: Storage, path: Path, payload: bytes, *, label: str) ->
     Raises:
         OSError: The disk refuses. What was there before still is.
     """
-    draft = path.with_name(f"{path.name}.draft")
-    storage.unlink(draft)
-    handle = storage.open(draft, create=True)
-    try:
-        storage.pwrite(handle, crc32c(payload).to_bytes(_CHECKSUM_BYTES, "big") + payload, 0)
-        storage.sync(handle, label=f"{label}.file")
-    finally:
-        storage.close(handle)
-    storage.rename(draft, path)
-    storage.sync_directory(path.parent, label=f"{label}.name")
+    checksum = crc32c(payload).to_bytes(_CHECKSUM_BYTES, "big")
+    replace_content(storage, path, checksum + payload, label=label)
 
 
 def read_checked(storage: Storage, path: Path) -> bytes | None:
@@ -41,13 +33,9 @@ def read_checked(storage: Storage, path: Path) -> bytes | None:
     Raises:
         OSError: The disk does not give it.
     """
-    if path.name not in storage.list_names(path.parent):
+    data = read_content(storage, path)
+    if data is None:
         return None
-    handle = storage.open(path)
-    try:
-        data = storage.pread(handle, storage.size(handle), 0)
-    finally:
-        storage.close(handle)
     checksum, payload = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
     is_sound = int.from_bytes(checksum, "big") == crc32c(payload)
     return payload if is_sound else b""

@@ -143,6 +143,11 @@ class PySyncObjHost:
         return self._mesh
 
     @property
+    def storage(self) -> Storage:
+        """The disk under the data directory, for what else is kept there."""
+        return self._storage
+
+    @property
     def groups(self) -> Sequence[PySyncObjGroup]:
         """The open replicas."""
         return tuple(self._groups.values())

@@ -1,4 +1,4 @@
-"""What the journal and the view store need from a disk, as a port, and the real disk.
+"""What a replica and its node need from a disk, as a port, and the real disk.
 
 Every call that makes something durable carries a ``label`` that names its call site. The
 real disk ignores it; the simulated one (tests/support/sim_disk.py) can be told to ignore
@@ -10,8 +10,10 @@ decision. ``is_full`` recognises a full one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import NewType, Protocol
 
@@ -63,7 +65,10 @@ class Storage(Protocol):
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give ``source`` the name ``target``, atomically, replacing what had that name."""
+        """Give ``source`` the name ``target`` in the same directory, atomically.
+
+        A file replaces the file of that name. A directory needs a name that is free.
+        """
         ...
 
     def unlink(self, path: Path) -> None:
@@ -79,6 +84,13 @@ class Storage(Protocol):
         ...
 
     def is_directory(self, path: Path) -> bool: ...
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and everything in it; one that is missing is fine.
+
+        Not atomic: a crash or an error leaves any part of it.
+        """
+        ...
 
 
 class DiskStorage:
@@ -126,6 +138,10 @@ class DiskStorage:
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
 
+    def remove_tree(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
     def unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
@@ -151,3 +167,34 @@ def make_directory_durably(storage: Storage, path: Path, *, label: str) -> None:
     for directory in reversed(missing):
         storage.make_directory(directory)
         storage.sync_directory(directory.parent, label=label)
+
+
+def read_content(storage: Storage, path: Path) -> bytes | None:
+    """Return the content of the file at ``path``, None if there is none."""
+    if path.name not in storage.list_names(path.parent):
+        return None
+    handle = storage.open(path)
+    try:
+        return storage.pread(handle, storage.size(handle), 0)
+    finally:
+        storage.close(handle)
+
+
+def replace_content(storage: Storage, path: Path, data: bytes, *, label: str) -> None:
+    """Give the file at ``path`` another content, durably and at once: a crash leaves old or new.
+
+    Its syncs are labelled ``<label>.file`` and ``<label>.name``.
+
+    Raises:
+        OSError: The disk refuses. What was there before still is.
+    """
+    draft = path.with_name(f"{path.name}.draft")
+    storage.unlink(draft)
+    handle = storage.open(draft, create=True)
+    try:
+        storage.pwrite(handle, data, 0)
+        storage.sync(handle, label=f"{label}.file")
+    finally:
+        storage.close(handle)
+    storage.rename(draft, path)
+    storage.sync_directory(path.parent, label=f"{label}.name")

@@ -3,13 +3,13 @@
 <data directory>/cluster.binpb     what was known of the cluster: map and addresses
 <data directory>/group-<id>/view/  the view of one shard; beside it what Raft keeps
 <data directory>/group-<id>.removed/  the last replica of the shard that was removed from here
+
+All of it but SQLite's own files goes through the host's ``Storage``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
 from nextgen.replication.ports import GroupId, NodeId
 from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.replication.storage import read_content, replace_content
 from nextgen.replication.verification import Verified, ViewVerification
 from nextgen.replication.view_store import ViewStore
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -38,6 +39,7 @@ class RaftGroups:
 
     def __init__(self, host: PySyncObjHost, data_directory: Path) -> None:
         self._host = host
+        self._storage = host.storage
         self._data_directory = data_directory
         self._verifications: dict[int, ViewVerification] = {}
         self._verifying = asyncio.Lock()
@@ -62,7 +64,7 @@ class RaftGroups:
     ) -> OpenedGroup:
         directory = self._data_directory / f"group-{shard_id}"
         # Nothing on this disk though the shard was led: it may have voted and forgotten.
-        rejoining = may_be_lost and not directory.exists()
+        rejoining = may_be_lost and not self._storage.is_directory(directory)
         stores: list[ViewStore] = []
 
         def open_view() -> ViewStore:
@@ -105,10 +107,11 @@ class RaftGroups:
             JournalCorrupted: It cannot be read.
         """
         path = self._data_directory / _KNOWN_FILE
-        try:
-            return ClusterUpdate.FromString(path.read_bytes())
-        except FileNotFoundError:
+        data = read_content(self._storage, path)
+        if data is None:
             return None
+        try:
+            return ClusterUpdate.FromString(data)
         except DecodeError as error:
             raise JournalCorrupted(
                 f"{path} is damaged: remove it, the cluster manager will send it again"
@@ -116,38 +119,21 @@ class RaftGroups:
 
     def _put_aside(self, shard_ids: Sequence[int]) -> Sequence[int]:
         """Rename what is there. The note that this node was a member stays: it may have voted."""
-        moved = []
+        storage, moved = self._storage, []
         for shard_id in shard_ids:
             directory = self._data_directory / f"group-{shard_id}"
             aside = directory.with_name(f"{directory.name}{_ASIDE_SUFFIX}")
-            if not directory.exists():
+            if not storage.is_directory(directory):
                 continue
-            if aside.exists():
-                shutil.rmtree(aside)
-            directory.replace(aside)
+            storage.remove_tree(aside)
+            storage.rename(directory, aside)
             moved.append(shard_id)
         if moved:
-            _sync_names(self._data_directory)
+            storage.sync_directory(self._data_directory, label="group.put_aside")
         return moved
 
     def _store(self, data: bytes) -> None:
         path = self._data_directory / _KNOWN_FILE
         # A restart learns what it knew: not writing it again needs no space on a full disk.
-        if path.exists() and path.read_bytes() == data:
-            return
-        draft = path.with_suffix(".draft")
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        _sync_names(self._data_directory)
-
-
-def _sync_names(directory: Path) -> None:
-    """Make the names in ``directory`` survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        if read_content(self._storage, path) != data:
+            replace_content(self._storage, path, data, label="cluster")

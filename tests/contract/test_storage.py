@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.storage import DiskStorage, Storage, make_directory_durably
+from nextgen.replication.storage import (
+    DiskStorage,
+    Storage,
+    make_directory_durably,
+    read_content,
+    replace_content,
+)
 from tests.support.sim_disk import ShadowDisk, SimDisk
 
 
@@ -136,3 +142,39 @@ def test_directories_are_made_with_everything_above_them(place: tuple[Storage, P
     assert not storage.is_directory(directory / "x" / "z")
     storage.make_directory(directory / "x")
     assert storage.list_names(directory) == ["x"]
+
+
+def test_a_directory_takes_a_free_name_with_what_is_in_it(place: tuple[Storage, Path]) -> None:
+    storage, directory = place
+    make_directory_durably(storage, directory / "x" / "y", label="test")
+    replace_content(storage, directory / "x" / "a", b"abc", label="test")
+
+    storage.rename(directory / "x", directory / "z")
+
+    assert storage.list_names(directory) == ["z"]
+    assert storage.list_names(directory / "z") == ["a", "y"]
+    assert read_content(storage, directory / "z" / "a") == b"abc"
+
+
+def test_a_tree_is_removed_whole_and_a_missing_one_is_fine(place: tuple[Storage, Path]) -> None:
+    storage, directory = place
+    make_directory_durably(storage, directory / "x" / "y", label="test")
+    replace_content(storage, directory / "x" / "y" / "a", b"abc", label="test")
+
+    storage.remove_tree(directory / "x")
+    storage.remove_tree(directory / "x")
+
+    assert storage.list_names(directory) == []
+
+
+def test_a_content_is_replaced_whole_and_a_missing_one_is_none(
+    place: tuple[Storage, Path],
+) -> None:
+    storage, directory = place
+    assert read_content(storage, directory / "a") is None
+
+    replace_content(storage, directory / "a", b"something long", label="test")
+    replace_content(storage, directory / "a", b"short", label="test")
+
+    assert read_content(storage, directory / "a") == b"short"
+    assert storage.list_names(directory) == ["a"]

@@ -260,8 +260,13 @@ class SimDisk:
         assert source.parent == target.parent, "renames stay in their directory"
         with self._lock:
             self._operation()
-            node = self._file(source)
-            self._directory(source.parent).change(_Change(target.name, node, source.name))
+            directory = self._directory(source.parent)
+            node = directory.entries.get(source.name)
+            if node is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+            taken = directory.entries.get(target.name)
+            assert taken is None or isinstance(taken, _File), f"{target} is a directory"
+            directory.change(_Change(target.name, node, source.name))
 
     def unlink(self, path: Path) -> None:
         with self._lock:
@@ -269,6 +274,18 @@ class SimDisk:
             if path.name in directory.entries:
                 self._operation()
                 directory.change(_Change(path.name, None))
+
+    def remove_tree(self, path: Path) -> None:
+        if not self.is_directory(path):
+            return
+        for name in self.list_names(path):
+            if self.is_directory(path / name):
+                self.remove_tree(path / name)
+            else:
+                self.unlink(path / name)
+        with self._lock:
+            self._operation()
+            self._directory(path.parent).change(_Change(path.name, None))
 
     def list_names(self, directory: Path) -> list[str]:
         with self._lock:

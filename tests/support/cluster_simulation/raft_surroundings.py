@@ -212,14 +212,11 @@ class Machine:
         shutil.rmtree(self.directory)
 
     def forget_removed(self, group_id: int) -> None:
-        """Let the simulated disk follow when a group's directory was put aside on the real one."""
-        name = f"group-{group_id}"
-        if (self.directory / name).exists():
-            return
-        directory = self.disk._directory(self.directory)
-        directory.entries.pop(name, None)
-        directory.durable.pop(name, None)
-        self._durable.pop(self.directory / name / "view", None)
+        """Remove SQLite's files of a group whose directory was put aside, or never was."""
+        directory = self.directory / f"group-{group_id}"
+        if not self.disk.is_directory(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+            self._durable.pop(directory / "view", None)
 
     def open_views(self) -> list[tuple[int, Any]]:
         """Return the open view stores by their groups."""

@@ -8,21 +8,29 @@ from typing import Any, cast
 
 import pytest
 
+from nextgen.kernel.errors import Unavailable
 from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.replication.storage import DiskStorage, Storage
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from shards.adapters.raft_groups import RaftGroups
+from tests.support.sim_disk import SimDisk
+
+DATA = Path("/data")
 
 
 class HostWithGroups:
     """A host as far as its open groups go."""
 
-    def __init__(self, *group_ids: int) -> None:
+    def __init__(self, storage: Storage, *group_ids: int) -> None:
+        self.storage = storage
         self.groups: list[Any] = [
             SimpleNamespace(engine=SimpleNamespace(group_id=group_id)) for group_id in group_ids
         ]
 
 
-def groups_in(directory: Path, *open_ids: int) -> RaftGroups:
-    return RaftGroups(cast(PySyncObjHost, HostWithGroups(*open_ids)), directory)
+def groups_in(directory: Path, *open_ids: int, storage: Storage | None = None) -> RaftGroups:
+    host = HostWithGroups(storage or DiskStorage(), *open_ids)
+    return RaftGroups(cast(PySyncObjHost, host), directory)
 
 
 def put(directory: Path, name: str, text: str) -> None:
@@ -63,15 +71,49 @@ async def test_what_is_open_is_not_touched(tmp_path: Path) -> None:
     assert (tmp_path / "group-1").is_dir()
 
 
-async def test_data_that_cannot_be_moved_stays_and_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_data_that_cannot_be_moved_stays_and_ends_nothing(tmp_path: Path) -> None:
+    class Refusing(DiskStorage):
+        def rename(self, source: Path, target: Path) -> None:
+            raise OSError(28, "no space left on device")
+
     put(tmp_path, "group-1", "one")
 
-    def refuse(_path: Path, _target: Path) -> None:
-        raise OSError(28, "no space left on device")
-
-    monkeypatch.setattr(Path, "replace", refuse)
-
-    assert list(await groups_in(tmp_path).put_aside({1})) == []
+    assert list(await groups_in(tmp_path, storage=Refusing()).put_aside({1})) == []
     assert (tmp_path / "group-1").is_dir()
+
+
+async def test_what_is_known_of_the_cluster_survives_a_power_cut_once_stored() -> None:
+    disk = SimDisk()
+    disk.make_directory(DATA)
+    disk.sync_directory(DATA.parent, label="given")
+    first, second = (ClusterUpdate(heartbeat_sequence=sequence) for sequence in (1, 2))
+    await groups_in(DATA, storage=disk).store(first)
+    await groups_in(DATA, storage=disk).store(second)
+
+    disk.crash()
+
+    assert groups_in(DATA, storage=disk).stored() == second
+
+
+async def test_what_is_stored_already_needs_no_space() -> None:
+    disk = SimDisk()
+    disk.make_directory(DATA)
+    known = ClusterUpdate(full=True)
+    await groups_in(DATA, storage=disk).store(known)
+    disk.fill_up()
+
+    await groups_in(DATA, storage=disk).store(known)
+
+    assert groups_in(DATA, storage=disk).stored() == known
+
+
+async def test_a_full_disk_keeps_what_was_stored_and_says_so() -> None:
+    disk = SimDisk()
+    disk.make_directory(DATA)
+    await groups_in(DATA, storage=disk).store(ClusterUpdate(full=True))
+    disk.fill_up()
+
+    with pytest.raises(Unavailable, match="takes no files"):
+        await groups_in(DATA, storage=disk).store(ClusterUpdate(heartbeat_sequence=1))
+
+    assert groups_in(DATA, storage=disk).stored() == ClusterUpdate(full=True)
