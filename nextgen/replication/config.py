@@ -40,8 +40,8 @@ class RaftConfig:
     """Added at random to every fast election."""
 
     fast_campaign_ms: int = 180
-    """For a first campaign of the fast path to succeed, which takes two syncs; the next one has
-    twice as long, and so on. Until then nobody who takes part helps another candidate."""
+    """For a first campaign to succeed, which takes two syncs. The next one has twice as long, and
+    so on, up to ``election_ms_max``. Until then its participants refuse other candidates."""
 
     fast_election_attempts_max: int = 10
     """Fast attempts before the normal silence applies again: without a majority they only
@@ -99,6 +99,8 @@ class RaftConfig:
             raise ValueError("election_ms_min must be more than three heartbeats")
         if self.election_ms_max <= self.election_ms_min:
             raise ValueError("election_ms_max must be more than election_ms_min")
+        if not 0 < self.fast_campaign_ms <= self.election_ms_max:
+            raise ValueError("fast_campaign_ms must be at most election_ms_max")
         if self.first_election_ms_max <= self.first_election_ms_min:
             raise ValueError("first_election_ms_max must be more than first_election_ms_min")
         if self.leader_contact_ms_max <= self.heartbeat_ms * 3:

@@ -8,6 +8,12 @@ not run: then the leader gets the time to be heard. The fast path does not wait 
 the leader's connection broke and its port refuses, the replicas try in the order of their ranks,
 a few dozen milliseconds apart; so do those whose first attempt after a silence failed. The order
 is rotated by the group's number, so that the groups a dead process led spread over the others.
+
+Whoever takes part in a campaign refuses pre-votes for a while, its ``vote_backoff``: a second
+candidate would only undo the first. The backoff is bounded (L21), so a campaign that comes to
+nothing delays a candidate that can win by one election timeout at most: it ends within
+``election_ms_max``, it does not hold against a better log, and a replica whose disk is stuck
+neither campaigns nor promises a vote that it could not write down.
 """
 
 from __future__ import annotations
@@ -41,6 +47,7 @@ class Election:
         log_end: Callable[[], tuple[int, int]],
         send: Callable[[NodeId, Message], object],
         may_campaign: Callable[[], bool],
+        is_disk_stuck: Callable[[], bool],
     ) -> None:
         self._core = core
         self._group_id = group_id
@@ -51,6 +58,7 @@ class Election:
         self._log_end = log_end
         self._send = send
         self._may_campaign = may_campaign
+        self._is_disk_stuck = is_disk_stuck
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -58,8 +66,8 @@ class Election:
         self._leader_heard_at: float | None = None
         self._suspect: NodeId | None = None
         self._fast_attempts = 0
-        self._fast_campaigns = 0
-        self._peace_until = 0.0
+        self._campaign_timeout_ms: float = config.fast_campaign_ms
+        self._vote_backoff_until = 0.0
         self._has_waited_for_itself = False
         self._asked_term: int | None = None
         self._granted: set[NodeId] = set()
@@ -98,8 +106,8 @@ class Election:
         self._leader_heard_at = self._loop.time()
         self._suspect = None
         self._fast_attempts = 0
-        self._fast_campaigns = 0
-        self._peace_until = 0.0
+        self._campaign_timeout_ms = self._config.fast_campaign_ms
+        self._vote_backoff_until = 0.0
         self._has_waited_for_itself = False
         self._asked_term = None
         self._wait_normally()
@@ -107,7 +115,7 @@ class Election:
     def voted(self) -> None:
         """Give the candidate that got our vote the time to win."""
         self._wait_normally()
-        self._leave_in_peace(self._config.fast_campaign_ms)
+        self._begin_vote_backoff(self._config.fast_campaign_ms)
 
     def on_peer_unreachable(self, node_id: NodeId) -> None:
         """Take the fast path if it was the leader whose port refuses."""
@@ -128,8 +136,9 @@ class Election:
             message["term"] > self._core.term
             and not self._core.leads
             and not self.is_leader_alive
-            and self._loop.time() >= self._peace_until
             and may_lead
+            and not self._is_disk_stuck()
+            and (self._loop.time() >= self._vote_backoff_until or self._is_behind(message))
         )
         if self._suspect is not None and not may_lead and not self._core.campaigns:
             # Who asks lacks something that this replica has: no use in waiting for its turns.
@@ -165,25 +174,37 @@ class Election:
             self._asked_term = None
             self._campaign()
 
+    def _is_behind(self, message: Message) -> bool:
+        """Return whether the sender's log has something that this replica's lacks.
+
+        Then the sender never votes for this replica, and may be the only one that can win.
+        """
+        last_index, last_term = self._log_end()
+        return (message["last_log_term"], message["last_log_index"]) > (last_term, last_index)
+
     def _campaign(self) -> None:
-        """Ask for votes, and for long enough nothing else: disks may be slow, and a campaign that
-        begins before the votes of the last one are in only undoes it."""
-        patience_ms = self._config.fast_campaign_ms * 2**self._fast_campaigns
-        self._fast_campaigns += 1
+        """Ask for votes and leave them the time to arrive.
+
+        A campaign that begins earlier only undoes this one. Disks may be slow, so each campaign
+        without a leader behind it gets twice the time of the one before, up to the longest
+        election timeout.
+        """
+        timeout_ms = self._campaign_timeout_ms
+        self._campaign_timeout_ms = min(2 * timeout_ms, self._config.election_ms_max)
         if self._suspect is not None:
-            self._wait_fast(after_ms=patience_ms)
-        self._leave_in_peace(patience_ms)
+            self._wait_fast(after_ms=timeout_ms)
+        self._begin_vote_backoff(timeout_ms)
         self._core.campaign(transfer=False)
 
-    def _leave_in_peace(self, patience_ms: float) -> None:
-        """Grant no pre-vote while an election is on its way."""
-        self._peace_until = self._loop.time() + patience_ms / 1000
+    def _begin_vote_backoff(self, backoff_ms: float) -> None:
+        """Grant no pre-vote while a campaign is under way, unless to a better log."""
+        self._vote_backoff_until = self._loop.time() + backoff_ms / 1000
 
     def _give_up(self, leader_id: NodeId) -> None:
         """Take the leader for dead; nobody is told any more that it leads."""
         self._suspect = leader_id
         self._fast_attempts = 0
-        self._fast_campaigns = 0
+        self._campaign_timeout_ms = self._config.fast_campaign_ms
         self._core.step_down(self._core.term)
 
     def _start_pre_vote(self) -> None:

@@ -106,6 +106,7 @@ class RaftReplica:
             log_end=lambda: (journal.last_index, journal.last_term),
             send=self.send,
             may_campaign=self._may_campaign,
+            is_disk_stuck=self._is_disk_stuck,
         )
         self.disk = DiskRoom(group_id, journal, self.applier)
         self.following = Following(self, self._sync_watch)
@@ -304,6 +305,7 @@ class RaftReplica:
             if not self.stopped:
                 self.send(node_id, message)
 
+        self._sync_watch.changed()
         self.journal.when_durable(send)
 
     def leadership_won(self, first_index: int) -> None:
@@ -455,8 +457,16 @@ class RaftReplica:
             and not self.installing
             and not self.journal.doubt_index
             and not self.disk.is_stalled
+            and not self._is_disk_stuck()
             and (self.is_voter or self._may_still_be_needed())
         )
+
+    def _is_disk_stuck(self) -> bool:
+        """Whether the journal waits for its disk for so long that a leader would step down.
+
+        Neither a vote nor a request for votes of this replica leaves before that ends.
+        """
+        return self._sync_watch.age_ms > self.config.stall_ms_max
 
     def _may_still_be_needed(self) -> bool:
         """Whether only this replica may have the entry that removes it (thesis, 4.2.2)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,7 @@ class SimNode:
         self.view: SimView | None = None
         self._mesh: SimMesh | None = None
         self._workers: list[VirtualWorker] = []
+        self._disk_hangs_until_s = 0.0
 
     def __repr__(self) -> str:
         return f"<SimNode {self.node_id} {self.process} {self.log}>"
@@ -66,6 +68,19 @@ class SimNode:
         note = self.disk.open(DATA / f"group-{GROUP}.member", create=True)
         self.disk.close(note)
         self.disk.sync_directory(DATA, label="simulation")
+
+    def hang_disk(self, seconds: float) -> None:
+        """Let every operation of the disk that begins within ``seconds`` end behind them.
+
+        A restart changes nothing about that, a power cut ends it.
+        """
+        self._disk_hangs_until_s = asyncio.get_running_loop().time() + seconds
+        for worker in self._workers:
+            worker.hang(self._disk_hangs_until_s)
+
+    @property
+    def is_disk_hanging(self) -> bool:
+        return asyncio.get_running_loop().time() < self._disk_hangs_until_s
 
     @property
     def is_up(self) -> bool:
@@ -104,6 +119,7 @@ class SimNode:
         ``silently``: nobody answers for the machine, not even with a reset.
         """
         self._end(silently=silently)
+        self._disk_hangs_until_s = 0.0
         self.disk.crash(self._world.chance.getrandbits(32) if keep_some else None)
 
     def kill(self) -> None:
@@ -174,5 +190,6 @@ class SimNode:
             return chance.uniform(0.5, 1.5) * typical_ms
 
         worker = VirtualWorker(delay_ms)
+        worker.hang(self._disk_hangs_until_s)
         self._workers.append(worker)
         return worker

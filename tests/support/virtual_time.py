@@ -188,6 +188,10 @@ class VirtualWorker(Executor):
     def kill(self) -> None:
         self._killed = True
 
+    def hang(self, until_s: float) -> None:
+        """Begin nothing that is submitted from now on before the loop's time ``until_s``."""
+        self._free_at = max(self._free_at, until_s)
+
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
 

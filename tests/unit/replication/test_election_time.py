@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.ports import Record
 from tests.support.raft_simulation import RaftSimulation
 from tests.unit.replication.test_election import (
     LONG_S,
@@ -122,3 +123,107 @@ def test_who_takes_part_in_an_election_helps_no_other_candidate() -> None:
         assert await successor_of(simulation, leader) is candidate
 
     simulated(scenario)
+
+
+def test_a_candidate_helps_one_whose_log_is_better() -> None:
+    """Its own campaign lacks the vote of the other, which alone may be able to win."""
+
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        followers = others_than(simulation, leader)
+        for node in followers:
+            node.disk_delay_ms = 100
+        leader.crash()
+        async with asyncio.timeout(LONG_S):
+            while not any(log_of(node).engine.core.campaigns for node in followers):
+                await asyncio.sleep(0.001)
+        candidate = next(n for n in followers if log_of(n).engine.core.campaigns)
+        (other,) = (node for node in followers if node is not candidate)
+        answers = sent_by(simulation, candidate, "pre_vote_answer")
+
+        later = log_of(candidate).status.term + 1
+        better = {**log_end(candidate), "last_log_index": log_end(candidate)["last_log_index"] + 1}
+        tell(candidate, other, type="pre_vote", term=later, **better)
+
+        assert [each["granted"] for each in answers] == [True]
+
+    simulated(scenario)
+
+
+def test_campaigns_without_votes_leave_others_their_turn_however_many_there_are() -> None:
+    """1. A replica is cut off. 2. Pre-votes pass, votes never arrive: as over a link that loses
+    most. 3. It campaigns more often than a float can double."""
+
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        lonely, other = others_than(simulation, leader)
+        cut(simulation, lonely, leader, other)
+        engine = log_of(lonely).engine
+        while engine.core.term < 1_100:
+            await asyncio.sleep(0.5)
+            asked = engine.election._asked_term
+            if asked is not None:
+                answer = {"term": engine.core.term, "granted": True, "asked_term": asked}
+                tell(lonely, other, type="pre_vote_answer", **answer)
+            assert not engine.stopped
+        await asyncio.sleep(CONFIG.election_ms_max / 1000)
+        answers = sent_by(simulation, lonely, "pre_vote_answer")
+
+        tell(lonely, other, type="pre_vote", term=engine.core.term + 1, **log_end(lonely))
+
+        assert [each["granted"] for each in answers] == [True]
+
+    simulated(scenario)
+
+
+def test_a_replica_whose_disk_is_stuck_neither_campaigns_nor_promises_its_vote() -> None:
+    """Neither a vote nor a request for votes would leave it: both only keep others waiting."""
+
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        healthy, stuck = others_than(simulation, leader)
+        stuck.hang_disk(120)
+        leader.kill()
+        await asyncio.sleep(5)
+        terms = [log_of(node).status.term for node in (healthy, stuck)]
+        answers = sent_by(simulation, stuck, "pre_vote_answer")
+
+        await asyncio.sleep(30)
+
+        assert answers
+        assert not any(each["granted"] for each in answers)
+        assert [log_of(node).status.term for node in (healthy, stuck)] == terms
+
+    for seed in range(5):
+        simulated(scenario, seed=seed)
+
+
+def test_a_healthy_majority_elects_soon_whatever_a_stuck_disk_has_begun() -> None:
+    """1. The leader dies; an entry that nobody else has is in its log. 2. The disk of a follower
+    hangs for minutes; the other one campaigns and gets no vote. 3. The replica that hangs dies, the
+    old leader returns: it and the other are a majority, and only it can win."""
+
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        stuck, other = others_than(simulation, leader)
+        cut(simulation, leader, stuck, other)
+        log_of(leader).propose(Record(b"only here", 1)).add_done_callback(
+            lambda done: done.exception()
+        )
+        await asyncio.sleep(0.05)
+        leader.kill()
+        simulation.network.cut.clear()
+        stuck.hang_disk(300)
+        await asyncio.sleep(120)
+        stuck.crash()
+        await leader.start()
+
+        assert await elapsed_ms(successor_of(simulation, stuck)) < 3 * CONFIG.election_ms_max
+        assert log_of(leader).is_leader
+
+    for seed in range(10):
+        simulated(scenario, seed=seed)
