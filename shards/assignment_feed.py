@@ -7,16 +7,19 @@
 A subscriber may use what it has until ``ASSIGNMENT_TTL_MS`` after it asked for that: each update
 says up to which of its questions a majority has confirmed, afterwards, that this leader leads. So a
 leader that was replaced, or slept, prolongs nothing, and the next one has waited long enough when
-it has led for one time-to-live (ADR 0029). Updates come in order, so once a delta has been sent no
-later one can prolong what it replaced: after one time-to-live every subscriber has either taken
-the delta in or stopped answering. That is what ``wait_effective`` rests on, and it makes the wait
-end whatever a subscriber does.
+it has led for one time-to-live (ADR 0029). A confirmation is of the position that was committed
+then and goes out with the update that reaches it: the first pages of a subscriber that catches up
+may end before a move that became effective without it. Updates come in order, so once a delta has
+been sent no later one can prolong what it replaced: after one time-to-live every subscriber has
+either taken the delta in or stopped answering. That is what ``wait_effective`` rests on, and it
+makes the wait end whatever a subscriber does.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +29,7 @@ from nextgen.kernel.limits import (
     ASSIGNMENT_DELTAS_PER_UPDATE_MAX,
     ASSIGNMENT_SUBSCRIBERS_MAX,
     ASSIGNMENT_TTL_MS,
+    ASSIGNMENT_UPDATE_MS,
     EVENTS_BATCH_BYTES_MAX,
 )
 from nextgen.replication.ports import Entry, PositionCompacted, ReplicatedLog
@@ -38,6 +42,10 @@ _TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
 
 _MARGIN_SECONDS = 0.1
 """An update that left just before the delta may arrive a little later: loopback or one rack."""
+
+_CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
+"""Confirmations that wait until their subscriber has caught up. An earlier one is of no use: the
+time that it gives is over."""
 
 
 class Subscription:
@@ -52,11 +60,14 @@ class Subscription:
         self.asked_at_ms = 0
         """The subscriber's clock when its last message left."""
         self.confirmed_at_ms = 0
-        """The same, of a message after which leadership was confirmed."""
+        """The same, of the latest message behind which leadership was confirmed at a position that
+        the updates have reached."""
         self.error: MetadataError | None = None
         self.changed = asyncio.Event()
         """Set when there is something to send, or when ``error`` was set."""
         self._is_first = True
+        self._unreached: deque[tuple[int, int]] = deque(maxlen=_CONFIRMATIONS_MAX)
+        """Confirmations beyond ``cursor``: their position, and when their message left."""
 
     def __repr__(self) -> str:
         return f"<Subscription {self.subscriber_id} sent={self.cursor} acked={self.acked}>"
@@ -70,6 +81,8 @@ class Subscription:
         if self.error is not None:
             raise self.error
         update = self._feed.advance(self)
+        while self._unreached and self._unreached[0][0] <= update.position:
+            _, self.confirmed_at_ms = self._unreached.popleft()
         update.confirmed_at_ms = self.confirmed_at_ms
         if self._is_first:
             self._is_first = False
@@ -77,14 +90,16 @@ class Subscription:
         return update
 
     async def confirm(self) -> None:
-        """Let the next updates prolong what the subscriber may use, if this replica still leads.
+        """Let the update that reaches the feed's position, and those behind it, prolong what the
+        subscriber may use, if this replica still leads.
 
         Raises:
             NotLeader: It does not.
         """
         asked_at_ms = self.asked_at_ms
         await self._feed.confirm_leadership()
-        self.confirmed_at_ms = max(self.confirmed_at_ms, asked_at_ms)
+        if asked_at_ms > self.confirmed_at_ms:
+            self._unreached.append((self._feed.commit_position, asked_at_ms))
 
     def acknowledge(self, position: int) -> None:
         """Note that everything up to ``position`` has taken effect at the subscriber."""
@@ -146,6 +161,11 @@ class AssignmentFeed:
     def position(self) -> int:
         """The last committed event position that the feed has seen."""
         return self._position
+
+    @property
+    def commit_position(self) -> int:
+        """The last committed event position, whether the feed has seen it or not."""
+        return max(self._position, self._log.commit_position)
 
     @property
     def subscriber_count(self) -> int:

@@ -128,7 +128,10 @@ class ShardServicer:
                 if loop.time() >= confirm_at:
                     await subscription.confirm()
                     confirm_at = loop.time() + ASSIGNMENT_UPDATE_MS / 1000
-                await context.write(subscription.take_update())
+                update = subscription.take_update()
+                # An earlier release takes 0 for "at this moment": this is long before that.
+                update.confirmed_at_ms = update.confirmed_at_ms or 1
+                await context.write(update)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ASSIGNMENT_UPDATE_MS / 1000):
                         await subscription.changed.wait()

@@ -132,6 +132,7 @@ async def _sees_assignments_and_resumes(caller: Caller, number: int) -> None:
         call.cancel()
 
     assert first.ttl_ms == 2_000
+    assert first.confirmed_at_ms, "an earlier release takes 0 for the present moment"
     assert [delta.topic for delta in update.deltas] == [seen]
     assert [(delta.topic, delta.broker_id) for delta in resumed.deltas] == [
         (missed, answer.broker_id)

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.errors import NotLeader, Overloaded, Unavailable
-from nextgen.kernel.limits import ASSIGNMENT_SUBSCRIBERS_MAX, ASSIGNMENT_TTL_MS
+from nextgen.kernel.limits import (
+    ASSIGNMENT_SUBSCRIBERS_MAX,
+    ASSIGNMENT_TTL_MS,
+    ASSIGNMENT_UPDATE_MS,
+)
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Record
 from protos.nextgen.v1.events_pb2 import (
@@ -252,6 +256,82 @@ def test_a_slow_subscriber_is_served_in_pieces_from_the_log(
 
         assert got == [f"t-{number}" for number in range(20)]
         assert updates >= 7
+
+    with_feed(scenario)
+
+
+async def confirmed(subscription: Subscription, asked_at_ms: int) -> None:
+    subscription.asked_at_ms = asked_at_ms
+    await subscription.confirm()
+
+
+def test_only_the_page_that_reaches_the_position_of_a_confirmation_prolongs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An earlier page may end before a move that became effective without the subscriber."""
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_DELTAS_PER_UPDATE_MAX", 3)
+
+    async def scenario(it: Feed) -> None:
+        start = await it.commit(assigned("a"))
+        for number in range(8):
+            await it.commit(created(f"t-{number}"))
+        moved = await it.commit(assigned("a", 2, "broker-2"))
+
+        back = it.feed.subscribe("discovery-1", start)
+        await confirmed(back, 1_000)
+        updates = [back.take_update() for _ in range(4)]
+
+        assert [update.confirmed_at_ms for update in updates] == [0, 0, 1_000, 1_000]
+        assert [update.position for update in updates] == [4, 7, 10, 10]
+        assert updates[2].position == moved
+
+    with_feed(scenario)
+
+
+def test_a_subscriber_that_never_quite_catches_up_is_prolonged_as_of_what_it_has_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_DELTAS_PER_UPDATE_MAX", 2)
+
+    async def scenario(it: Feed) -> None:
+        start = await it.commit(assigned("a"))
+        back = it.feed.subscribe("discovery-1", start)
+        given = []
+        for turn in range(1, 6):
+            for _ in range(2):
+                await it.commit(assigned("t"))
+            await confirmed(back, 1_000 * turn)
+            if turn > 1:
+                given.append(back.take_update().confirmed_at_ms)
+
+        assert given == [1_000, 2_000, 3_000, 4_000]
+
+    with_feed(scenario)
+
+
+def test_a_confirmation_counts_what_was_committed_and_not_only_what_the_feed_has_seen() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("a"))
+        subscription = it.feed.subscribe("discovery-1", 0)
+        it.feed._unsubscribe()
+        await it.commit(assigned("a", 2, "broker-2"))
+
+        await confirmed(subscription, 1_000)
+
+        assert subscription.take_update().confirmed_at_ms == 0
+
+    with_feed(scenario)
+
+
+def test_confirmations_of_a_subscriber_that_lags_for_long_are_bounded() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("a"), created("b"))
+        subscription = it.feed.subscribe("discovery-1", 1)
+        for turn in range(1, 100):
+            await confirmed(subscription, turn)
+
+        assert len(subscription._unreached) == ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
+        assert subscription.take_update().confirmed_at_ms == 99
 
     with_feed(scenario)
 

@@ -1,0 +1,129 @@
+"""The leased watch from the feed to a cache of answers, as a discovery node carries it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.domain.answer_cache import AnswerCache
+from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
+from nextgen.client.watch_places import WatchPlaces
+from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import WatchRenew
+from shards import assignment_feed
+from shards.change_lease import LeasedWatch
+from tests.support.fake_cluster import StaticLink
+from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
+from tests.unit.shards.test_assignment_feed import Feed, assigned, created, with_feed
+
+SHARD = 1
+TOPIC = "persistent://t/n/x"
+TTL_S = ASSIGNMENT_TTL_MS / 1_000
+LATENCY_S = 0.05
+
+
+class Node:
+    """A discovery node's cache behind a leased watch, over a network that takes its time."""
+
+    def __init__(self, it: Feed) -> None:
+        self._it = it
+        self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
+        self._assignments = LeasedAssignments(FakeStream(), StaticLink(), self.cache)  # type: ignore[arg-type]
+        self._places = WatchPlaces()
+        self._watch_id = self._places.add(
+            self._assignments,
+            kinds=[KIND_ASSIGNMENT],
+            prefix="",
+            names=(),
+            from_position=0,
+            without_snapshot=True,
+            leased=True,
+            on_lease=self._assignments._renew,
+        )
+        self._wake = asyncio.Event()
+        self._watch: LeasedWatch | None = None
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def has_answer(self) -> bool:
+        return self.cache.has_answer(TOPIC, self.now)
+
+    def connect(self) -> None:
+        add = self._places.request(self._watch_id)
+        self._watch = LeasedWatch(
+            SHARD,
+            self._watch_id,
+            self._it.feed.subscribe("discovery-1", add.from_position),
+            self._wake.set,
+            is_resumed=bool(add.from_position),
+        )
+        self._renew()
+
+    def disconnect(self) -> None:
+        assert self._watch is not None, "connect first"
+        self._watch.close()
+        self._places.disconnected()
+
+    async def step(self) -> None:
+        """Take one update in and acknowledge it."""
+        assert self._watch is not None, "connect first"
+        await asyncio.sleep(LATENCY_S)
+        while (update := self._watch.take_update()) is None:
+            self._wake.clear()
+            await self._wake.wait()
+        self._places.take(update, self.now)
+        self._renew()
+
+    async def steps_for(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            await self.step()
+
+    def _renew(self) -> None:
+        position = self._places.leased_position or 0
+        asked = WatchRenew(acked_position=position, asked_at_ms=int(self.now * 1_000))
+        assert self._watch is not None, "connect first"
+        self._watch.renew(asked)
+
+
+def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. An answer is cached. 2. The node is cut off for longer than its lease, and a move is
+    effective without it. 3. It returns, and catches up page by page."""
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_DELTAS_PER_UPDATE_MAX", 5)
+
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(assigned(TOPIC))
+        node = Node(it)
+        node.connect()
+        await node.steps_for(TTL_S)
+        answer = LookupAnswer(topic=TOPIC, epoch=1, session_id="s", topic_id="i", position=position)
+        assert node.cache.insert(SHARD, encoded_answer(answer), answer_facts(answer))
+        assert node.has_answer, "the scenario needs a cached answer"
+
+        node.disconnect()
+        for number in range(200):
+            await it.commit(created(f"t-{number}"))
+        moved = await it.commit(assigned(TOPIC, 2, "broker-2"))
+        await it.feed.wait_effective(moved)
+        assert not node.has_answer
+        node.connect()
+        while node.cache.position(SHARD) < moved:
+            await node.step()
+            assert not node.has_answer, f"a page up to {node.cache.position(SHARD)} renewed it"
+
+        assert node.now > TTL_S, "the scenario needs several confirmations"
+        await node.steps_for(1)
+        moved_answer = LookupAnswer(topic=TOPIC, epoch=2, topic_id="i", position=moved)
+        node.cache.insert(SHARD, encoded_answer(moved_answer), answer_facts(moved_answer))
+        assert node.has_answer, "a node that has caught up answers again"
+        node.disconnect()
+
+    with_feed(scenario)
