@@ -68,8 +68,9 @@ sim: setup ## Seeded simulations, the quick set; SEEDS=n [FROM=n] many, SEED=n [
 	  $(if $(SEED),--seed=$(SEED) $(if $(TRACE),--trace),--seeds=$(SEEDS) --from=$(or $(FROM),1)) \
 	  $(if $(KIND),--kind=$(KIND)),$(BIN)/pytest tests/simulation $(ARGS))
 
-mutants: setup ## Remove each guard of the engine in turn and see what fails: writes docs/guards.md; SEEDS=n
-	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.prove --seeds=$(or $(SEEDS),40) --write $(ARGS)
+mutants: setup ## Remove each guard in turn and see what fails: writes docs/guards.md; ONLY="name …" SEEDS=n MINUTES=n
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.prove --write $(if $(SEEDS),--seeds=$(SEEDS)) \
+	  $(if $(MINUTES),--minutes=$(MINUTES)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 chaos: setup-pipeline ## Break clusters under load, a minute by `nextgen chaos` too, and compare what was acknowledged
 	$(BIN)/pytest -m "chaos and not slow" $(ARGS)

@@ -10,7 +10,8 @@ import os
 
 import pytest
 
-from tests.simulation.mutants import BY_NAME, removed
+from tests.simulation.mutants.catalog import BY_NAME
+from tests.simulation.mutants.mutant import removed
 
 _STACK = contextlib.ExitStack()
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from pathlib import Path
 
 import pytest
 
 from nextgen.replication.following import Following
+from tests.simulation.batch import ROOT
 from tests.simulation.engine.run import run_seed
-from tests.simulation.mutants import BY_NAME, MUTANTS, Edit, GuardMoved, Mutant, removed
+from tests.simulation.mutants import engine
+from tests.simulation.mutants.catalog import BY_NAME, MUTANTS
+from tests.simulation.mutants.mutant import Edit, GuardMoved, Mutant, removed
 from tests.simulation.prove import Proof, document_of, known_rows, known_seed, row_of
 
 SEEDS = range(1, 6)
+
+INVARIANTS = set(
+    re.findall(r"^\| ([A-Z]+\d+) \|", (ROOT / "docs/invariants.md").read_text(), re.MULTILINE)
+)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -25,11 +33,34 @@ def test_every_guard_is_where_its_mutant_looks_for_it(mutant: Mutant) -> None:
     assert [edit.owner.__dict__[edit.name] for edit in mutant.edits] == before
 
 
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_says_what_is_to_notice_it_and_which_invariant_it_breaks(
+    mutant: Mutant,
+) -> None:
+    ids = re.findall(r"\b[A-Z]+\d+\b", mutant.invariant)
+
+    assert mutant.tests or mutant.seeds
+    assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests)
+    assert ids
+    assert {each for each in ids if not re.fullmatch(r"H\d+", each)} <= INVARIANTS
+
+
 def test_a_guard_that_moved_is_missed() -> None:
     moved = Mutant("moved", "D1", "", (Edit(Following, "on_append", "no such words", ""),))
 
     with pytest.raises(GuardMoved), removed(moved):
         pass
+
+
+def test_a_function_is_also_removed_where_it_was_imported_by_its_name() -> None:
+    from nextgen.replication import leading, quorum
+
+    original = quorum.next_commit_index
+    with removed(BY_NAME["counts-entries-of-earlier-terms"]):
+        assert leading.next_commit_index is quorum.next_commit_index
+        assert quorum.next_commit_index is not original
+
+    assert leading.next_commit_index is quorum.next_commit_index is original
 
 
 @pytest.mark.parametrize(
@@ -50,23 +81,31 @@ def test_without_its_guard_a_seed_fails(name: str, sentence: str) -> None:
 
 
 def test_the_document_says_what_failed_and_remembers_the_seed(tmp_path: Path) -> None:
-    names = [mutant.name for mutant in MUTANTS[:3]]
+    names = [mutant.name for mutant in engine.MUTANTS[:4]]
     proofs = [
-        Proof(names[0], 17, 3, "two leaders | in term 3"),
-        Proof(names[1], None, 40, test="tests/unit/test_x.py::test_something"),
-        Proof(names[2], None, 40),
+        Proof(names[0], kind="engine", seed=17, sentence="two leaders | in term 3"),
+        Proof(names[1], "tests/unit/test_x.py::test_some", seeds_run=(("engine", 40),)),
+        Proof(names[2], "tests/unit/test_x.py::test_some", "cluster", 3, "behind"),
+        Proof(names[3], seeds_run=(("engine", 40), ("cluster", 6))),
     ]
-    rows = {proof.name: row_of(proof, date(2026, 1, 2)) for proof in proofs}
+    rows = {proof.name: row_of(proof, date(2026, 1, 2), "abc1234") for proof in proofs}
     path = tmp_path / "guards.md"
 
     path.write_text(document_of(rows))
 
     text = path.read_text()
-    assert "seed 17: two leaders / in term 3" in text
-    assert "no seed of 40; `test_something`" in text
-    assert "**nothing in 40 seeds, and no test**" in text
+    assert "| engine seed 17: two leaders / in term 3 | 2026-01-02 abc1234 |" in text
+    assert "| `test_some`; no engine seed of 40 |" in text
+    assert "| `test_some`; cluster seed 3: behind |" in text
+    assert "| **nothing**; no engine seed of 40; no cluster seed of 6 |" in text
+    assert "Not run yet: " in text
     assert known_rows(path) == rows
-    assert [known_seed(rows[name]) for name in names] == [17, None, None]
+    assert [known_seed(rows[name]) for name in names] == [
+        ("engine", 17),
+        None,
+        ("cluster", 3),
+        None,
+    ]
 
 
 def test_the_document_in_the_tree_speaks_of_guards_that_exist() -> None:

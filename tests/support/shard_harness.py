@@ -98,12 +98,17 @@ class Cluster:
     def __init__(self, units: int) -> None:
         self.units = units
         self.lease_version = 1
+        self.lease_ttl_ms = 90_000
         self.is_reachable = True
+        self.answers_after_s = 0.0
+        self.lease_attempts = 0
+        """Requests for leases, those included that did not reach it."""
         self.lease_requests: list[LeaseCapacityRequest] = []
         self.reports: list[BrokerRecorded] = []
         self.loads: dict[str, LoadReport] = {}
         self.broker_units: dict[str, int] = {}
         """Leased of a broker, where it is not ``units``."""
+        self.brokers_not_leased: set[str] = set()
         self.broker_quotas: dict[str, int] = {}
         self.tenant_quotas: dict[str, int] = {}
         self._brokers: dict[str, BrokerRecorded] = {}
@@ -164,6 +169,7 @@ class Cluster:
             listener()
 
     async def lease_capacity(self, request: LeaseCapacityRequest) -> LeaseCapacityResponse:
+        self.lease_attempts += 1
         if not self.is_reachable:
             raise Unavailable("no cluster manager leads")
         self.lease_requests.append(request)
@@ -172,11 +178,14 @@ class Cluster:
                 broker_id=broker.broker_id,
                 session_id=broker.session_id,
                 units=self.broker_units.get(broker.broker_id, self.units),
-                ttl_ms=90_000,
+                ttl_ms=self.lease_ttl_ms,
                 version=self.lease_version,
             )
             for broker in self.live()
+            if broker.broker_id not in self.brokers_not_leased
         ]
+        if self.answers_after_s:
+            await asyncio.sleep(self.answers_after_s)
         return LeaseCapacityResponse(leases=leases)
 
 

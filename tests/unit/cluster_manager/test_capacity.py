@@ -390,6 +390,22 @@ async def test_a_deposed_shard_leader_gets_nothing(one: ManagerUnderTest) -> Non
     assert (await one.manager.lease_capacity(_request(term=7))).leases
 
 
+async def test_a_shard_leader_that_is_deposed_while_a_grant_is_asked_for_gets_nothing(
+    one: ManagerUnderTest,
+) -> None:
+    """1. Its request waits for a grant. 2. Its successor reports. 3. The grant is there."""
+    assert one.manager.leader_term is not None
+    one.grantor.gate.clear()
+    asking = asyncio.create_task(one.manager.lease_capacity(_request(term=6)))
+    await settle()
+    one.manager.receive(one.manager.leader_term.connections["a"], leader(1, 7, "a"))
+
+    one.grantor.gate.set()
+
+    with pytest.raises(Refused, match="term 7"):
+        await asking
+
+
 async def test_leadership_lost_while_asking_is_not_leader_with_a_hint(
     one: ManagerUnderTest,
 ) -> None:

@@ -318,3 +318,132 @@ def test_nothing_is_returned_while_lookups_wait_for_more() -> None:
         assert not any(request.returns for request in it.cluster.lease_requests)
 
     with_keeper(scenario)
+
+
+def test_a_lease_ends_its_time_after_the_request_however_late_the_answer_comes() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.answers_after_s = 5.0
+        it.broker(1)
+        await asyncio.sleep(6.0)
+        it.cluster.is_reachable = False
+
+        await asyncio.sleep(83.9)
+        assert len(it.keeper.candidates()) == 1
+        await asyncio.sleep(0.2)
+
+        assert it.keeper.candidates() == []
+
+    with_keeper(scenario)
+
+
+def test_the_largest_of_several_wishes_is_asked_for() -> None:
+    async def scenario(it: Kept) -> None:
+        it.broker(1)
+        await asyncio.sleep(0.1)
+
+        it.keeper.want(5)
+        it.keeper.want(3)
+        await asyncio.sleep(0.3)
+
+        assert it.cluster.lease_requests[-1].units_wanted == 5
+
+    with_keeper(scenario)
+
+
+def test_a_lookup_that_waits_is_not_put_off_by_one_that_is_served() -> None:
+    """A lease that did not grow for long is asked for every 16 s unless somebody waits for it."""
+
+    async def scenario(it: Kept) -> None:
+        it.used["s-1"] = 9
+        it.broker(1)
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            it.keeper.note_use(it.keeper.candidates())
+        it.keeper.want(1)
+        await asyncio.sleep(0.3)
+
+        it.keeper.want(7)
+        it.keeper.note_use(it.keeper.candidates())
+        await asyncio.sleep(0.3)
+
+        assert it.cluster.lease_requests[-1].units_wanted == 7
+
+    with_keeper(scenario)
+
+
+def test_failing_requests_slow_down_and_start_over_once_one_was_answered() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.is_reachable = False
+        it.broker(1)
+        await asyncio.sleep(120.0)
+        assert it.cluster.lease_attempts <= 12, "1, 2, 4, 8 and then 16 seconds apart"
+
+        it.cluster.is_reachable = True
+        await asyncio.sleep(17.0)
+        assert it.keeper.candidates()
+        it.cluster.is_reachable = False
+        it.broker(2)
+        before = it.cluster.lease_attempts
+        await asyncio.sleep(3.5)
+
+        assert it.cluster.lease_attempts - before == 3, "at once, after 1 and after 2 seconds"
+
+    with_keeper(scenario)
+
+
+def test_a_live_broker_without_a_lease_is_asked_for_again_soon() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.brokers_not_leased.add("broker-2")
+        it.broker(1)
+        it.broker(2)
+        await asyncio.sleep(0.1)
+        it.cluster.brokers_not_leased.clear()
+
+        await asyncio.sleep(1.1)
+
+        assert [each.broker_id for each in it.keeper.candidates()] == ["broker-1", "broker-2"]
+
+    with_keeper(scenario)
+
+
+def test_leases_that_end_at_once_are_not_asked_for_all_the_time() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.lease_ttl_ms = 1
+        it.broker(1)
+
+        await asyncio.sleep(2.0)
+
+        assert 5 <= it.requests <= 11
+
+    with_keeper(scenario)
+
+
+def test_a_lookup_that_gives_up_at_that_moment_does_not_break_the_closing() -> None:
+    async def main() -> None:
+        it = Kept()
+        waiting = asyncio.create_task(it.keeper.wait_change(5_000))
+        await asyncio.sleep(0.1)
+
+        waiting.cancel()
+        it.keeper.close()
+
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+
+    run_virtual(main)
+
+
+def test_nothing_is_returned_of_a_session_that_ended() -> None:
+    async def scenario(it: Kept) -> None:
+        it.cluster.units = 100
+        it.broker(1, capacity_units=40)
+        await asyncio.sleep(LEASE_UNUSED_MS / 1000 + 61)
+        assert it.cluster.lease_requests[-1].returns
+        it.broker(1, is_live=False)
+        it.broker(2, capacity_units=40)
+
+        await asyncio.sleep(61)
+
+        assert not it.cluster.lease_requests[-1].returns
+
+    with_keeper(scenario)

@@ -112,6 +112,17 @@ def test_a_return_is_said_and_kept_until_a_later_version_is_told() -> None:
     assert table.lease("s", 2.0) == Lease("b", "s", 45, 92.0, 5)
 
 
+def test_a_return_is_repeated_as_it_was_though_less_is_needed_by_then() -> None:
+    table = table_of(100, (0.0, 20), (UNUSED_S, 20))
+    table.begin_returns({"s": 10})
+
+    for at in (2 * UNUSED_S, 3 * UNUSED_S):
+        table.note_use("s", 0, at)
+    table.begin_returns({"s": 10})
+
+    assert table.returns() == [returned(30)]
+
+
 def test_a_return_outlives_an_answer_without_the_lease() -> None:
     table = table_of(100, (0.0, 20), (UNUSED_S, 20))
     table.begin_returns({"s": 10})

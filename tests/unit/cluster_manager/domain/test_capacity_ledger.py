@@ -29,6 +29,7 @@ from cluster_manager.domain.capacity_ledger import (
     decide,
     evolve,
 )
+from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
@@ -236,6 +237,34 @@ def test_a_lease_whose_use_nobody_recorded_expires_without_losing_a_unit() -> No
     assert isinstance(recorded, CapacityLeased)
     state = _given(BEGAN, GRANTED, recorded)
     assert decide(state, ExpireLease("broker-1", "s-1", 1)) == Accepted(())
+
+
+def test_no_more_than_the_lease_counts_as_used() -> None:
+    command = LeaseCapacity("broker-1", "s-1", 1, 40, 5_000, units_used=60)
+
+    assert decide(_given(BEGAN, GRANTED), command) == Accepted(
+        (CapacityLeased("broker-1", "s-1", 1, 40, 5_000, version=1, units_used=40),)
+    )
+
+
+def test_a_lease_beyond_a_later_quota_is_renewed_and_does_not_grow() -> None:
+    state = _given(BEGAN, GRANTED, LEASED, QuotasSet(Quotas(1, {"broker-1": 30}, {})))
+
+    renewed = decide(state, LeaseCapacity("broker-1", "s-1", 1, 60, 9_000, 7, 25))
+
+    assert renewed == Accepted((replace(LEASED, expires_at_ms=9_000),))
+    assert _code(state, LeaseCapacity("broker-1", "s-1", 1, 61, 9_000, 7, 25)) is (
+        RejectionCode.NO_CAPACITY
+    )
+
+
+def test_what_is_about_an_earlier_session_changes_nothing_of_the_present_one() -> None:
+    state = _given(BEGAN, GRANTED, LEASED)
+
+    assert evolve(state, CapacityGranted("broker-1", "s-0", 10)) == state
+    assert evolve(state, CapacityLeased("broker-1", "s-0", 1, 10, 5_000)) == state
+    assert evolve(state, CapacityLeaseReleased("broker-1", "s-0", 1, "session_ended")) == state
+    assert decide(state, ReleaseLeases("broker-1", "s-0")) == Accepted(())
 
 
 def test_the_end_of_a_session_frees_its_leases() -> None:

@@ -1,25 +1,13 @@
-"""The guards of the engine, and how to remove each: a change of its source, in memory only.
-
-A mutant names the words of a function that are the guard and what stands there instead. When
-the words are not there any more the mutant says so: a guard that moved has to be found again.
-"""
+"""The guards of the engine: one Raft group, from its journal to its snapshots."""
 
 from __future__ import annotations
-import __future__
 
-import contextlib
-import inspect
-import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from dataclasses import replace
 
 from nextgen.replication import (
     append_rules,
     applier,
     checked_file,
-    event_levels_file,
     following,
     group_commit,
     journal_pending,
@@ -27,7 +15,6 @@ from nextgen.replication import (
     journal_worker,
     leading,
     membership,
-    named_readers,
     pysyncobj_check,
     quorum,
     raft_host,
@@ -39,35 +26,13 @@ from nextgen.replication import (
 from nextgen.replication.election import Election
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
+from tests.simulation.mutants.mutant import Edit, Mutant
 
 REPLICA = raft_replica.RaftReplica
 FOLLOWING = following.Following
 LEADING = leading.Leading
 GROUP = PySyncObjGroup
 REPLICATOR = replicator.Replicator
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """``old``, which occurs once in the source of ``owner.name``, becomes ``new``."""
-
-    owner: type | ModuleType
-    name: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One guard and its removal. ``tests`` guard it where a seed is not expected to."""
-
-    name: str
-    invariant: str
-    guard: str
-    edits: tuple[Edit, ...]
-    tests: tuple[str, ...] = ()
-    also_in: tuple[ModuleType, ...] = ()
-    """Modules that imported an edited function by its name."""
 
 
 _REPLICATION = "tests/unit/replication/"
@@ -77,7 +42,7 @@ _EVERYTHING = tuple(
     for name in ("following", "election", "group", "group_membership", "snapshot_transfer")
 )
 
-MUTANTS: tuple[Mutant, ...] = (
+_GUARDS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledges-before-fsync",
         "D1 (H6)",
@@ -175,7 +140,6 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(append_rules, "follow_append", "log.term_of(index) == term", "False"),
             Edit(append_rules, "_cut_conflict", "index <= commit_index", "False"),
         ),
-        also_in=(following,),
     ),
     Mutant(
         "truncates-what-is-committed",
@@ -265,7 +229,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "an entry of an earlier term is committed with one of the leader's own only",
         (Edit(quorum, "next_commit_index", " or term_of(durable_index) != term", ""),),
         (_REPLICATION + "test_quorum.py",),
-        also_in=(leading,),
     ),
     Mutant(
         "campaigns-without-asking",
@@ -347,7 +310,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "L8, L14 (H12)",
         "who was a member before and comes back empty does not vote before it is covered",
         (Edit(raft_host.PySyncObjHost, "_open_files", "rejoining or was_member", "rejoining"),),
-        ("tests/integration/replication",),
+        (
+            _REPLICATION + "test_group_learners.py",
+            _REPLICATION + "test_group_removal.py",
+        ),
     ),
     Mutant(
         "cuts-the-log-without-a-snapshot",
@@ -517,7 +483,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "what a crash left of a small file is no part of the next one",
         (Edit(checked_file, "replace_file", "storage.unlink(draft)", "pass"),),
         (_REPLICATION + "test_checked_file.py",),
-        also_in=(event_levels_file, named_readers),
     ),
     Mutant(
         "runs-by-the-clock",
@@ -542,51 +507,7 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(pysyncobj_check, "check_library", "if problems:", "if False:"),
         ),
         (_REPLICATION + "test_pysyncobj_check.py",),
-        also_in=(raft_host,),
     ),
 )
 
-BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
-
-
-class GuardMoved(AssertionError):
-    """The words of a guard are not in the source any more: the mutant has to be written anew."""
-
-
-@contextlib.contextmanager
-def removed(mutant: Mutant) -> Iterator[None]:
-    """Run without the guard; afterwards everything is as it was."""
-    undo: list[Callable[[], None]] = []
-    try:
-        for (owner, name), edits in _by_function(mutant).items():
-            original = inspect.getattr_static(owner, name)
-            mutated = _mutated(original, edits)
-            for place in (owner, *mutant.also_in):
-                if place is owner or getattr(place, name, None) is original:
-                    setattr(place, name, mutated)
-                    undo.append(lambda p=place, n=name, o=original: setattr(p, n, o))
-        yield
-    finally:
-        for put_back in reversed(undo):
-            put_back()
-
-
-def _by_function(mutant: Mutant) -> dict[tuple[type | ModuleType, str], list[Edit]]:
-    found: dict[tuple[type | ModuleType, str], list[Edit]] = {}
-    for edit in mutant.edits:
-        found.setdefault((edit.owner, edit.name), []).append(edit)
-    return found
-
-
-def _mutated(original: Any, edits: list[Edit]) -> Any:
-    function = original.fget if isinstance(original, property) else original
-    source = textwrap.dedent(inspect.getsource(function))
-    for edit in edits:
-        if source.count(edit.old) != 1:
-            raise GuardMoved(f"{edit.name} has {edit.old!r} {source.count(edit.old)} times")
-        source = source.replace(edit.old, edit.new)
-    flags = __future__.annotations.compiler_flag
-    code = compile(source, f"<mutant of {function.__qualname__}>", "exec", flags)
-    namespace: dict[str, Any] = {}
-    exec(code, function.__globals__, namespace)
-    return namespace[function.__name__]
+MUTANTS = tuple(replace(mutant, seeds=(("engine", 40),)) for mutant in _GUARDS)
