@@ -26,6 +26,7 @@ from nextgen.cli.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.event_log import read_events
 from nextgen.client.model import TopicLocation
+from nextgen.tasks.timeouts import timeout
 
 NAMESPACE = "bench/failover"
 FAILOVER_TIMEOUT_S = 15
@@ -61,7 +62,7 @@ async def kill_once(
     session_id = next(one.session_id for one in before if one.broker_id == victim)
     killed_at_ms, began = time.time() * 1000, time.monotonic()
     cluster.strike(victim)
-    async with asyncio.timeout(FAILOVER_TIMEOUT_S):
+    async with timeout(FAILOVER_TIMEOUT_S):
         answered_ms = await asyncio.gather(
             *(
                 first_answer_elsewhere(endpoint, topic, victim, began)

@@ -35,6 +35,7 @@ from nextgen.cli.load.measure import Latencies
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
+from nextgen.tasks.groups import TaskGroup
 
 TENANT = "sustained"
 NAMESPACES = 16
@@ -70,7 +71,7 @@ class Generator:
         """Return how many seconds passed until the last acknowledgement."""
         batch = round(rate * TICK_S)
         began = time.perf_counter()
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for tick in range(round(seconds / TICK_S)):
                 due = began + tick * TICK_S
                 await asyncio.sleep(max(0.0, due - time.perf_counter()))

@@ -27,6 +27,8 @@ from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.event_log import ShardLogReader
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=0, shards=1)
 SHARD = 1
@@ -52,7 +54,7 @@ class Seen:
             self.grew.set()
 
     async def wait_for(self, names: set[str]) -> None:
-        async with asyncio.timeout(SEEN_TIMEOUT_S):
+        async with timeout(SEEN_TIMEOUT_S):
             while not names <= self.at.keys():
                 self.grew.clear()
                 await self.grew.wait()
@@ -95,7 +97,7 @@ async def measure(count: int, in_flight: int, pause_s: float) -> dict[str, objec
             await cluster.wait_ready()
             target = plan.discovery_endpoints[0]
             seen = Seen()
-            async with Client([target]) as client, asyncio.TaskGroup() as tasks:
+            async with Client([target]) as client, TaskGroup() as tasks:
                 await client.create_tenant(NAMESPACE.partition("/")[0])
                 await client.create_namespace(NAMESPACE)
                 following = tasks.create_task(seen.follow(target))

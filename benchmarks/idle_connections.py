@@ -24,6 +24,7 @@ from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.pulsar.frames import FrameReader, encode_command, parse_command
 from nextgen.runtime.process import allow_open_files
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandConnect, CommandPing, CommandPong
 
 RSS_MB_MAX = 300
@@ -102,7 +103,7 @@ def _hold(line: Connection, host: str, port: int, count: int) -> None:
             await asyncio.gather(*(protocol.is_greeted for _, protocol in opened))
         line.send(len(held))
         while await loop.run_in_executor(None, line.recv):
-            async with asyncio.timeout(ANSWER_S_MAX):
+            async with timeout(ANSWER_S_MAX):
                 line.send(sum(await asyncio.gather(*(idle.ping() for idle in held))))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -22,6 +22,7 @@ import uvloop
 
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.ports.ledger import NewEntry, TopicLedger
+from nextgen.tasks.groups import TaskGroup
 
 TOPICS = 100
 SIZES = (100, 10 * 1024)
@@ -60,7 +61,7 @@ async def measure(
     payload = os.urandom(size)
     latencies: list[float] = []
     start, cpu = time.perf_counter(), time.process_time()
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         for number in range(in_flight):
             ledger = ledgers[number % len(ledgers)]
             group.create_task(keep_appending(ledger, payload, start + seconds, latencies))

@@ -27,6 +27,7 @@ from nextgen.client.event_log import read_events
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.placement_limits import REASSIGN_UNITS_PER_SECOND
 from nextgen.runtime.exit_code import CheckFailed
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, LookupRequest
 from protos.nextgen.v1.shard_service_pb2 import UnitCountRequest
 
@@ -59,7 +60,7 @@ async def gather_at_one(ready: Bench, topics: TopicRange) -> str:
 
 async def wait_live(ready: Bench, wanted: set[str]) -> None:
     """Return once exactly these brokers are known to live."""
-    async with DiscoveryClient(ready.targets) as client, asyncio.timeout(TIMEOUT_EXTRA_S):
+    async with DiscoveryClient(ready.targets) as client, timeout(TIMEOUT_EXTRA_S):
         while True:
             brokers = (await client.call("GetCluster", GetClusterRequest())).brokers
             if {one.broker_id for one in brokers if one.is_live} == wanted:

@@ -40,6 +40,7 @@ from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterPlan, ClusterSize, NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.timeouts import timeout
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, shards=1)
 SMALL = 10_000
@@ -153,7 +154,7 @@ class Measurement:
         return await metrics_of(self.cluster.plan.node(node_id).http, "nextgen_shard_")
 
     async def leader(self) -> str:
-        async with asyncio.timeout(DEADLINE_S):
+        async with timeout(DEADLINE_S):
             while True:
                 for node_id in self.nodes:
                     if (await self.numbers(node_id)).get("leads") == 1:
@@ -175,7 +176,7 @@ class Measurement:
         await self.cluster.wait_ready([node_id], timeout_ms=int(DEADLINE_S * 1000))
         leader = await self.leader()
         goal = (await self.numbers(leader))["commit_position"]
-        async with asyncio.timeout(DEADLINE_S):
+        async with timeout(DEADLINE_S):
             while True:
                 if (await self.numbers(node_id)).get("applied_position", 0) >= goal:
                     return
@@ -233,7 +234,7 @@ class Measurement:
         async with probing(self.target) as probe, updating(self.target, self.options.rate):
             began = time.perf_counter()
             ends: dict[str, tuple[float, float]] = {}
-            async with asyncio.timeout(DEADLINE_S):
+            async with timeout(DEADLINE_S):
                 while len(ends) < len(self.nodes):
                     for node in self.nodes:
                         numbers = await self.numbers(node)

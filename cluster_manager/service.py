@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
@@ -34,6 +33,7 @@ from nextgen.replication.ports import (
     Role,
     RoleChange,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.events_pb2 import LookupWindowRecorded
 
@@ -108,7 +108,7 @@ class ClusterManager:
             # Streams end the moment this replica steps down, before it hears of the election.
             self._successor = target
             try:
-                async with asyncio.timeout(HAND_OVER_MS_MAX / 1_000 / len(others)):
+                async with timeout(HAND_OVER_MS_MAX / 1_000 / len(others)):
                     await self._log.transfer_leadership(target)
             except (TimeoutError, TransferFailed) as error:
                 _logger.warning("leadership not handed over", target=target, why=str(error))
@@ -299,7 +299,7 @@ class ClusterManager:
         if leader_term is None:
             raise self.not_leader()
         try:
-            async with asyncio.timeout(CONFIRM_MS_MAX / 1_000):
+            async with timeout(CONFIRM_MS_MAX / 1_000):
                 await self._log.read_index()
         except NotLeader:
             raise self.not_leader() from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
 from nextgen.runtime.settings import Address
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 from shards.adapters import broker_session_servicer, shard_servicer
 from shards.adapters.broker_session_servicer import BrokerSessionServicer
@@ -137,7 +137,7 @@ def _register_metrics(
 
 async def _hand_over(node: ShardNode) -> None:
     try:
-        async with asyncio.timeout(HAND_OVER_MS_MAX / 1000):
+        async with timeout(HAND_OVER_MS_MAX / 1000):
             await node.stop()
     except TimeoutError:
         _logger.warning("leadership not handed over in time", after_ms=HAND_OVER_MS_MAX)

@@ -33,6 +33,7 @@ from nextgen.kernel.stream_limits import (
     WATCH_SNAPSHOTS_PER_READ_MAX,
 )
 from nextgen.replication.ports import LogPin
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
@@ -198,7 +199,7 @@ class JoiningWatches:
                 is_final = True
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(FOLLOWER_READ_WAIT_MS / 1000):
+                    async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
                         while log.commit_position < position:
                             await self._hub.wait_commit()
             if log.commit_position < position:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_UPDATE_MS
 from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.tasks.timeouts import timeout_at
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, WatchRenew, WatchShardUpdate
 from shards.assignment_feed import Subscription
@@ -93,7 +94,7 @@ class LeasedWatch:
             self._wake()
             await self._taken.wait()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(confirm_at):
+                async with timeout_at(confirm_at):
                     await self._subscription.changed.wait()
 
 

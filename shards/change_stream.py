@@ -31,6 +31,7 @@ from nextgen.kernel.stream_limits import (
     WATCH_UPDATES_WAITING_MAX,
     WATCHES_PER_STREAM_MAX,
 )
+from nextgen.tasks.timeouts import timeout_at
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchRenew, WatchShardUpdate
 from shards.change_joining import JoiningWatches
@@ -178,7 +179,7 @@ class ChangeStream:
                 await asyncio.sleep(0)
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._progress_at):
+                async with timeout_at(self._progress_at):
                     await self._changed.wait()
         update = self._outbox.popleft()
         if len(self._outbox) < WATCH_UPDATES_WAITING_MAX:

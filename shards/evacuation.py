@@ -25,6 +25,7 @@ from nextgen.kernel.placement_limits import (
     EVACUATION_UNITS_PER_BATCH_MAX,
     REASSIGN_UNITS_PER_SECOND,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
 from shards.broker_sync import BrokerSync
 from shards.domain.assignment import Assignment
@@ -137,7 +138,7 @@ class Evacuation:
                 _logger.debug("evacuation stops", shard=self._shard_id, why=str(error))
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with timeout(_LOOK_SECONDS):
                     await self._wake.wait()
 
     def _look(self) -> None:
@@ -283,7 +284,7 @@ class Evacuation:
         try:
             await asyncio.sleep(_RETRY_SECONDS_MIN)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s - _RETRY_SECONDS_MIN):
+                async with timeout(pause_s - _RETRY_SECONDS_MIN):
                     await changed.wait()
         finally:
             unsubscribe()

@@ -24,6 +24,7 @@ from nextgen.kernel.stream_limits import (
     EVENTS_SLICE_BYTES,
 )
 from nextgen.replication.ports import Entry, LogPin, Role
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
 from protos.nextgen.v1.shard_service_pb2 import ReadEventsRequest
 from shards.replica import Replica
@@ -92,7 +93,7 @@ async def _reach(replica: Replica, position: int) -> None:
             raise PositionAhead(position, log.commit_position, is_final=True)
         return
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(FOLLOWER_READ_WAIT_MS / 1000):
+        async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
             while position > log.commit_position + 1:
                 _check_running(replica)
                 await replica.wait_commit()
@@ -142,7 +143,7 @@ async def _stream(
 async def _wait_for_more(replica: Replica, position: int) -> None:
     while replica.log.commit_position < position:
         try:
-            async with asyncio.timeout(EVENTS_IDLE_MS / 1000):
+            async with timeout(EVENTS_IDLE_MS / 1000):
                 await replica.wait_commit()
         except TimeoutError:
             if not replica.log.hears_leader:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.groups import TaskGroup
 
 T = TypeVar("T")
 
@@ -23,6 +23,6 @@ async def gather(waits: Sequence[Coroutine[Any, Any, T]]) -> list[T | MetadataEr
         except MetadataError as error:
             return error
 
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         tasks = [group.create_task(outcome(wait)) for wait in waits]
     return [task.result() for task in tasks]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from nextgen.kernel.errors import InvalidRequest, StaleShardMap, Unavailable
@@ -21,6 +20,7 @@ from nextgen.kernel.names import (
     parse_topic,
 )
 from nextgen.replication.ports import ReplicatedLog
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     GetRequest,
@@ -112,7 +112,7 @@ class InventoryReader:
             await self._log.wait_applied(await self._log.read_index())
             return
         try:
-            async with asyncio.timeout(FOLLOWER_READ_WAIT_MS / 1000):
+            async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
                 await self._log.wait_position(min_position)
         except TimeoutError:
             raise Unavailable(

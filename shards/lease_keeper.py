@@ -20,6 +20,7 @@ from nextgen.kernel.capacity_blocks import first_block
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.limits import LEASE_RETRY_MS
 from nextgen.runtime import lookup_steps
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import (
     CapacityLease,
     LeaseCapacityRequest,
@@ -148,7 +149,7 @@ class LeaseKeeper:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(future)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 await future
         except TimeoutError:
             return False
@@ -176,7 +177,7 @@ class LeaseKeeper:
             self._wake.clear()
             delay = await self._ask() if self._directory.live() else None
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay):
+                async with timeout(delay):
                     await self._wake.wait()
 
     async def _ask(self) -> float | None:

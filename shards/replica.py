@@ -12,6 +12,7 @@ from nextgen.client.log_wire import replica_status
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import Entry, NodeId, ReplicatedLog, Role, RoleChange
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
 from shards.assignment_feed import Subscription
 from shards.change_hub import ChangeHub
@@ -102,7 +103,7 @@ class Replica:
     async def wait_elected(self, timeout_ms: int) -> None:
         """Return once somebody is known to lead, at the latest after ``timeout_ms``."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 while self.is_between_leaders:
                     await self._role_changed.wait()
 

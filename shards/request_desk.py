@@ -5,7 +5,6 @@ Knows no rules: it finds the replica, keeps the deadline and names what went wro
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -27,6 +26,7 @@ from nextgen.kernel.limits import (
     TRACE_ID_CHARACTERS_MAX,
 )
 from nextgen.runtime import lookup_steps, tracing
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import (
     CONSISTENCY_EFFECTIVE,
     AssignResponse,
@@ -74,7 +74,7 @@ class RequestDesk:
         try:
             if left_ms <= 0:
                 raise TimeoutError
-            async with asyncio.timeout(left_ms / 1000):
+            async with timeout(left_ms / 1000):
                 response = await self.carry_out(request, left_ms, on_progress)
         except TimeoutError:
             late = DeadlineExceeded(f"shard {request.shard_id} had {timeout_ms} ms to answer")

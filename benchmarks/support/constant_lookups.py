@@ -13,6 +13,7 @@ from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.perf.bench import Bench
 from nextgen.cli.perf.lookup import prepare_assigned
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
+from nextgen.tasks.timeouts import timeout
 
 STOP_TIMEOUT_S = 60
 
@@ -65,7 +66,7 @@ async def constant_lookups(ready: Bench, rate: LookupRate) -> AsyncIterator[dict
         await begun.wait()
         yield told
         await process.request_stop()
-        async with asyncio.timeout(STOP_TIMEOUT_S):
+        async with timeout(STOP_TIMEOUT_S):
             told.update(await result)
     finally:
         result.cancel()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from nextgen.tasks.timeouts import timeout
+
 
 async def metrics_of(http: str, prefix: str, *, timeout_s: float = 2.0) -> dict[str, float]:
     """Return the samples whose names begin with ``prefix``, without it and without labels.
@@ -12,7 +14,7 @@ async def metrics_of(http: str, prefix: str, *, timeout_s: float = 2.0) -> dict[
     """
     host, _, port = http.rpartition(":")
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
                 writer.write(b"GET /metrics HTTP/1.0\r\nHost: local\r\n\r\n")

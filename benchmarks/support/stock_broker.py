@@ -12,6 +12,8 @@ from pathlib import Path
 
 import aiohttp
 
+from nextgen.tasks.timeouts import timeout
+
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>peer</groupId><artifactId>peer</artifactId><version>1</version>
@@ -122,7 +124,8 @@ class StockBroker:
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+            async with timeout(STOP_TIMEOUT_S):
+                await self._process.wait()
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
@@ -157,7 +160,8 @@ class StockBroker:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            output, _ = await asyncio.wait_for(process.communicate(), RESOLVE_TIMEOUT_S)
+            async with timeout(RESOLVE_TIMEOUT_S):
+                output, _ = await process.communicate()
         except TimeoutError:
             process.kill()
             raise NoPeer(f"mvn was not done after {RESOLVE_TIMEOUT_S} s") from None

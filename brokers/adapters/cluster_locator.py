@@ -8,6 +8,7 @@ import contextlib
 from brokers.ports.session import ManagerLocation
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 
 
@@ -30,7 +31,7 @@ class ClusterLocator:
 
     async def wait_change(self, timeout_ms: int) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 await self._changed.wait()
 
     def _on_change(self, _view: ClusterView, _update: ClusterUpdate) -> None:

@@ -31,6 +31,7 @@ from nextgen.client.load_wire import load_to_proto
 from nextgen.kernel.broker_load import BrokerLoad
 from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
 from nextgen.runtime import lookup_steps, tracing
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
 
@@ -128,7 +129,7 @@ class GrpcManagerConnection:
         self._is_leaving = True
         self._to_send.set()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(BROKER_GOODBYE_MS_MAX / 1000):
+            async with timeout(BROKER_GOODBYE_MS_MAX / 1000):
                 # The manager ends the stream once it has heard. What it sends before has to be
                 # taken, or the reader would wait for room.
                 while not isinstance(await self._arrived.get(), StreamEnded):

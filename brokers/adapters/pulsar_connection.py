@@ -29,6 +29,7 @@ from nextgen.pulsar.frames import MalformedFrame, RawFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.scalable_topics import SCALABLE_TOPICS, no_scalable_topics
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _logger = structlog.get_logger(__name__)
@@ -195,7 +196,7 @@ class BrokerConnection(PulsarConnection):
             self.send_command(_PING)
         alive = self._alive
         try:
-            async with asyncio.timeout(LIVENESS_CHECK_MS / 1000):
+            async with timeout(LIVENESS_CHECK_MS / 1000):
                 await alive.wait()
         except TimeoutError:
             self.abort("gives no sign of life, and its producer's name is wanted")

@@ -47,6 +47,7 @@ from brokers.service.load_reports import LoadReports
 from nextgen.kernel.errors import SessionExpired
 from nextgen.kernel.limits import BROKER_GREETING_MS_MAX, BROKER_RECONNECT_BACKOFF_MS_MAX
 from nextgen.runtime.first_to_end import run_until_first
+from nextgen.tasks.timeouts import timeout
 
 BACKOFF_MS_MIN = 20
 """First pause after a failed attempt; doubles from there."""
@@ -226,7 +227,7 @@ class BrokerAgent:
 
     async def _greet(self, connection: ManagerConnection) -> Timing | None:
         try:
-            async with asyncio.timeout(BROKER_GREETING_MS_MAX / 1000):
+            async with timeout(BROKER_GREETING_MS_MAX / 1000):
                 answer = await connection.receive()
         except TimeoutError:
             return None

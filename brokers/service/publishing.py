@@ -14,6 +14,7 @@ from brokers.ports.ledger import Fenced, NewEntry, TopicLedger
 from brokers.ports.producer import ProducerSink, Publication
 from brokers.service.begun_message import begun_message
 from brokers.service.traffic import Latency, Traffic
+from nextgen.tasks.timeouts import timeout
 
 UNKEPT = Position(0, 0)
 """The position in the receipts of topics that keep nothing, as in Pulsar."""
@@ -147,7 +148,7 @@ class Publishing:
             return True
         self._drained = asyncio.Event()
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 await self._drained.wait()
         except TimeoutError:
             return False

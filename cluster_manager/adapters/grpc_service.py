@@ -15,6 +15,7 @@ from nextgen.client.errors_wire import abort, to_detail
 from nextgen.client.log_wire import replica_status
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import JOIN_SILENCE_MS, JOIN_WRITE_MS_MAX
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 
@@ -53,7 +54,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         self, request: cluster_pb.LeaseCapacityRequest, context: Context
     ) -> cluster_pb.LeaseCapacityResponse:
         try:
-            async with asyncio.timeout(LEASE_MS_MAX / 1_000):
+            async with timeout(LEASE_MS_MAX / 1_000):
                 return await self._manager.lease_capacity(request)
         except MetadataError as error:
             await abort(context, error)
@@ -64,7 +65,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         self, request: cluster_pb.GetCapacityRequest, context: Context
     ) -> cluster_pb.GetCapacityResponse:
         try:
-            async with asyncio.timeout(LEASE_MS_MAX / 1_000):
+            async with timeout(LEASE_MS_MAX / 1_000):
                 return await self._manager.capacity()
         except MetadataError as error:
             await abort(context, error)
@@ -75,7 +76,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         self, request: cluster_pb.ChangeReplicasRequest, context: Context
     ) -> cluster_pb.ChangeReplicasResponse:
         try:
-            async with asyncio.timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
                 return await self._manager.change_replicas(request)
         except MetadataError as error:
             await abort(context, error)
@@ -87,7 +88,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         self, request: cluster_pb.SetQuotasRequest, context: Context
     ) -> cluster_pb.SetQuotasResponse:
         try:
-            async with asyncio.timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
                 return await self._manager.set_quotas(request)
         except MetadataError as error:
             await abort(context, error)
@@ -159,7 +160,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
 
 async def _first_message(context: Context) -> cluster_pb.Hello:
     try:
-        async with asyncio.timeout(JOIN_SILENCE_MS / 1_000):
+        async with timeout(JOIN_SILENCE_MS / 1_000):
             message = await _read(context)
     except TimeoutError:
         raise InvalidRequest(f"no hello within {JOIN_SILENCE_MS} ms") from None
@@ -192,7 +193,7 @@ async def _write_updates(connection: NodeConnection, context: Context) -> None:
 async def _write(context: Context, update: cluster_pb.ClusterUpdate) -> bool:
     """Send one update; return whether it went out before ``JOIN_WRITE_MS_MAX``."""
     try:
-        async with asyncio.timeout(JOIN_WRITE_MS_MAX / 1_000):
+        async with timeout(JOIN_WRITE_MS_MAX / 1_000):
             await context.write(update)
     except (TimeoutError, grpc.aio.BaseError):
         return False

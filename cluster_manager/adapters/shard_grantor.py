@@ -13,6 +13,7 @@ from nextgen.client.routing import ShardRouter
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import CAPACITY_GRANT_MS_MAX
 from nextgen.runtime import lookup_steps
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.shard_service_pb2 import GrantCapacityRequest, ShardRequest
 
@@ -42,7 +43,7 @@ class OwnClusterSource:
     ) -> bool:
         """Wait until ``predicate(view)`` holds; return False when ``timeout_ms`` passed first."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+            async with timeout(None if timeout_ms is None else timeout_ms / 1_000):
                 while not predicate(self.view):
                     await self._changed.wait()
         return predicate(self.view)

@@ -25,6 +25,7 @@ from nextgen.client.stream_call import WATCH_ASSIGNMENTS, stream_call
 from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
 from nextgen.runtime.first_to_end import run_until_first
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import AssignmentUpdate, WatchAssignmentsRequest
 
 _TTL_DEFAULT_MS = 2_000
@@ -107,7 +108,7 @@ class AssignmentWatch:
 
     async def _converse(self, call: Any, endpoint: str) -> None:
         from_position = self._cache.position(self.shard_id)
-        async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+        async with timeout(CONNECT_TIMEOUT_MS / 1_000):
             await call.write(
                 WatchAssignmentsRequest(
                     shard_id=self.shard_id,
@@ -122,7 +123,7 @@ class AssignmentWatch:
         update.reset = update.reset or from_position == 0
         while True:
             self._take(update, ttl_ms)
-            async with asyncio.timeout(ttl_ms / 1_000):
+            async with timeout(ttl_ms / 1_000):
                 await call.write(
                     WatchAssignmentsRequest(acked_position=update.position, asked_at_ms=_now_ms())
                 )

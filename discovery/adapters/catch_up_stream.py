@@ -5,7 +5,6 @@ Nobody reads ahead: what is not taken stays in the shard's hands, by the flow co
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from nextgen.client.stream_call import WATCH, stream_call
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     WatchAdd,
@@ -64,7 +64,7 @@ class CatchUpStreams:
         )
         async with stream_call(endpoint, WATCH, WatchShardRequest, WatchShardUpdate) as call:
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+                async with timeout(CONNECT_TIMEOUT_MS / 1_000):
                     for request in requests:
                         await call.write(request)
                 is_level = False
@@ -85,7 +85,7 @@ class CatchUpStreams:
 
 
 async def _read(call: Any, endpoint: str) -> WatchShardUpdate:
-    async with asyncio.timeout(WATCH_SILENCE_MS_MAX / 1_000):
+    async with timeout(WATCH_SILENCE_MS_MAX / 1_000):
         update = await call.read()
     if not isinstance(update, WatchShardUpdate):
         code = await call.code()

@@ -26,6 +26,7 @@ from nextgen.client.shard_watch import ShardWatch
 from nextgen.client.stream_call import WATCH, stream_call
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
@@ -127,7 +128,7 @@ class LeasedAssignments:
         try:
             async with stream_call(endpoint, WATCH, WatchShardRequest, WatchShardUpdate) as call:
                 try:
-                    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+                    async with timeout(CONNECT_TIMEOUT_MS / 1_000):
                         # Whoever knows such streams says that this is no beginning of one.
                         await call.write(WatchShardRequest())
                         await call.done_writing()
@@ -175,7 +176,7 @@ class LeasedAssignments:
 
 async def _is_set_within(event: asyncio.Event, timeout_ms: int) -> bool:
     try:
-        async with asyncio.timeout(timeout_ms / 1_000):
+        async with timeout(timeout_ms / 1_000):
             await event.wait()
     except TimeoutError:
         return False

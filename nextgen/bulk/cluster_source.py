@@ -9,6 +9,7 @@ from nextgen.client.cluster_link import ChangeListener
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
@@ -58,7 +59,7 @@ class AskedCluster:
             if remaining_s <= 0:
                 return False
             try:
-                async with asyncio.timeout(remaining_s):
+                async with timeout(remaining_s):
                     await self.ask()
                     if not predicate(self.view):
                         await asyncio.sleep(ASK_PAUSE_MS / 1000)

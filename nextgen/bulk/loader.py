@@ -45,6 +45,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.shard_service_pb2 import (
     BulkCreateRequest,
     BulkCreateResponse,
@@ -177,7 +178,7 @@ class FolderLoad:
         try:
             with (self._folder / REFUSED).open(mode, encoding="utf-8") as refused:
                 try:
-                    async with asyncio.TaskGroup() as tasks:
+                    async with TaskGroup() as tasks:
                         for shard_id, files in self._manifest.shards.items():
                             tasks.create_task(self._load_shard(shard_id, files, refused))
                 except ExceptionGroup as group:

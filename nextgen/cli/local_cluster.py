@@ -21,6 +21,7 @@ from nextgen.cli.readiness import readiness
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
 from nextgen.runtime.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
+from nextgen.tasks.timeouts import timeout
 
 READY_TIMEOUT_MS = 30_000
 """From the first process to a cluster that answers. Measured in seconds; the rest is slack."""
@@ -185,7 +186,7 @@ class LocalCluster:
         waiting = {self.plan.node(one) for one in node_ids or [n.node_id for n in self.plan.nodes]}
         reasons: dict[str, str] = {}
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 while waiting:
                     for node in sorted(waiting, key=lambda node: node.node_id):
                         self._check_alive(node)

@@ -32,6 +32,7 @@ from nextgen.export.shard_files import FileLimits
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
 from nextgen.kernel.policies import NO_POLICIES, Policies, Retention
 from nextgen.runtime.exit_code import CheckFailed, ExitCode, print_error
+from nextgen.tasks.timeouts import timeout
 
 EVENTS_MIN = 100_000
 """Fewer prove little: a rule that one event in ten thousand breaks would not be seen."""
@@ -233,7 +234,7 @@ class Verification:
             stdout = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=stdout)
         try:
-            async with asyncio.timeout(VERIFY_TIMEOUT_S):
+            async with timeout(VERIFY_TIMEOUT_S):
                 told, _ = await process.communicate()
         except TimeoutError:
             raise DeadlineExceeded(f"the job was not done in {VERIFY_TIMEOUT_S} s") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, PositionCompacted, Refused
 from nextgen.kernel.names import TopicName, parse_topic
 from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.tasks.timeouts import timeout
 
 if TYPE_CHECKING:
     from nextgen.cli.discovery_client import DiscoveryClient
@@ -240,7 +240,7 @@ async def _places(
 
     async with Client(nodes) as watcher, aclosing(watcher.watch_assignments(names=names)) as told:
         try:
-            async with asyncio.timeout(PLACES_TIMEOUT_MS / 1000):
+            async with timeout(PLACES_TIMEOUT_MS / 1000):
                 await read(told)
         except TimeoutError:
             why = f"where {name.text} is was not told within {PLACES_TIMEOUT_MS} ms"

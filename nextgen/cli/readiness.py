@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+from nextgen.tasks.timeouts import timeout
+
 ANSWER_TIMEOUT_MS = 1_000
 ANSWER_BYTES_MAX = 64 * 1024
 
@@ -13,7 +15,7 @@ async def readiness(http: str) -> tuple[bool, str]:
     """Return whether the process at ``host:port`` is ready, and what it lacks if it is not."""
     host, _, port = http.rpartition(":")
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
+        async with timeout(ANSWER_TIMEOUT_MS / 1000):
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
                 writer.write(b"GET /readyz HTTP/1.0\r\nHost: local\r\n\r\n")

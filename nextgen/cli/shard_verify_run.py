@@ -15,6 +15,7 @@ from nextgen.cli.perf.bench import Bench, bench, note
 from nextgen.cli.plan import ClusterSize
 from nextgen.cli.shard_verify import VerifyReport, verify_shards
 from nextgen.runtime.exit_code import CheckFailed
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
@@ -146,7 +147,7 @@ async def _wait_leaders(
     """Return the leaders by shard once ``condition`` holds of them."""
     found: dict[int, LeaderReport] = {}
     try:
-        async with asyncio.timeout(LEADER_TIMEOUT_MS / 1000):
+        async with timeout(LEADER_TIMEOUT_MS / 1000):
             while not condition(found):
                 await asyncio.sleep(LEADER_POLL_MS / 1000)
                 found = {leader.shard_id: leader for leader in await _leaders(surroundings)}

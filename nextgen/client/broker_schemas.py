@@ -14,6 +14,7 @@ from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, Unavailable
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.pulsar_limits import SCHEMA_CHANNELS_MAX
 from nextgen.pulsar.metadata_commands import StoredSchema
+from nextgen.tasks.cancellation import cancel_requests
 from protos.nextgen.v1 import broker_service_pb2 as pb
 
 _GET_SCHEMA = "/nextgen.v1.BrokerService/GetSchema"
@@ -45,6 +46,7 @@ class BrokerSchemas:
             response_deserializer=pb.GetSchemaResponse.FromString,
         )
         request = pb.GetSchemaRequest(topic=topic, version=version or b"")
+        requests = cancel_requests()
         try:
             response: pb.GetSchemaResponse = await call(
                 request, timeout=REQUEST_TIMEOUT_DEFAULT_MS / 1_000
@@ -55,9 +57,8 @@ class BrokerSchemas:
                 self._forget(endpoint)
             raise failure from error
         except asyncio.CancelledError:
-            # Closing a channel cancels its calls: whoever waits for this one was not cancelled.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            # Closing the channel cancels its calls, not the tasks that wait for them.
+            if cancel_requests() > requests:
                 raise
             raise Unavailable(f"the channel to {endpoint} was closed") from None
         if not response.found:

@@ -6,8 +6,6 @@ reconnect backoff, made for the open internet, never delays a failover.
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 import grpc.aio
 
@@ -17,6 +15,7 @@ from nextgen.kernel.limits import (
     CONNECT_TIMEOUT_MS,
     GRPC_MESSAGE_BYTES_MAX,
 )
+from nextgen.tasks.timeouts import timeout
 
 _RECONNECT_BACKOFF_MS_MAX = 200
 
@@ -58,7 +57,7 @@ async def wait_connected(
         Unavailable: Refused, or not connected within ``timeout_ms``. Nothing was sent.
     """
     try:
-        async with asyncio.timeout(timeout_ms / 1_000):
+        async with timeout(timeout_ms / 1_000):
             state = channel.get_state(try_to_connect=True)
             while state is not grpc.ChannelConnectivity.READY:
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:

@@ -37,6 +37,9 @@ from nextgen.kernel.limits import (
     MANAGER_HEARTBEAT_MS,
     MANAGER_SILENCE_MS_MAX,
 )
+from nextgen.tasks.cancellation import cancel_requests
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     Hello,
@@ -164,14 +167,14 @@ class ClusterLink:
             request_serializer=LeaseCapacityRequest.SerializeToString,
             response_deserializer=LeaseCapacityResponse.FromString,
         )
+        requests = cancel_requests()
         try:
             response: LeaseCapacityResponse = await call(request, timeout=timeout_ms / 1_000)
         except grpc.RpcError as error:
             raise_for_rpc(error)
         except asyncio.CancelledError:
-            # Closing a channel cancels its calls: whoever waits for this one was not cancelled.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            # Closing the channel cancels its calls, not the tasks that wait for them.
+            if cancel_requests() > requests:
                 raise
             raise ConnectionLost("the connection to the cluster manager was closed") from None
         return response
@@ -203,7 +206,7 @@ class ClusterLink:
         if predicate(self.view):
             return True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+            async with timeout(None if timeout_ms is None else timeout_ms / 1_000):
                 while not predicate(self.view):
                     await self._next_change()
         return predicate(self.view)
@@ -267,11 +270,11 @@ class ClusterLink:
         call = join()
         try:
             self._hello.shard_map_version = self.view.shard_map_version
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+            async with timeout(CONNECT_TIMEOUT_MS / 1_000):
                 await call.write(NodeMessage(hello=self._hello))
                 first = await self._read(call, endpoint)
             self._connected(channel, endpoint, first)
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self._read_updates(call, endpoint))
                 tasks.create_task(self._write_messages(call))
                 tasks.create_task(self._heartbeat(endpoint))

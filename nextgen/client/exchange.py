@@ -34,6 +34,7 @@ from nextgen.kernel.limits import (
     RECONNECT_PAUSE_MS,
     SILENT_CONNECTION_MS,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
 Progress = Callable[[ShardResponse], None]
@@ -129,7 +130,7 @@ class _Connection:
         self._wake.set()
         sent_at = self._loop.time()
         try:
-            async with asyncio.timeout(timeout_ms / 1_000):
+            async with timeout(timeout_ms / 1_000):
                 return await future
         except TimeoutError as error:
             self._suspect(sent_at)

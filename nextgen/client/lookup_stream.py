@@ -17,6 +17,7 @@ from nextgen.client.model import TopicLocation, location_of
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
 from nextgen.runtime import tracing
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 
 _BACKOFF_MS = 50
@@ -80,7 +81,7 @@ class LookupStream:
         ).SerializeToString()
         error: MetadataError | None = None
         try:
-            async with asyncio.timeout(self._timeout_ms / 1_000):
+            async with timeout(self._timeout_ms / 1_000):
                 while True:
                     try:
                         connection = await self._connected()
@@ -89,9 +90,9 @@ class LookupStream:
                     except (ConnectionLost, Unavailable) as failure:
                         error = failure
                         await asyncio.sleep(_BACKOFF_MS / 1_000)
-        except TimeoutError as timeout:
+        except TimeoutError as expired:
             message = f"no discovery node answered within {self._timeout_ms} ms"
-            raise DeadlineExceeded(f"{message}: {error}" if error else message) from timeout
+            raise DeadlineExceeded(f"{message}: {error}" if error else message) from expired
         if response.HasField("error"):
             raise from_detail(response.error)
         return response
@@ -150,7 +151,7 @@ class _Connection:
         self._outbox.append(data)
         self._wake.set()
         try:
-            async with asyncio.timeout(timeout_ms / 1_000):
+            async with timeout(timeout_ms / 1_000):
                 return await future
         except TimeoutError as error:
             self._fail(f"{self.endpoint} does not answer")

@@ -43,6 +43,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits import ROUTER_RETRIES_MAX
 from nextgen.runtime import tracing
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
@@ -369,7 +370,7 @@ class ShardRouter:
         request.shard_id = shard_id
         request.timeout_ms = timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1_000):
+            async with timeout(timeout_ms / 1_000):
                 response = await local(request, on_progress)
         except TimeoutError as error:
             raise DeadlineExceeded(

@@ -33,6 +33,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
 from nextgen.runtime.first_to_end import run_until_first
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     WatchRenew,
@@ -247,12 +248,12 @@ class ShardWatch:
         self.acknowledge()
         writing = asyncio.create_task(requests.write_to(call))
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+            async with timeout(CONNECT_TIMEOUT_MS / 1_000):
                 update = await self._read(call, endpoint, writing)
             self.heard_at = asyncio.get_running_loop().time()
             while True:
                 self._take(update, endpoint)
-                async with asyncio.timeout(self._silence_s):
+                async with timeout(self._silence_s):
                     update = await self._read(call, endpoint, writing)
                 # What came to life after a silence may have waited on the way.
                 if asyncio.get_running_loop().time() - self.heard_at > self._silence_s:

@@ -22,6 +22,8 @@ from nextgen.export.threads import in_thread
 from nextgen.kernel.errors import Indefinite, Unavailable
 from nextgen.kernel.stream_limits import EXPORT_LEASE_RENEWED_MS, EXPORT_SHARDS_LOOKED_FOR_MS
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 
 _log = structlog.get_logger(__name__)
 
@@ -133,7 +135,7 @@ class _Run:
                 f"{sorted(positions)}: it holds another cluster's log, export to another directory"
             )
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 self._start(group, positions)
                 while self._follow and not await self._stopped_within(EXPORT_SHARDS_LOOKED_FOR_MS):
                     await self._look_for_shards(group)
@@ -155,7 +157,7 @@ class _Run:
             untyped_events=sum(one.untyped_events for one in shards),
         )
 
-    def _start(self, group: asyncio.TaskGroup, positions: Mapping[int, int]) -> None:
+    def _start(self, group: TaskGroup, positions: Mapping[int, int]) -> None:
         """Start the shards that do not run yet."""
         for shard_id, position in sorted(positions.items()):
             known = self._progress.get(shard_id)
@@ -181,7 +183,7 @@ class _Run:
         found = await known_positions(self._log, from_leaders=not self._follow)
         return {shard_id: told.position or 0 for shard_id, told in found.items()}
 
-    async def _look_for_shards(self, group: asyncio.TaskGroup) -> None:
+    async def _look_for_shards(self, group: TaskGroup) -> None:
         try:
             self._start(group, await self._positions())
         except (Unavailable, Indefinite) as error:
@@ -190,7 +192,7 @@ class _Run:
 
     async def _stopped_within(self, timeout_ms: int) -> bool:
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 await self._stop.wait()
         except TimeoutError:
             return False

@@ -21,6 +21,7 @@ from nextgen.pulsar.frames import (
     parse_command,
     request_id_of,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,
@@ -75,7 +76,7 @@ class PulsarClientConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self: PulsarClientConnection | None = None
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 _, self = await loop.create_connection(lambda: cls(on_push or _ignore), host, port)
                 self.send_command(
                     BaseCommand(type=BaseCommand.CONNECT, connect=connect or _usual_greeting())
@@ -122,7 +123,7 @@ class PulsarClientConnection(asyncio.Protocol):
         self._waiting[request_id] = answer
         try:
             self.send_command(command)
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 return await answer
         except TimeoutError as error:
             raise DeadlineExceeded(f"no answer within {timeout_ms} ms") from error

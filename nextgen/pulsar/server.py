@@ -10,6 +10,7 @@ from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALI
 from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.runtime.ports_check import assert_port_free, port_refusal
+from nextgen.tasks.timeouts import timeout
 
 BACKLOG = 1_024
 """Connections the kernel completes before they are accepted: a fleet that comes back at once."""
@@ -76,7 +77,8 @@ class PulsarServer:
         for connection in self.connections():
             connection.close_after_flush()
         try:
-            await asyncio.wait_for(self._keep_alive.wait_until_empty(), grace_ms / 1000)
+            async with timeout(grace_ms / 1000):
+                await self._keep_alive.wait_until_empty()
         except TimeoutError:
             for connection in self.connections():
                 connection.abort("the server stops")

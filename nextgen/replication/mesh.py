@@ -24,6 +24,7 @@ from nextgen.replication.mesh_frames import (
     RemoteProtocolError,
 )
 from nextgen.replication.ports import NodeId
+from nextgen.tasks.timeouts import timeout
 
 CONNECT_DEADLINE_S = 1.0
 """For a connection to a peer that was away for longer."""
@@ -308,11 +309,11 @@ class Mesh:
         loop = asyncio.get_running_loop()
         connection: PeerConnection | None = None
         try:
-            async with asyncio.timeout(deadline_s):
+            async with timeout(deadline_s):
                 _, connection = await loop.create_connection(
                     lambda: PeerConnection(self, node_id), host, port
                 )
-            async with asyncio.timeout(HELLO_DEADLINE_S):
+            async with timeout(HELLO_DEADLINE_S):
                 await asyncio.shield(connection.established)
         except (OSError, TimeoutError):
             if connection is not None:
@@ -332,7 +333,7 @@ class Mesh:
         """
         host, port = self._addresses[node_id]
         try:
-            async with asyncio.timeout(PROBE_DEADLINE_S):
+            async with timeout(PROBE_DEADLINE_S):
                 reader, writer = await asyncio.open_connection(host, port)
         except (OSError, TimeoutError):
             alive = False
@@ -359,7 +360,7 @@ class Mesh:
 
 async def _stays_open(reader: asyncio.StreamReader, deadline_s: float) -> bool:
     try:
-        async with asyncio.timeout(deadline_s):
+        async with timeout(deadline_s):
             return bool(await reader.read(1))
     except TimeoutError:
         return True

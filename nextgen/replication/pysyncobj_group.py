@@ -41,6 +41,7 @@ from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.snapshot_transfer import SnapshotTransfer
 from nextgen.replication.statistics import ReplicaStatistics
 from nextgen.replication.subscriptions import ListenerSet, ProgressWaiters, call_listener
+from nextgen.tasks.timeouts import timeout
 
 _logger = logging.getLogger(__name__)
 
@@ -354,7 +355,7 @@ class PySyncObjGroup:
         leadership.hand_over(target)
         replica.kick()
         try:
-            async with asyncio.timeout(deadline_ms / 1000):
+            async with timeout(deadline_ms / 1000):
                 await asyncio.shield(leadership.ended)
         except TimeoutError:
             raise TransferFailed(
@@ -411,7 +412,7 @@ class PySyncObjGroup:
 
         unsubscribe = self.on_role_change(look)
         try:
-            async with asyncio.timeout(deadline_ms / 1000):
+            async with timeout(deadline_ms / 1000):
                 await known
         except TimeoutError:
             _logger.info("%r stops before its successor was heard", self._replica)

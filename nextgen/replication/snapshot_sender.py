@@ -37,6 +37,7 @@ from nextgen.replication.raft_messages import CONFIGURATION_FIELD
 from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.replicator import FollowerProgress
 from nextgen.replication.snapshot_files import Snapshot, SnapshotFiles
+from nextgen.tasks.timeouts import timeout
 
 T = TypeVar("T")
 
@@ -332,7 +333,7 @@ class SnapshotSender:
         deadline_ms = self._replica.config.snapshot_chunk_deadline_ms
         while not transfer.heard.is_set() and not transfer.state.needs_offer:
             try:
-                async with asyncio.timeout(SNAPSHOT_SILENCE_MS_MAX / 1000):
+                async with timeout(SNAPSHOT_SILENCE_MS_MAX / 1000):
                     await transfer.heard.wait()
             except TimeoutError:
                 transfer.silent_ms += SNAPSHOT_SILENCE_MS_MAX

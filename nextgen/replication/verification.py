@@ -31,6 +31,7 @@ from nextgen.replication.ports import AppliedPoint, Entry, PositionCompacted
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.view_digest import batches_of
 from nextgen.replication.view_store import PinnedState, ViewStore
+from nextgen.tasks.timeouts import timeout
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class ViewVerification:
 
     async def _wait_position(self, position: int) -> None:
         try:
-            async with asyncio.timeout(POSITION_WAIT_MS / 1000):
+            async with timeout(POSITION_WAIT_MS / 1000):
                 await self._group.wait_position(position)
         except TimeoutError:
             raise Unavailable(

@@ -19,6 +19,7 @@ from nextgen.client.shard_replicas import replicas_of
 from nextgen.client.stream_call import WATCH, stream_call
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.inventory_pb2 import (
@@ -121,7 +122,7 @@ async def _read(endpoint: str, shard_id: int, spool: BinaryIO) -> Snapshot:
         await call.write(WatchShardRequest(open=opening))
         await call.write(WatchShardRequest(add=WatchAdd(watch_id=1, kinds=KINDS)))
         while True:
-            async with asyncio.timeout(WATCH_SILENCE_MS_MAX / 1_000):
+            async with timeout(WATCH_SILENCE_MS_MAX / 1_000):
                 update = await call.read()
             if not isinstance(update, WatchShardUpdate):
                 raise Unavailable(f"{endpoint} ended the watch of shard {shard_id}")

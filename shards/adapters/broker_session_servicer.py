@@ -19,6 +19,7 @@ from nextgen.kernel.errors import (
     WrongCluster,
 )
 from nextgen.kernel.limits import SESSION_TTL_MS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage
 from shards.broker_sessions import BrokerSessions
 from shards.metrics import NodeMetrics
@@ -55,7 +56,7 @@ class BrokerSessionServicer:
             if hello is None:
                 return
             sessions = self._sessions_of(hello)
-            async with asyncio.timeout(SESSION_TTL_MS / 1000):
+            async with timeout(SESSION_TTL_MS / 1000):
                 connection = await sessions.connect(hello)
             try:
                 await self._converse(sessions, connection, messages, context)
@@ -118,7 +119,7 @@ class BrokerSessionServicer:
 
 async def _first(messages: AsyncIterator[BrokerMessage]) -> BrokerHello | None:
     try:
-        async with asyncio.timeout(SESSION_TTL_MS / 1000):
+        async with timeout(SESSION_TTL_MS / 1000):
             message = await anext(messages, None)
     except TimeoutError:
         raise InvalidRequest(f"no hello within {SESSION_TTL_MS} ms") from None

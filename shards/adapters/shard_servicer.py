@@ -17,6 +17,7 @@ from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.replication.ports import NodeId
 from nextgen.replication.verification import Verified
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignmentUpdate,
@@ -133,7 +134,7 @@ class ShardServicer:
                 update.confirmed_at_ms = update.confirmed_at_ms or 1
                 await context.write(update)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(ASSIGNMENT_UPDATE_MS / 1000):
+                    async with timeout(ASSIGNMENT_UPDATE_MS / 1000):
                         await subscription.changed.wait()
             if isinstance(failure := reader.exception(), MetadataError):
                 raise failure
@@ -213,7 +214,7 @@ async def _first(
     requests: AsyncIterator[WatchAssignmentsRequest],
 ) -> WatchAssignmentsRequest | None:
     try:
-        async with asyncio.timeout(ASSIGNMENT_TTL_MS / 1000):
+        async with timeout(ASSIGNMENT_TTL_MS / 1000):
             return await anext(requests, None)
     except TimeoutError:
         raise InvalidRequest(f"no subscription within {ASSIGNMENT_TTL_MS} ms") from None

@@ -17,6 +17,7 @@ from nextgen.kernel.stream_limits import (
     WATCH_STALLED_MS_MAX,
     WATCH_SUBSCRIBER_BYTES_MAX,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import WatchOpen, WatchShardRequest, WatchShardUpdate
 from shards.change_stream import ChangeStream
 from shards.replica import Replica
@@ -101,7 +102,7 @@ class WatchStream:
 
 async def _first(requests: AsyncIterator[WatchShardRequest]) -> WatchOpen | None:
     try:
-        async with asyncio.timeout(WATCH_OPEN_MS_MAX / 1000):
+        async with timeout(WATCH_OPEN_MS_MAX / 1000):
             request = await anext(requests, None)
     except TimeoutError:
         raise InvalidRequest(f"a stream was not opened within {WATCH_OPEN_MS_MAX} ms") from None

@@ -23,6 +23,7 @@ from cluster_manager import wire
 from cluster_manager.domain.cluster import INITIAL, ClusterState, evolve
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
@@ -101,7 +102,7 @@ async def _kill_again_and_again(managers: Managers, link: ClusterLink) -> None:
     chooser = random.Random(20)
     for kill in range(KILLS):
         await asyncio.sleep(BETWEEN_KILLS_S)
-        async with asyncio.timeout(READY_S_MAX):
+        async with timeout(READY_S_MAX):
             await link.wait_connected()
         leader = managers.node_at(link.leader_endpoint)
         followers = [node_id for node_id in managers.node_ids if node_id != leader]
@@ -172,7 +173,7 @@ async def _endure(managers: Managers, shard_server: FakeShardServer, acked: Acke
     try:
         await _kill_again_and_again(managers, link)
         before = acked.reports
-        async with asyncio.timeout(RECOVERED_S_MAX):
+        async with timeout(RECOVERED_S_MAX):
             while acked.reports < before + BROKERS:
                 await watcher.wait_until(lambda _: False, REPORT_AGAIN_MS)
         assert not [task for task in load if task.done()]

@@ -11,6 +11,8 @@ import pytest
 from nextgen.cli.plan import ClusterSize
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 from tests.support.chaos_load import Ledger, assert_ledger_holds, write_until
 from tests.support.cluster_questions import (
     NAMESPACE,
@@ -42,7 +44,7 @@ async def test_nothing_acknowledged_is_lost_over_twenty_kills_of_leaders(tmp_pat
         client_of(cluster, timeout_ms=8_000) as client,
     ):
         await prepare_namespace(client)
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for writer in range(WRITERS):
                 tasks.create_task(
                     write_until(stop, client, ledger, namespace=NAMESPACE, writer=writer)
@@ -59,7 +61,7 @@ async def test_nothing_acknowledged_is_lost_over_twenty_kills_of_leaders(tmp_pat
                 await asyncio.sleep(0.7)  # The others elect and go on before it returns.
                 await cluster.start_node(victim)
                 await cluster.wait_ready([victim])
-                async with asyncio.timeout(20):
+                async with timeout(20):
                     while ledger.operations == before:
                         await asyncio.sleep(0.05)
             stop.set()
@@ -92,7 +94,7 @@ async def test_a_follower_that_dies_costs_no_error(tmp_path):
         follower = next(
             node.node_id for node in cluster.plan.of_kind("shard-node") if node.node_id != leader
         )
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(write_until(stop, client, ledger, namespace=NAMESPACE, writer=0))
             await asyncio.sleep(1)
             await cluster.kill(follower)
@@ -100,7 +102,7 @@ async def test_a_follower_that_dies_costs_no_error(tmp_path):
             await cluster.start_node(follower)
             await cluster.wait_ready([follower])
             await asyncio.sleep(1)
-            async with asyncio.timeout(60):
+            async with timeout(60):
                 while ledger.operations <= OPERATIONS_MIN:
                     await asyncio.sleep(0.05)
             stop.set()
@@ -155,7 +157,7 @@ async def test_killing_a_discovery_node_costs_at_most_one_percent_in_that_second
         await client.lookup(names)
         endpoints = list(cluster.plan.discovery_endpoints)
         clients = [Client(endpoints) for _ in range(8)]
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for one in clients:
                 tasks.create_task(look_up(one, names))
             await asyncio.sleep(2)
@@ -163,7 +165,7 @@ async def test_killing_a_discovery_node_costs_at_most_one_percent_in_that_second
             await cluster.kill("discovery-1")
             gone_at = loop.time()
             await asyncio.sleep(4)
-            async with asyncio.timeout(60):
+            async with timeout(60):
                 while len([at for at, _ in done if at >= gone_at + 1]) <= LOOKUPS_MIN:
                     await asyncio.sleep(0.5)
             stop.set()
@@ -198,7 +200,7 @@ async def test_a_shard_without_quorum_confines_its_errors_and_recovers_alone(tmp
 
         for victim in victims:
             await cluster.kill(victim)
-        async with asyncio.timeout(60):
+        async with timeout(60):
             for name in names:
                 if shard_of[name] not in without_quorum:
                     await _until_accepted(client, name, "before")
@@ -216,7 +218,7 @@ async def test_a_shard_without_quorum_confines_its_errors_and_recovers_alone(tmp
         for victim in victims:
             await cluster.start_node(victim)
         await cluster.wait_ready(victims)
-        async with asyncio.timeout(60):
+        async with timeout(60):
             for name in names:
                 await _until_accepted(client, name, "after")
 

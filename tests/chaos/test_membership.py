@@ -12,6 +12,7 @@ import pytest
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterSize
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import running_cluster
 from tests.support.replica_world import change, shards_of, wait_level
 from tests.support.steady_load import SteadyLoad, steady_load
@@ -91,7 +92,7 @@ async def wait_level_of_members(cluster: LocalCluster) -> None:
 
 async def settled(cluster: LocalCluster) -> dict[int, list[str]]:
     """Return the voters by shard, once nothing is under way and map and logs agree."""
-    async with asyncio.timeout(60):
+    async with timeout(60):
         while True:
             shards = await shards_of(cluster)
             if all(

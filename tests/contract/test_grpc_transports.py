@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.process import SimulatedProcess
@@ -35,7 +36,7 @@ class Echo:
         self.changed.set()
 
     async def until(self, *any_of: str) -> None:
-        async with asyncio.timeout(30):
+        async with timeout(30):
             while not set(any_of) & set(self.seen):
                 self.changed.clear()
                 await self.changed.wait()
@@ -90,7 +91,7 @@ class Echo:
         """Write until nobody takes it: ten windows must not fit."""
         for number in range(10):
             try:
-                async with asyncio.timeout(0.5):
+                async with timeout(0.5):
                     await context.write(bytes(8 * 1024 * 1024))
             except TimeoutError:
                 self.note(f"waits after {number}")
@@ -325,7 +326,7 @@ def test_a_client_that_reads_nothing_makes_the_server_wait(run: Callable[[Scenar
         channel = world.open(world.endpoint)
         call = channel.stream_stream(SERVICE + "Flood")()
         await call.write(b"begin")
-        async with asyncio.timeout(30):
+        async with timeout(30):
             while not world.echo.seen:
                 await asyncio.sleep(0.1)
         assert world.echo.seen[0].startswith("waits after")

@@ -21,6 +21,7 @@ from brokers.ports.ledger import (
     TopicLedger,
 )
 from nextgen.kernel import pulsar_limits
+from nextgen.tasks.timeouts import timeout
 
 TOPIC = "0a1b00112233445566778899"
 NAME = "persistent://public/default/orders"
@@ -437,7 +438,8 @@ async def test_an_owner_is_told_when_its_own_process_opens_a_later_epoch(world: 
 
     await store.open(TOPIC, "", 2, topic_name=NAME)
 
-    await asyncio.wait_for(told.wait(), 30)
+    async with timeout(30):
+        await told.wait()
     assert ledger.is_fenced
 
 

@@ -20,6 +20,7 @@ from pulsar import MessageId
 
 from nextgen.cli.plan import LEDGERS_FOLDER, MINIMAL
 from nextgen.pulsar.client import PulsarClientConnection
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandPing
 from tests.support.small_disks import MIB, MountRefused, SmallDisk, small_disks
 from tests.support.stock_client import (
@@ -129,7 +130,7 @@ async def check_pings(system: PulsarSystem) -> None:
         on_push=lambda command, _: pushed.put_nowait(command),
         timeout_ms=ANSWER_S_MAX * 1_000,
     )
-    async with connection, asyncio.timeout(ANSWER_S_MAX):
+    async with connection, timeout(ANSWER_S_MAX):
         connection.send_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
         assert (await pushed.get()).type == BaseCommand.PONG
 

@@ -12,6 +12,7 @@ import pulsar.asyncio
 import pytest
 from pulsar import InitialPosition
 
+from nextgen.tasks.timeouts import timeout
 from tests.support.stock_client import (
     PulsarSystem,
     numbered,
@@ -99,13 +100,13 @@ async def test_the_asyncio_client_produces_and_consumes(system: PulsarSystem, to
         consumer = await client.subscribe(topic, "all")
         producer = await client.create_producer(topic)
         await asyncio.gather(*(producer.send(content.encode()) for content in numbered(100)))
-        async with asyncio.timeout(30):
+        async with timeout(30):
             messages = [await consumer.receive() for _ in range(100)]
         for message in messages:
             await consumer.acknowledge(message)
         assert texts(messages) == numbered(100)
         await consumer.seek(pulsar.MessageId.wrap(messages[41].message_id()))
-        async with asyncio.timeout(30):
+        async with timeout(30):
             assert (await consumer.receive()).data() == b"message-42"
     finally:
         await client.close()

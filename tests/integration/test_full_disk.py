@@ -18,6 +18,7 @@ from nextgen.cli.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client, NewTopic
 from nextgen.kernel.errors import DeadlineExceeded, Indefinite, MetadataError, RefusesToStart
 from nextgen.kernel.limits import DISK_RESERVE_BYTES, PROPERTY_VALUE_BYTES_MAX
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.local_cluster import LocalCluster
 from tests.support.replica_questions import leader_and_followers, wait_caught_up
@@ -70,7 +71,7 @@ class Site:
 
         An answer that came too late says nothing of that: then it is tried again.
         """
-        async with asyncio.timeout(NOTICED_S_MAX):
+        async with timeout(NOTICED_S_MAX):
             while True:
                 with pytest.raises(MetadataError) as refused:
                     await self.try_to_create(prefix, 1)
@@ -110,7 +111,7 @@ async def within(seconds: float, attempt: Callable[[], Awaitable[None]]) -> None
 
 async def in_trouble(site: Site, node_ids: Collection[str]) -> None:
     """Return when the nodes have noticed that their disks are full."""
-    async with asyncio.timeout(NOTICED_S_MAX):
+    async with timeout(NOTICED_S_MAX):
         for node_id in node_ids:
             while "takes no writes here" not in site.cluster.log_path(node_id).read_text():
                 await asyncio.sleep(0.05)

@@ -14,6 +14,7 @@ from nextgen.client import Client, TopicLocation
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS, SESSION_RETURN_MS, SESSION_TTL_MS
 from nextgen.replication.ports import Role
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.run import ClusterRun
@@ -55,7 +56,7 @@ class Told(ClusterRun):
             simulation.violate(lost)
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> None:
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds):
             while not condition():
                 await asyncio.sleep(0.1)
 
@@ -101,7 +102,7 @@ def test_without_cluster_managers_topics_stay_and_leases_are_used_up():
 
         for node in managers:
             node.start()
-        async with asyncio.timeout(60):
+        async with timeout(60):
             while not (await client.lookup(names(50, 1)))[0].is_found:
                 await asyncio.sleep(0.5)
         assert places(await client.lookup(names(0, 10))) == before
@@ -146,7 +147,7 @@ def test_a_broker_manager_shard_without_quorum_stops_no_topic():
         for name in lost:
             cluster.nodes[name].start()
         await told.until(lambda: all(cluster.nodes[name].is_running for name in lost), 10)
-        async with asyncio.timeout(40):
+        async with timeout(40):
             while True:
                 try:
                     await client.create_topics(names(90, 1))
@@ -189,7 +190,7 @@ def test_a_broker_that_dies_with_its_managers_leader_is_not_believed_in_for_a_ti
         await asyncio.sleep(earlier_s)
         cluster.nodes[leader].crash(power_cut=False)
 
-        async with asyncio.timeout(60):
+        async with timeout(60):
             while (await client.lookup(names(0, 1)))[0].broker_id in ("", before.broker_id):
                 await asyncio.sleep(0.02)
         elapsed_s = cluster.loop.now_s - died_at_s

@@ -11,6 +11,7 @@ import grpc.aio
 
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.client import Client
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 
@@ -32,7 +33,7 @@ async def prepare_namespace(client: Client, namespace: str = NAMESPACE) -> None:
 
 async def wait_settled(client: Client) -> None:
     """Return once every shard is led by its first replica: then no leadership is moved."""
-    async with asyncio.timeout(LEADER_WAIT_S):
+    async with timeout(LEADER_WAIT_S):
         while True:
             shards = (await client.cluster()).shards
             if shards and all(shard.leader_node == shard.replicas[0] for shard in shards):
@@ -49,7 +50,7 @@ async def wait_brokers_used(
     """
     brokers = cluster.plan.of_kind("broker")
     names: list[str] = []
-    async with asyncio.timeout(LEADER_WAIT_S):
+    async with timeout(LEADER_WAIT_S):
         while True:
             first = len(names)
             more = [f"persistent://{namespace}/used-{first + n}" for n in range(TOPICS_PER_LOOK)]
@@ -74,7 +75,7 @@ async def busiest_shard_leader(client: Client) -> str:
 
 async def manager_leader(cluster: LocalCluster) -> str:
     """Return the cluster manager that leads, waiting for an election if need be."""
-    async with asyncio.timeout(LEADER_WAIT_S):
+    async with timeout(LEADER_WAIT_S):
         while True:
             for node in cluster.plan.of_kind("cluster-manager"):
                 if cluster.is_running(node.node_id) and await _leads(node.grpc):

@@ -12,6 +12,7 @@ from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.slots import initial_table
 from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc
 from protos.nextgen.v1.events_pb2 import (
@@ -96,7 +97,7 @@ class StaticLink:
         self, predicate: Callable[[ClusterView], bool], timeout_ms: int | None = None
     ) -> bool:
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+            async with timeout(None if timeout_ms is None else timeout_ms / 1_000):
                 while not predicate(self.view):
                     waiting = asyncio.get_running_loop().create_future()
                     self._waiting.add(waiting)

@@ -15,6 +15,7 @@ import grpc
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import MetadataError, NotLeader
 from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2_grpc
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
@@ -104,7 +105,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
 
     async def wait_requests(self, count: int) -> None:
         """Return once ``count`` requests have arrived in all."""
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while len(self.requests) < count:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -171,7 +172,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
             await context.write(update)
             while True:
                 try:
-                    async with asyncio.timeout(self._update_ms / 1_000):
+                    async with timeout(self._update_ms / 1_000):
                         update = await queue.get()
                 except TimeoutError:
                     update = pb.AssignmentUpdate(position=shard.position)
@@ -203,7 +204,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         try:
             while True:
                 try:
-                    async with asyncio.timeout(self._update_ms / 1_000):
+                    async with timeout(self._update_ms / 1_000):
                         update = await queue.get()
                 except TimeoutError:
                     update = pb.AssignmentUpdate(position=shard.position)

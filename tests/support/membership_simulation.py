@@ -20,6 +20,7 @@ from nextgen.replication.ports import (
 )
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_replica import RaftReplica
+from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.support.virtual_time import run_virtual
 
@@ -125,7 +126,7 @@ class MembershipSimulation(RaftSimulation):
 
     async def write(self, text: str = "x", *, deadline_s: float = 20.0) -> Commit:
         """Write as a client does: to whoever leads, until it is acknowledged."""
-        async with asyncio.timeout(deadline_s):
+        async with timeout(deadline_s):
             while True:
                 leader = await self.leader()
                 try:
@@ -163,7 +164,7 @@ def members(node: SimNode) -> tuple[list[int], list[int]]:
 async def until(condition: Callable[[], bool], what: str, *, deadline_s: float = 20.0) -> None:
     """Return once ``condition`` holds."""
     try:
-        async with asyncio.timeout(deadline_s):
+        async with timeout(deadline_s):
             while not condition():
                 await asyncio.sleep(0.002)
     except TimeoutError:

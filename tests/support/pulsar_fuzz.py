@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import FrameReader, parse_command
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.pulsar_frames import FrameMutator, connect_frame, lookup_command
 
@@ -47,7 +49,7 @@ async def fuzz_server(host: str, port: int, *, seed: int, frames: int) -> FuzzCo
     async with await _opened(host, port) as neighbour:
         asking = asyncio.create_task(_ask(neighbour, counts))
         try:
-            async with asyncio.TaskGroup() as clients:
+            async with TaskGroup() as clients:
                 for number in range(CONNECTIONS_AT_ONCE):
                     share = frames // CONNECTIONS_AT_ONCE
                     clients.create_task(_fuzz(host, port, seed * 1_000 + number, share, counts))
@@ -99,7 +101,7 @@ async def _fuzz(host: str, port: int, seed: int, frames: int, counts: FuzzCounts
                 writer.write(mutator.next_frame())
                 sent += 1
                 counts.frames += 1
-                async with asyncio.timeout(WRITE_S_MAX):
+                async with timeout(WRITE_S_MAX):
                     await writer.drain()
                 # Otherwise a client never hears of its own end before it has sent everything.
                 await asyncio.sleep(0)

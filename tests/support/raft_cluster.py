@@ -15,6 +15,7 @@ from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import GroupId, NodeId
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.tasks.timeouts import timeout
 from tests.support.dict_state_machine import DictStateMachine
 
 GROUP = GroupId(3)
@@ -51,7 +52,7 @@ WAIT_DEADLINE_S = 60.0
 async def eventually(condition: Callable[[], bool], what: str) -> None:
     """Return once ``condition`` holds."""
     try:
-        async with asyncio.timeout(WAIT_DEADLINE_S):
+        async with timeout(WAIT_DEADLINE_S):
             while not condition():
                 await asyncio.sleep(0.005)
     except TimeoutError:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import Entry, NodeId, RoleChange
+from nextgen.tasks.timeouts import timeout
 from tests.support.sim_network import SimNetwork
 from tests.support.sim_node import DATA as DATA
 from tests.support.sim_node import GROUP as GROUP
@@ -41,7 +42,7 @@ class RaftSimulation:
 
     async def leader(self) -> SimNode:
         """Return the one node that leads, once there is one."""
-        async with asyncio.timeout(30):
+        async with timeout(30):
             while len(leading := [n for n in self.nodes if n.log and n.log.is_leader]) != 1:
                 await asyncio.sleep(0.001)
         return leading[0]

@@ -7,6 +7,7 @@ import asyncio
 import grpc.aio
 
 from nextgen.cli.local_cluster import LocalCluster
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
@@ -31,7 +32,7 @@ async def leader_and_followers(cluster: LocalCluster) -> tuple[str, list[str]]:
         for node in cluster.plan.of_kind("shard-node")
         if cluster.is_running(node.node_id)
     ]
-    async with asyncio.timeout(LEADER_S_MAX):
+    async with timeout(LEADER_S_MAX):
         while True:
             for node_id in nodes:
                 if await _leads(cluster, node_id):
@@ -42,7 +43,7 @@ async def leader_and_followers(cluster: LocalCluster) -> tuple[str, list[str]]:
 async def wait_caught_up(cluster: LocalCluster, node_id: str, leader: str) -> None:
     """Return when the replica has what the leader has committed by now, and votes."""
     wanted = (await status_of(cluster, leader)).commit_position
-    async with asyncio.timeout(CAUGHT_UP_S_MAX):
+    async with timeout(CAUGHT_UP_S_MAX):
         while True:
             status = await status_of(cluster, node_id)
             # It may well be made the leader again: it is if the shard map prefers it.

@@ -10,6 +10,7 @@ from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.replica_change import ReplicaChanger
 from nextgen.cli.replica_list import gather_replicas
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.timeouts import timeout
 
 CHANGE_MS_MAX = 60_000
 """For one change; it takes a fraction of a second unless the machine is busy with other things."""
@@ -35,7 +36,7 @@ async def wait_members(cluster: LocalCluster, shard_id: int, voters: Iterable[st
     wanted = set(voters)
     found: object = "nobody answered"
     try:
-        async with asyncio.timeout(CHANGE_MS_MAX / 1_000):
+        async with timeout(CHANGE_MS_MAX / 1_000):
             while True:
                 shard = (await led_shards_of(cluster)).get(shard_id)
                 if shard is not None:
@@ -70,7 +71,7 @@ async def shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
 
     What was just recorded discovery may not have been told of yet.
     """
-    async with asyncio.timeout(LEVEL_S_MAX):
+    async with timeout(LEVEL_S_MAX):
         while True:
             try:
                 gathered = await gather_replicas(cluster.plan.discovery_endpoints)
@@ -82,7 +83,7 @@ async def shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
 
 async def led_shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     """The same, once every shard has a leader that says who votes."""
-    async with asyncio.timeout(LEVEL_S_MAX):
+    async with timeout(LEVEL_S_MAX):
         while True:
             shards = await shards_of(cluster)
             if shards and all(shard["voters"] for shard in shards.values()):
@@ -95,7 +96,7 @@ async def wait_level(cluster: LocalCluster, node_ids: Iterable[str] | None = Non
     wanted = None if node_ids is None else set(node_ids)
     reasons: list[str] = []
     try:
-        async with asyncio.timeout(LEVEL_S_MAX):
+        async with timeout(LEVEL_S_MAX):
             while reasons := await _not_level(cluster, wanted):
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:

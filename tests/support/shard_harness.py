@@ -21,6 +21,7 @@ from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.slots import SlotTable, initial_table
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.view_store import ViewStore
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import (
@@ -258,7 +259,7 @@ class LocalShard:
         answer = await self.call(SHARD, pb.ShardRequest(get=wanted), timeout_ms=timeout_ms)
         if self.on_read is not None:
             try:
-                async with asyncio.timeout(timeout_ms / 1000):
+                async with timeout(timeout_ms / 1000):
                     await self.on_read(subscriber_id)
             except TimeoutError:
                 raise DeadlineExceeded("the answer did not come in time") from None

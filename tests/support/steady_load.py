@@ -22,6 +22,8 @@ from typing import Any
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 from tests.support.chaos_load import Ledger, assert_ledger_holds
 
 NAMESPACE = "steady/load"
@@ -84,12 +86,12 @@ class SteadyLoad:
         """Return when so many more operations (default: of each kind) have succeeded."""
         for each in (timed,) if timed is not None else (self.creates, self.lookups):
             wanted = len(each.done_at) + operations
-            async with asyncio.timeout(60):
+            async with timeout(60):
                 while len(each.done_at) < wanted:
                     await asyncio.sleep(0.02)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for worker in range(WORKERS_PER_KIND):
                 tasks.create_task(self._repeat(self._create, worker))
                 tasks.create_task(self._repeat(self._look_up, worker))

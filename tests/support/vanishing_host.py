@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import socket
 
+from nextgen.tasks.timeouts import timeout
+
 
 class VanishingHost:
     """Forwards ports of 127.0.0.1 to others. Owned by one event loop."""
@@ -55,7 +57,7 @@ class VanishingHost:
             filler.setblocking(False)
             self._sockets.append(filler)
             try:
-                async with asyncio.timeout(0.1):
+                async with timeout(0.1):
                     await loop.sock_connect(filler, listener.getsockname())
             except TimeoutError:
                 return

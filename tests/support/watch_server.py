@@ -12,6 +12,7 @@ import grpc
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.runtime.grpc_server import new_server
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
@@ -88,7 +89,7 @@ class FakeLink:
         self, predicate: Callable[[ClusterView], bool], timeout_ms: int | None = None
     ) -> bool:
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            async with timeout(None if timeout_ms is None else timeout_ms / 1000):
                 while not predicate(self.view):
                     await self._changed.wait()
         except TimeoutError:
@@ -98,6 +99,6 @@ class FakeLink:
 
 async def eventually(check: Callable[[], bool]) -> None:
     """Return once ``check`` holds."""
-    async with asyncio.timeout(60):
+    async with timeout(60):
         while not check():
             await asyncio.sleep(0.01)

@@ -19,6 +19,7 @@ from nextgen.client.watch_places import WatchPlaces
 from nextgen.kernel.errors import MetadataError, NotLeader
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.view_store import ViewStore
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchRenew, WatchShardUpdate
@@ -130,7 +131,7 @@ class Subscriber:
     async def step(self) -> WatchShardUpdate:
         """Take one update."""
         assert self.stream is not None, "connect first"
-        async with asyncio.timeout(20):
+        async with timeout(20):
             update = await self.stream.next_update()
         self._check_sent_once(update)
         self.updates.append(update)

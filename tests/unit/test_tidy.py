@@ -22,6 +22,10 @@ THIS_MACHINE = re.compile(
 )
 
 
+STANDARD_TASK_TOOLS = {"timeout", "timeout_at", "wait_for", "TaskGroup"}
+"""Names of asyncio that are wrong on a supported Python (ADR 0055): nextgen/tasks has them."""
+
+
 def python_files(*folders: str) -> list[Path]:
     found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
     return [path for path in found if not path.name.endswith(GENERATED)]
@@ -90,6 +94,30 @@ def test_a_lock_names_exact_versions_and_hashes_and_no_host(lock: str) -> None:
 
     assert [line for line in lines if not allowed.fullmatch(line)] == []
     assert sum(" --hash" in line for line in lines) > sum("==" in line for line in lines)
+
+
+def test_time_limits_and_groups_are_those_that_every_supported_python_has_right() -> None:
+    used = [
+        f"{name_of(path)}:{line}: {name}"
+        for path in ALL_CODE
+        if path.parent != ROOT / "nextgen" / "tasks"
+        for line, name in _names_of_asyncio(path)
+        if name in STANDARD_TASK_TOOLS
+    ]
+
+    assert used == [], "use nextgen/tasks instead"
+
+
+def _names_of_asyncio(path: Path) -> list[tuple[int, str]]:
+    """Return line and name of each ``asyncio.name`` and ``from asyncio import name``."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "asyncio":
+                found.append((node.lineno, node.attr))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "asyncio":
+            found += [(node.lineno, alias.name) for alias in node.names]
+    return found
 
 
 def test_what_is_shipped_is_what_is_tested() -> None:

@@ -36,6 +36,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import (
     DrainRequest,
@@ -194,7 +195,7 @@ class ApiFaults:
             DeadlineExceeded: It still is.
         """
         try:
-            async with asyncio.timeout(UNDO_TIMEOUT_MS / 1000):
+            async with timeout(UNDO_TIMEOUT_MS / 1000):
                 while True:
                     if await _undone(client, broker_id):
                         self._draining.pop(broker_id, None)

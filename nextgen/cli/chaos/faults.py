@@ -26,6 +26,7 @@ from nextgen.cli.chaos.network import Link
 from nextgen.cli.chaos.schedule import THROUGH_THE_API, Cut, FaultKind, FaultStep, Group
 from nextgen.cli.chaos.targets import Target, Targets, unsettled
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
+from nextgen.tasks.timeouts import timeout
 
 READY_TIMEOUT_MS = 90_000
 """For what was broken to be well again. A machine with two cores starts eleven processes in ten
@@ -128,7 +129,7 @@ class FaultMaker:
     async def _wait_shards(self) -> None:
         lacking: object = "the cluster did not answer"
         try:
-            async with asyncio.timeout(READY_TIMEOUT_MS / 1000):
+            async with timeout(READY_TIMEOUT_MS / 1000):
                 while lacking:
                     try:
                         lacking = unsettled(await self._targets.status(), LAG_EVENTS_MAX)

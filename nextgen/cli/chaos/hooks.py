@@ -30,6 +30,7 @@ from typing import Any
 
 from nextgen.cli.chaos.schedule import OF_CLUSTER, FaultKind, Group
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart, Unavailable
+from nextgen.tasks.timeouts import timeout
 
 HOOK_TIMEOUT_DEFAULT_MS = 20_000
 HOOK_TIMEOUT_MS_MAX = 600_000
@@ -130,7 +131,7 @@ async def run_hook(words: tuple[str, ...], values: Mapping[str, str], *, timeout
     except OSError as error:
         raise Unavailable(f"{command[0]} cannot be run: {error}") from error
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
+        async with timeout(timeout_ms / 1000):
             output, _ = await process.communicate()
     except TimeoutError:
         raise DeadlineExceeded(f"{shlex.join(command)} took longer than {timeout_ms} ms") from None

@@ -28,6 +28,7 @@ from nextgen.history.record_file import Recorder
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import SlotTable
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.policies_pb2 import Policies, RetentionPolicy
 
@@ -313,7 +314,7 @@ class ChaosLoad:
     async def _wait_event(self, name: str) -> None:
         waiting = asyncio.create_task(self._begun[name].wait())
         try:
-            async with asyncio.timeout(READY_TIMEOUT_MS / 1000):
+            async with timeout(READY_TIMEOUT_MS / 1000):
                 await asyncio.wait(
                     {waiting, self._results[name]}, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -329,7 +330,7 @@ class ChaosLoad:
     ) -> dict[str, Any]:
         task = self._results.pop(name)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 return await task
         except TimeoutError:
             result.failures.append(f"{name} was not done {timeout_ms} ms after it was to stop")

@@ -20,6 +20,7 @@ from nextgen.cli.chaos.schedule import (
 from nextgen.cli.chaos.targets import Target, choose_among, unsettled
 from nextgen.cli.status import gather_status
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError
+from nextgen.tasks.timeouts import timeout
 
 NO_HOOK = "--faults names no command for it"
 
@@ -60,7 +61,7 @@ class OperatorsMaker:
         """
         lacking: object = "the cluster did not answer"
         try:
-            async with asyncio.timeout(READY_TIMEOUT_MS / 1000):
+            async with timeout(READY_TIMEOUT_MS / 1000):
                 while lacking:
                     try:
                         lacking = unsettled(await self._ask(), LAG_EVENTS_MAX)

@@ -18,6 +18,7 @@ from nextgen.cli.chaos.happened import Happened
 from nextgen.cli.chaos.schedule import FaultStep, Group, Role, Schedule
 from nextgen.cli.chaos.validity import faults_needed
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.groups import TaskGroup
 
 ROOM_BEHIND_MS = 3_000
 """A fault that would begin closer to the end than this is too late."""
@@ -52,7 +53,7 @@ class ScheduleRunner:
     async def run(self) -> None:
         """Return when every lane is through."""
         self._began_at = time.monotonic()
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for group in Group:
                 tasks.create_task(self._lane(group, self._schedule.lane(group)))
 

@@ -26,6 +26,7 @@ from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.cli.status import gather_status
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError
+from nextgen.tasks.timeouts import timeout
 
 DEMO_TIMEOUT_MS = 115_000
 """From the first message to the verdict, whatever happens."""
@@ -107,7 +108,7 @@ class _Demo:
         try:
             async with DiscoveryClient(plan.discovery_endpoints) as client:
                 await self._set_up(client)
-                async with asyncio.timeout(DEMO_TIMEOUT_MS / 1000):
+                async with timeout(DEMO_TIMEOUT_MS / 1000):
                     await self._chaos(client)
                     result = await self._verify()
         except TimeoutError:

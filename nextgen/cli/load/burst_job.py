@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from typing import Any
@@ -12,6 +11,7 @@ from nextgen.cli.load.measure import Latencies
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.kernel.errors import Definite, MetadataError
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 
 ANSWER_TIMEOUT_MS = 120_000
@@ -60,7 +60,7 @@ class _Burst:
         for target in self._targets:
             await self._client.channel(target).channel_ready()
         began_at = time.perf_counter()
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for number, message in enumerate(messages):
                 target = self._targets[number % len(self._targets)]
                 tasks.create_task(self._ask(target, message, began_at))

@@ -24,6 +24,7 @@ from nextgen.cli.load.recorded_calls import RecordedCalls
 from nextgen.cli.load.reporter import Reporter
 from nextgen.history.model import Operation, object_kind
 from nextgen.history.record_file import Recorder
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.policies_pb2 import Policies
 
 TICK_INTERVAL_MS = 500
@@ -104,7 +105,7 @@ async def _run_all(
 
     telling = asyncio.create_task(tell())
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for lane in lanes:
                 tasks.create_task(_as_coroutine(lane))
     finally:

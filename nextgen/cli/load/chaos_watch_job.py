@@ -34,6 +34,7 @@ from nextgen.history.record_file import Recorder
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.policies import NO_POLICIES
 from nextgen.runtime.first_to_end import run_until_first
+from nextgen.tasks.timeouts import timeout
 
 TICK_INTERVAL_MS = 500
 PROGRESS_INTERVAL_MS = 1_000
@@ -248,7 +249,7 @@ async def _wait_seen(watchers: Sequence[_Watcher], reporter: Reporter) -> None:
     until = {int(shard): position for shard, position in command["until"].items()}
     lacking: list[str] = []
     try:
-        async with asyncio.timeout(CATCH_UP_TIMEOUT_MS / 1000):
+        async with timeout(CATCH_UP_TIMEOUT_MS / 1000):
             while lacking := _behind(watchers, until):  # noqa: ASYNC110 - what comes wakes nobody
                 await asyncio.sleep(0.2)
     except TimeoutError:

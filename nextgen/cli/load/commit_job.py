@@ -9,6 +9,7 @@ from typing import Any
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.load.reporter import Reporter
 from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
@@ -58,7 +59,7 @@ async def commit_probe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
                 await create(client, number, name)
         raise Refused("LIMIT_EXCEEDED", f"the probe ran out of its {len(names)} names")
 
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         for number in range(lanes):
             tasks.create_task(lane(number))
     return result

@@ -11,6 +11,7 @@ from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.load.measure import Latencies
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.topic_range import TopicRange
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
@@ -50,7 +51,7 @@ async def create_batched(job: dict[str, Any], reporter: Reporter) -> dict[str, A
         for place in range(len(targets))
     ]
     began_at = time.perf_counter()
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         for number, batch in enumerate(batches):
             tasks.create_task(create(number, batch, clients[number % len(clients)]))
     seconds = time.perf_counter() - began_at

@@ -24,6 +24,7 @@ from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
 )
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 
 ANSWER_TIMEOUT_MS = 30_000
@@ -78,7 +79,7 @@ async def lookup_flood(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
     is then under way goes on beside the next phase.
     """
     flood = _Flood(job)
-    async with DiscoveryClient(job["targets"]) as client, asyncio.TaskGroup() as tasks:
+    async with DiscoveryClient(job["targets"]) as client, TaskGroup() as tasks:
         for target in job["targets"]:
             await client.channel(target).channel_ready()
         for described in job["phases"]:
@@ -106,7 +107,7 @@ class _Flood:
         self.phases: list[Phase] = []
 
     async def run(
-        self, client: DiscoveryClient, tasks: asyncio.TaskGroup, described: dict[str, Any]
+        self, client: DiscoveryClient, tasks: TaskGroup, described: dict[str, Any]
     ) -> None:
         phase = Phase(described["name"], time.monotonic())
         self.phases.append(phase)
@@ -121,7 +122,7 @@ class _Flood:
     async def _keep(
         self,
         client: DiscoveryClient,
-        tasks: asyncio.TaskGroup,
+        tasks: TaskGroup,
         phase: Phase,
         window: int,
         seconds: float,
@@ -136,7 +137,7 @@ class _Flood:
     async def _pace(
         self,
         client: DiscoveryClient,
-        tasks: asyncio.TaskGroup,
+        tasks: TaskGroup,
         phase: Phase,
         per_second: float,
         seconds: float,
@@ -149,7 +150,7 @@ class _Flood:
                 paced += self._size
             await asyncio.sleep(TICK_MS / 1000)
 
-    def _send(self, client: DiscoveryClient, tasks: asyncio.TaskGroup, phase: Phase) -> None:
+    def _send(self, client: DiscoveryClient, tasks: TaskGroup, phase: Phase) -> None:
         names = [name for _, name in zip(range(self._size), self._names, strict=False)]
         assert names, "the range is too small for these phases"
         self._turn = (self._turn + 1) % len(self._targets)

@@ -13,6 +13,8 @@ from nextgen.cli.load.measure import Latencies
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
@@ -47,7 +49,7 @@ async def lookup_all(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         for place in range(len(targets))
     ]
     began_at = time.perf_counter()
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         for number, start in enumerate(range(0, len(names), size)):
             tasks.create_task(ask(number, names[start : start + size]))
     seconds = time.perf_counter() - began_at
@@ -147,7 +149,7 @@ async def lookup_one_topic(job: dict[str, Any], reporter: Reporter) -> dict[str,
                 owners[f"{answer.broker_id} epoch {answer.epoch}"] += 1
 
         try:
-            async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            async with timeout(60), TaskGroup() as tasks:
                 for number in range(job["count"]):
                     tasks.create_task(ask(number))
         except TimeoutError as error:

@@ -11,6 +11,7 @@ from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.cli.load.measure import Latencies
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.topic_range import TopicRange
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
@@ -46,7 +47,7 @@ async def move(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             in_flight.release()
 
     began_at = time.perf_counter()
-    async with DiscoveryClient(job["targets"]) as client, asyncio.TaskGroup() as tasks:
+    async with DiscoveryClient(job["targets"]) as client, TaskGroup() as tasks:
         next_at = time.perf_counter()
         while not reporter.stopping.is_set():
             await in_flight.acquire()

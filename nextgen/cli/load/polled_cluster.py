@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.client.cluster_view import ClusterView
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 POLL_INTERVAL_MS = 500
@@ -45,7 +46,7 @@ class PolledCluster:
     ) -> bool:
         """Wait until ``predicate(view)`` holds; return False when ``timeout_ms`` passed first."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            async with timeout(None if timeout_ms is None else timeout_ms / 1000):
                 while not predicate(self.view):
                     await self._changed.wait()
         return predicate(self.view)

@@ -11,6 +11,7 @@ from typing import Any
 
 from nextgen.cli.local_cluster import child_environment
 from nextgen.kernel.errors import DeadlineExceeded, Unavailable
+from nextgen.tasks.timeouts import timeout
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """A result may carry the latencies of a whole run."""
@@ -81,7 +82,7 @@ class LoadProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
+            async with timeout(STOP_TIMEOUT_MS / 1000):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -99,7 +100,7 @@ async def run_job(
     """
     process = await LoadProcess.start(job)
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
+        async with timeout(timeout_ms / 1000):
             return await process.result(on_message)
     except TimeoutError:
         raise DeadlineExceeded(f"job {job['kind']} took longer than {timeout_ms} ms") from None

@@ -17,6 +17,7 @@ from nextgen.cli.load.pulsar_requests import Answer, RequestDeck
 from nextgen.cli.load.reporter import Reporter
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.kernel.errors import Unavailable
+from nextgen.tasks.timeouts import timeout
 
 SHUFFLE_SEED = 20_240_229
 CHECKS_WAITING_MAX = 8
@@ -61,7 +62,7 @@ class _Generator:
             self.tally.is_stopping = True
             for connection in connections:
                 connection.stop()
-            async with asyncio.timeout(LAST_ANSWERS_TIMEOUT_MS / 1000):
+            async with timeout(LAST_ANSWERS_TIMEOUT_MS / 1000):
                 await finished
             await self._checks.join()
         except ConnectionError as error:
@@ -91,7 +92,7 @@ class _Generator:
                 on_answers=self._take,
             )
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                async with timeout(CONNECT_TIMEOUT_MS / 1000):
                     loop = asyncio.get_running_loop()
                     await loop.create_connection(partial(_itself, connection), host, int(port))
             except (OSError, TimeoutError) as error:

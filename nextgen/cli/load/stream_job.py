@@ -21,6 +21,7 @@ from nextgen.cli.load.topic_range import TopicRange
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.kernel.errors import Unavailable
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 
 METHOD = "/nextgen.v1.DiscoveryService/LookupStream"
@@ -111,7 +112,7 @@ async def lookup_stream(job: dict[str, Any], reporter: Reporter) -> dict[str, An
     ]
     checking = asyncio.create_task(_check(checks, checker))
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for sender in senders:
                 tasks.create_task(sender.send_until(stop))
                 tasks.create_task(sender.receive(checks, job["check_every"]))

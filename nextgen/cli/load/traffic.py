@@ -11,6 +11,7 @@ from typing import Any
 
 from nextgen.cli.load.process import LoadProcess
 from nextgen.kernel.errors import DeadlineExceeded
+from nextgen.tasks.timeouts import timeout
 
 PRESS_TIMEOUT_MS = 10_000
 FINISH_TIMEOUT_MS = 60_000
@@ -86,7 +87,7 @@ class Traffic:
         self._pressed.clear()
         self._pressed_wanted = count
         try:
-            async with asyncio.timeout(PRESS_TIMEOUT_MS / 1000):
+            async with timeout(PRESS_TIMEOUT_MS / 1000):
                 await self._wait("publish", self._pressed)
         except TimeoutError:
             raise DeadlineExceeded(
@@ -129,7 +130,7 @@ class Traffic:
             MetadataError: A client gave up, or is not done in time.
         """
         try:
-            async with asyncio.timeout(FINISH_TIMEOUT_MS / 1000):
+            async with timeout(FINISH_TIMEOUT_MS / 1000):
                 await self.stop_sending()
                 published = await self._results["publish"]
                 expected = {
@@ -156,7 +157,7 @@ class Traffic:
         self._processes[kind] = process
         self._results[kind] = asyncio.create_task(process.result(self._heard))
         try:
-            async with asyncio.timeout(START_TIMEOUT_MS / 1000):
+            async with timeout(START_TIMEOUT_MS / 1000):
                 await self._wait(kind, self._reached[event])
         except TimeoutError:
             raise DeadlineExceeded(f"no {kind} within {START_TIMEOUT_MS} ms") from None

@@ -22,6 +22,8 @@ from nextgen.cli.load.reporter import Reporter
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.names import parse_topic
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item
 
@@ -74,7 +76,7 @@ async def change_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, An
                 await asyncio.sleep(job["pause_ms"] / 1000)
 
     began_at = time.monotonic()
-    async with DiscoveryClient(job["targets"]) as client, asyncio.TaskGroup() as lanes:
+    async with DiscoveryClient(job["targets"]) as client, TaskGroup() as lanes:
         for _ in range(job["in_flight"]):
             lanes.create_task(lane(client))
     seconds = time.monotonic() - began_at
@@ -168,7 +170,7 @@ async def watch_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
 async def _until(done: Callable[[], bool], told: asyncio.Event) -> None:
     """Return once ``done``, looked at whenever a watcher was ``told`` something."""
     try:
-        async with asyncio.timeout(CAUGHT_UP_TIMEOUT_S):
+        async with timeout(CAUGHT_UP_TIMEOUT_S):
             while not done():
                 told.clear()
                 await told.wait()

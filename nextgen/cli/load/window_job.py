@@ -23,6 +23,7 @@ from nextgen.kernel.lookup_slo import (
     LOOKUP_MS_MAX,
     LOOKUP_P99_MS_MAX,
 )
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 
 ANSWER_TIMEOUT_MS = 10_000
@@ -86,7 +87,7 @@ async def lookup_windows(job: dict[str, Any], reporter: Reporter) -> dict[str, A
         for target in job["targets"]:
             await client.channel(target).channel_ready()
         reporter.send({"event": "looking up"})
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             await generator.run(client, tasks, reporter)
     windows = [window.as_json() for window in generator.windows]
     return {
@@ -111,9 +112,7 @@ class _Generator:
         self.cold_asked = 0
         self.windows: list[Window] = []
 
-    async def run(
-        self, client: DiscoveryClient, tasks: asyncio.TaskGroup, reporter: Reporter
-    ) -> None:
+    async def run(self, client: DiscoveryClient, tasks: TaskGroup, reporter: Reporter) -> None:
         began_at = time.monotonic()
         number = 0
         while not reporter.stopping.is_set():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import shutil
 import sys
@@ -25,6 +24,7 @@ from nextgen.cli.options import endpoints_of
 from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.cli.status import gather_status
 from nextgen.runtime.exit_code import CheckFailed
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateNamespaceRequest,
     CreateTenantRequest,
@@ -149,7 +149,7 @@ async def started_mover(
     try:
         yield told
         await mover.request_stop()
-        async with asyncio.timeout(STOP_MOVING_TIMEOUT_MS / 1000):
+        async with timeout(STOP_MOVING_TIMEOUT_MS / 1000):
             told.update(await mover.result())
     finally:
         await mover.stop()

@@ -16,6 +16,7 @@ from nextgen.cli.perf.bench import Bench
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import SlotTable
 from nextgen.runtime.exit_code import CheckFailed
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 LANES = 4
@@ -64,7 +65,7 @@ class CommitWatch:
             CheckFailed: There was none for ``RECOVERED_TIMEOUT_MS``.
         """
         try:
-            async with asyncio.timeout(RECOVERED_TIMEOUT_MS / 1000):
+            async with timeout(RECOVERED_TIMEOUT_MS / 1000):
                 while True:
                     later = [one for one in self.created if one.sent_at > moment]
                     if later:

@@ -27,6 +27,7 @@ from nextgen.cli.perf.frozen_leader import FrozenLeader
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from nextgen.runtime.exit_code import CheckFailed
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
@@ -228,7 +229,7 @@ async def _replaced(bench: Bench, lost: LeaderReport) -> LeaderReport:
         CheckFailed: There is none, so the signal hit a node that did not lead.
     """
     try:
-        async with asyncio.timeout(REPLACED_TIMEOUT_MS / 1000):
+        async with timeout(REPLACED_TIMEOUT_MS / 1000):
             while True:
                 leader = await _leader(bench, lost.shard_id)
                 if leader.node_id != lost.node_id and leader.term > lost.term:
@@ -245,7 +246,7 @@ async def _terms_without(bench: Bench, node_id: str) -> dict[int, int]:
         CheckFailed: They were not in time.
     """
     try:
-        async with asyncio.timeout(REPLACED_TIMEOUT_MS / 1000):
+        async with timeout(REPLACED_TIMEOUT_MS / 1000):
             while True:
                 cluster = await cluster_of(bench)
                 if all(leader.node_id != node_id for leader in cluster.leaders):

@@ -3,7 +3,6 @@ know what its successor committed meanwhile, or be refused."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import grpc
@@ -12,6 +11,7 @@ import grpc.aio
 from nextgen.client.channel import close_channel
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Unavailable
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     GetRequest,
@@ -81,7 +81,7 @@ class FrozenLeader:
 
     async def _answer(self) -> ShardResponse:
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
+            async with timeout(ANSWER_TIMEOUT_MS / 1000):
                 answer = await self._call.read()
         except (TimeoutError, grpc.RpcError) as error:
             raise Unavailable(f"a frozen leader did not answer: {error!r}") from error

@@ -24,6 +24,7 @@ from nextgen.cli.perf.bench import (
 from nextgen.cli.perf.lookup import prepare_assigned
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
 from nextgen.runtime.exit_code import CheckFailed
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 WARM_SECONDS = 2
@@ -212,7 +213,7 @@ async def _run_all(
     note(f"{len(jobs)} generators, {load.connections} connections x {load.in_flight} in flight")
     try:
         with progress_bar("looking up", 0):
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 return await asyncio.gather(
                     *[process.result(window.heard) for process in processes]
                 )

@@ -18,6 +18,7 @@ from nextgen.cli.load.watch_jobs import WatchedNames
 from nextgen.cli.perf.bench import SETUP_TIMEOUT_MS, Bench
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, NodeStatus
 
 FAN_OUT_CHANGES = 50
@@ -182,7 +183,7 @@ class _Run:
             watching = _Watching(await LoadProcess.start(job))
             stack.push_async_callback(watching.stop)
             crowd.append(watching)
-        async with asyncio.timeout(SETUP_TIMEOUT_MS / 1000):
+        async with timeout(SETUP_TIMEOUT_MS / 1000):
             for watching in crowd:
                 await watching.wait_ready()
         return crowd

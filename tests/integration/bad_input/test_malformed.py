@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 import grpc.aio
 import pytest
 
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
+from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb
 from tests.integration.bad_input.conftest import TOPIC, Site
@@ -89,7 +89,7 @@ async def test_random_bytes_and_messages_break_nothing(site: Site, server: str) 
 
     async with (
         grpc.aio.insecure_channel(site.endpoint(server)) as channel,
-        asyncio.TaskGroup() as sending,
+        TaskGroup() as sending,
     ):
         for method in methods_of(server):
             sending.create_task(send_random(channel, method))

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from nextgen.tasks.timeouts import timeout
 from tests.integration.bad_input.conftest import Site
 
 SEED = 99
@@ -31,7 +32,7 @@ async def first_line(address: str, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(data)
-        async with asyncio.timeout(ANSWER_S_MAX):
+        async with timeout(ANSWER_S_MAX):
             return await reader.readline()
     except ConnectionError:
         return b"reset"
@@ -58,7 +59,7 @@ async def test_what_is_not_http2_is_hung_up_on(site: Site, node_id: str) -> None
         reader, writer = await asyncio.open_connection(*address.rsplit(":", 1))
         writer.write(data)
         try:
-            async with asyncio.timeout(ANSWER_S_MAX):
+            async with timeout(ANSWER_S_MAX):
                 while await reader.read(65_536):
                     pass
         except ConnectionError:

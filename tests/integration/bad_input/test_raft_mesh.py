@@ -13,6 +13,7 @@ import msgpack
 from nextgen.replication.mesh_connection import HELLO_DEADLINE_S
 from nextgen.replication.mesh_frames import HELLO_MAGIC, MESH_PROTOCOL_VERSION
 from nextgen.replication.ports import Record
+from nextgen.tasks.timeouts import timeout
 from tests.integration.bad_input.conftest import Site
 from tests.support.raft_cluster import STEADY, RaftCluster
 
@@ -70,7 +71,7 @@ async def is_closed_after(host: str, port: int, data: bytes) -> bool:
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(data)
     try:
-        async with asyncio.timeout(CLOSED_S_MAX):
+        async with timeout(CLOSED_S_MAX):
             while await reader.read(65_536):
                 pass
     except ConnectionError:

@@ -14,6 +14,7 @@ from nextgen.kernel.limits import (
     NODE_ID_BYTES_MAX,
     SERVES_NAMES_MAX,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
@@ -91,7 +92,7 @@ async def test_who_says_nothing_is_not_kept(site: Site) -> None:
         method = METHODS[name]
         async with grpc.aio.insecure_channel(site.endpoint(method.server)) as channel:
             stream = channel.stream_stream(method.path)(timeout=60)
-            async with asyncio.timeout(DEADLINE_S):
+            async with timeout(DEADLINE_S):
                 answer: Any = method.response.FromString(await stream.read())
             return str(answer.error.reason)
 

@@ -19,6 +19,7 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import SERVES_NAMES_MAX
 from nextgen.kernel.slots import initial_table
 from nextgen.runtime.grpc_server import new_server
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import (
     BrokerServiceStub,
@@ -86,7 +87,7 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
 
     async def hear(self, kind: str) -> Any:
         """Return the next message of a kind; others are skipped."""
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while True:
                 message = await self.heard.get()
                 if message.WhichOneof("body") == kind:

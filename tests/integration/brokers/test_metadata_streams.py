@@ -14,6 +14,7 @@ from nextgen.client import Client
 from nextgen.client.broker_metadata import HeldMetadata, broker_metadata, version_of
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import NAMES_PER_GET_MAX
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, ObjectName
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
@@ -64,7 +65,7 @@ class _Brokers:
 
     async def wait(self, broker_id: str, is_so: Callable[[dict[str, Item]], bool]) -> None:
         """Return when a broker holds what is wanted."""
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while not is_so(await self.held(broker_id)):
                 await asyncio.sleep(LOOK_S)
 
@@ -78,7 +79,7 @@ class _Brokers:
             found = await client.get_topic(topic)
             assert found is not None
             versions[topic] = found.version
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while not await self._are_current(client, versions):
                 await asyncio.sleep(LOOK_S)
 

@@ -19,6 +19,7 @@ from nextgen.client import Client
 from nextgen.client.event_log import read_events
 from nextgen.kernel.errors import MetadataError
 from nextgen.runtime.exit_code import ExitCode
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_questions import client_of, prepare_namespace, wait_brokers_used
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
@@ -103,7 +104,7 @@ async def test_brokers_are_emptied_and_restarted_while_every_lookup_is_answered(
         assert counts["broker-1"] >= 10, "units came back to the broker that was empty"
 
         for broker in cluster.plan.of_kind("broker"):
-            async with asyncio.timeout(WAIT_S):
+            async with timeout(WAIT_S):
                 await cluster.kill(broker.node_id, signal.SIGTERM)
                 await cluster.start_node(broker.node_id)
                 await cluster.wait_ready([broker.node_id])

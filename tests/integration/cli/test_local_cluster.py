@@ -15,6 +15,7 @@ import pytest
 from nextgen.cli.cluster_state import read_state
 from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
@@ -90,7 +91,7 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path):
 
 
 async def pid_after_restart(data_dir: Path, before: int) -> int:
-    async with asyncio.timeout(READY_TIMEOUT_S):
+    async with timeout(READY_TIMEOUT_S):
         while True:
             running = read_state(data_dir)
             process_id = running.node_pids.get("broker-1", before) if running else before

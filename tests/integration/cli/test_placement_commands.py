@@ -14,6 +14,7 @@ import pytest
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.policy_commands import alter_policies
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.policies_pb2 import Policies
@@ -62,7 +63,7 @@ async def create(client: DiscoveryClient, names: Sequence[str]) -> None:
 
 async def places(client: DiscoveryClient, names: Sequence[str]) -> list[LookupAnswer]:
     """Return the answers; what is retryable is asked for again."""
-    async with asyncio.timeout(SETTLED_S_MAX):
+    async with timeout(SETTLED_S_MAX):
         while True:
             response = await client.call("Lookup", pb.LookupRequest(topics=names))
             refused = [answer for answer in response.answers if answer.rejection_code]
@@ -84,7 +85,7 @@ async def owner(client: DiscoveryClient) -> str:
 
 async def owner_behind(client: DiscoveryClient, killed: str) -> str:
     """Return who serves the topic once the end of its broker has been noticed."""
-    async with asyncio.timeout(SETTLED_S_MAX):
+    async with timeout(SETTLED_S_MAX):
         while (found := await owner(client)) == killed:
             await asyncio.sleep(LOOK_S)
     return found

@@ -19,6 +19,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.runtime.grpc_server import new_server
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
 from tests.support.fake_shard_changes import created, topic_item
 
@@ -81,7 +82,7 @@ def resumed(request: WatchRequest) -> dict[int, int]:
 
 
 async def told(client: Client, count: int, **watch) -> list[tuple[str, str, str]]:
-    async with asyncio.timeout(30), aclosing(client.watch_topics(**watch)) as changes:
+    async with timeout(30), aclosing(client.watch_topics(**watch)) as changes:
         seen = [await anext(changes) for _ in range(count)]
     return [(change.kind.value, change.name, change.token) for change in seen]
 
@@ -117,7 +118,7 @@ async def test_another_node_is_watched_when_one_is_gone(node):
     node.scripts, second.scripts = [list(complete)], [list(complete)]
     async with (
         Client([node.endpoint, second.endpoint]) as client,
-        asyncio.timeout(30),
+        timeout(30),
         aclosing(client.watch_topics()) as changes,
     ):
         await anext(changes)

@@ -7,6 +7,7 @@ import pytest
 from nextgen.client import cluster_link
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.kernel.errors import NotLeader, Unavailable, WrongCluster
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, QuotasSet
 from tests.support.fake_cluster import FakeClusterServer, full_update
@@ -44,7 +45,7 @@ async def test_it_follows_the_hint_to_the_leader(managers, link):
     link.on_connected(lambda: connected.append(link.leader_endpoint))
 
     await link.start()
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         await link.wait_ready()
 
     assert connected == [managers[2].endpoint]
@@ -95,7 +96,7 @@ async def test_whatever_an_update_tells_it_is_not_taken_for_an_echo(managers, li
     managers[0].push(pb.ClusterUpdate(heartbeat_sequence=9))
     managers[0].push(update)
 
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         assert await told.get() == update
     assert told.empty(), "an echo is no change"
 
@@ -127,7 +128,7 @@ async def test_a_new_leader_is_found_when_the_old_one_dies(managers, link):
     lead(managers, managers[1])
     await managers[0].stop()
 
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         await reconnected.wait()
     assert link.leader_endpoint == managers[1].endpoint
     assert managers[1].hellos[-1].shard_map_version == 1
@@ -140,7 +141,7 @@ async def test_without_a_cluster_manager_the_view_stays_and_messages_are_dropped
 
     for manager in managers:
         await manager.stop()
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while link.is_connected:  # The link has no event for its loss.
             await asyncio.sleep(0.01)
 
@@ -170,7 +171,7 @@ async def test_silence_means_reconnect(managers, link, monkeypatch):
     await link.start()
     await link.wait_ready()
 
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while len(managers[0].hellos) < 2 or not managers[0].received:
             await asyncio.sleep(0.01)
 
@@ -198,6 +199,6 @@ async def test_a_node_of_another_cluster_gives_up_and_says_why(managers, link):
         manager.error = WrongCluster("this is cluster a, not c")
     await link.start()
 
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         with pytest.raises(WrongCluster, match="cluster a"):
             await link.wait_ready()

@@ -9,6 +9,7 @@ import pytest
 from nextgen.client.exchange import ExchangePool, NotConnected
 from nextgen.kernel import limits
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, NotLeader, Overloaded
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.fake_shard_server import FakeShardServer
 
@@ -91,7 +92,7 @@ async def test_an_error_in_the_answer_is_raised(server, pool):
 async def test_nobody_at_the_endpoint_is_definite_and_fast(server, pool):
     await server.stop()
 
-    async with asyncio.timeout(FAST_S_MAX):
+    async with timeout(FAST_S_MAX):
         for _ in range(2):
             with pytest.raises(NotConnected):
                 await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
@@ -108,7 +109,7 @@ async def test_a_peer_that_dies_fails_what_waits_at_once_and_indefinitely(server
     ]
     await server.wait_requests(10)
 
-    async with asyncio.timeout(FAST_S_MAX):
+    async with timeout(FAST_S_MAX):
         await server.stop()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -123,7 +124,7 @@ async def test_a_peer_that_comes_back_is_reached_again(server, pool):
         await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     await server.start(port)
-    async with asyncio.timeout(FAST_S_MAX):
+    async with timeout(FAST_S_MAX):
         while True:
             try:
                 response = await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
@@ -198,6 +199,6 @@ async def test_a_deposed_leader_that_froze_is_given_up(server, pool):
 
     pool.abandon(1, leader="127.0.0.1:1")
 
-    async with asyncio.timeout(FAST_S_MAX):
+    async with timeout(FAST_S_MAX):
         with pytest.raises(ConnectionLost):
             await waiting

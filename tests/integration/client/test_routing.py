@@ -18,6 +18,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits import ROUTER_RETRIES_MAX
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import NodeRegistered
@@ -112,7 +113,7 @@ async def test_it_waits_for_the_new_leader_to_be_pushed(servers, link, router, m
 
     take_over(servers, 1)
     link.push_leader(1, 2, servers[1].endpoint)
-    async with asyncio.timeout(FAST_S_MAX):
+    async with timeout(FAST_S_MAX):
         await calling
 
 
@@ -135,7 +136,7 @@ async def test_a_leader_that_froze_is_left_when_another_is_pushed(servers, link,
     take_over(servers, 1)
     link.push_leader(1, 2, servers[1].endpoint)
 
-    async with asyncio.timeout(FAST_S_MAX):
+    async with timeout(FAST_S_MAX):
         await calling
     assert router.statistics.retries[1] == 1
 
@@ -208,7 +209,7 @@ async def test_a_stale_map_waits_for_the_next_one_and_routes_again(servers, link
 
     link.push(ClusterUpdate(shard_map=shard_map({1: ["a", "b"]}, version=3)))
 
-    async with asyncio.timeout(FAST_S_MAX):
+    async with timeout(FAST_S_MAX):
         await calling
     versions = [request.shard_map_version for request in servers[0].requests]
     assert (set(versions[:-1]), versions[-1]) == ({2}, 3)

@@ -14,6 +14,7 @@ from types import TracebackType
 import grpc.aio
 
 from nextgen.client.cluster_link import ClusterLink, ClusterView
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 from tests.support.free_ports import free_ports
@@ -129,7 +130,7 @@ class Managers:
 
     async def wait_leader(self) -> str:
         """Return which of the replicas that run leads, waiting for an election if need be."""
-        async with asyncio.timeout(READY_S_MAX):
+        async with timeout(READY_S_MAX):
             while True:
                 for node_id in tuple(self.processes):
                     if (await self.status(node_id)).role == "leader":
@@ -172,7 +173,7 @@ async def report(
     is_seen: Callable[[ClusterView], bool],
 ) -> None:
     """Report until ``watcher`` was told: what a connection that breaks had taken is lost."""
-    async with asyncio.timeout(SEEN_MS_MAX / 1_000):
+    async with timeout(SEEN_MS_MAX / 1_000):
         while True:
             link.send(message)
             if await watcher.wait_until(is_seen, REPORTED_AGAIN_MS):
@@ -181,10 +182,10 @@ async def report(
 
 async def connected(link: ClusterLink) -> None:
     """Return once the link stands: a cluster manager that stood still ends it for a moment."""
-    async with asyncio.timeout(READY_S_MAX):
+    async with timeout(READY_S_MAX):
         await link.wait_connected()
 
 
 async def ready(link: ClusterLink) -> None:
-    async with asyncio.timeout(READY_S_MAX):
+    async with timeout(READY_S_MAX):
         await link.wait_ready()

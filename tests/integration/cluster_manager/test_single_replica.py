@@ -24,6 +24,7 @@ from nextgen.kernel.errors import (
     Unavailable,
     WrongCluster,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 from protos.nextgen.v1 import events_pb2 as events_pb
@@ -126,7 +127,7 @@ async def test_capacity_is_granted_by_the_broker_manager_before_it_is_leased(
             await report(link, message, link, lambda view: "broker-1" in view.brokers)
 
             request = cluster_pb.LeaseCapacityRequest(shard_id=1, term=1)
-            async with asyncio.timeout(ANSWER_S_MAX):
+            async with timeout(ANSWER_S_MAX):
                 # A broker manager that is late is left out for a while.
                 while not (leases := await _leased(link, request)):
                     await asyncio.sleep(0.1)
@@ -149,7 +150,7 @@ async def test_a_single_replica_serves_by_itself_and_shows_what_it_has(tmp_path:
             await ready(link)
             assert (await _fetch(managers, "/livez"))[0] == 200
             # One that stood still leads again, and is joined again, a little later.
-            async with asyncio.timeout(ANSWER_S_MAX):
+            async with timeout(ANSWER_S_MAX):
                 while await _fetch(managers, "/readyz") != (200, READY):
                     await asyncio.sleep(0.1)
                 while not await _shows(

@@ -15,6 +15,7 @@ from nextgen.client.client import Client
 from nextgen.kernel.names import parse_topic
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.runtime.settings import Address
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from tests.support.fake_cluster import FakeClusterServer, broker, full_update
@@ -54,7 +55,7 @@ class Site:
         self.shard_of(name).assign(name, broker_id, session_id)
 
     async def until(self, condition, timeout_s: float = WAIT_S) -> None:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             while not condition():  # What is waited for has no event.
                 await asyncio.sleep(0.01)
 

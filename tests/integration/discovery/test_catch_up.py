@@ -13,6 +13,7 @@ from discovery.adapters.catch_up_stream import CatchUpStreams
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import InvalidRequest, NotLeader, PositionAhead, Unavailable
 from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
 from tests.integration.discovery.conftest import WAIT_S
@@ -77,7 +78,7 @@ def reading(shard: ScriptedShard, **more):
 
 
 async def taken(shard: ScriptedShard, count: int, **more) -> list[WatchShardUpdate]:
-    async with asyncio.timeout(WAIT_S), reading(shard, **more) as updates:
+    async with timeout(WAIT_S), reading(shard, **more) as updates:
         return [await anext(updates) for _ in range(count)]
 
 
@@ -90,7 +91,7 @@ async def test_it_asks_for_one_watch_and_leaves_the_shard_alone_at_the_end(shard
     assert opening.open.shard_id == 1
     assert opening.open.subscriber_id != "discovery-1", "that one would end the shared stream"
     assert (list(add.add.names), add.add.from_position) == ([NAME], 7)
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         await shard.ended.wait()
 
 

@@ -9,6 +9,7 @@ from yarl import URL as Address
 
 from nextgen.kernel.errors import Unavailable
 from nextgen.pulsar.metadata_commands import StoredSchema
+from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import WAIT_S, directory, pulsar_broker
 from tests.integration.discovery.test_pulsar import add_namespace, add_topic
 
@@ -222,7 +223,8 @@ async def test_lines_headers_and_other_methods_are_bounded(site):
 async def raw(site, text: str) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", site.node.http_port)
     writer.write(text.encode())
-    answer = await asyncio.wait_for(reader.readline(), WAIT_S)
+    async with timeout(WAIT_S):
+        answer = await reader.readline()
     writer.close()
     await writer.wait_closed()
     return answer

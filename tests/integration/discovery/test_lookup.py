@@ -8,6 +8,7 @@ import pytest
 from nextgen.client.client import Client
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, WATCH_TTL_MARGIN_MS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S, directory
 from tests.support.fake_cluster import broker
@@ -114,7 +115,7 @@ async def test_an_answer_is_not_used_while_the_watch_is_silent_and_is_again_behi
     assert await is_asked(site)
     site.server.is_silent = False
 
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while await is_asked(site):
             await asyncio.sleep(0.05)
 
@@ -128,7 +129,7 @@ async def test_an_answer_is_not_used_on_the_word_of_a_leader_that_confirms_nothi
     shard.confirms_nothing = True
     shard.assignments[TOPIC].broker_id = "broker-2"  # No update tells of it.
 
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while (await site.client.lookup([TOPIC]))[0].broker_id != "broker-2":
             await asyncio.sleep(0.05)
 

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from nextgen.cli.plan import MINIMAL, NodePlan, make_plan_on_free_ports
 from nextgen.client.client import Client
+from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
 from tests.support.fake_cluster import FakeClusterServer
 
@@ -193,7 +194,7 @@ def free_place() -> NodePlan:
 async def until_serving(channel: grpc.aio.Channel) -> None:
     stub = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service="nextgen.v1.DiscoveryService")
-    async with asyncio.timeout(60):
+    async with timeout(60):
         while True:
             try:
                 response = await stub.Check(request, wait_for_ready=True)

@@ -26,6 +26,7 @@ from nextgen.client import (
 )
 from nextgen.client.errors_wire import error_of_rpc, from_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest, WatchUpdate
 from tests.support.local_cluster import MINIMAL, ClusterSize, LocalCluster, running_cluster
 
@@ -60,7 +61,7 @@ class Watcher:
                 self._news.set()
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(SETTLED_TIMEOUT_S):
+        async with timeout(SETTLED_TIMEOUT_S):
             while not condition():
                 self._news.clear()
                 news = asyncio.ensure_future(self._news.wait())
@@ -198,7 +199,7 @@ async def test_a_token_resumes_without_gap_or_duplicate_and_a_bad_one_is_refused
             await refused(client, InvalidRequest, resume="1-5")
             await refused(client, InvalidRequest, prefix="acme")
             await refused(client, InvalidRequest, names=["a/b"])
-            async with asyncio.timeout(SETTLED_TIMEOUT_S):
+            async with timeout(SETTLED_TIMEOUT_S):
                 # Discovery hears a little later of a watch that its client has left.
                 while (counters := await client.counters())["watches_topics"]:
                     await asyncio.sleep(0.05)
@@ -226,7 +227,7 @@ async def test_a_reader_that_stops_reading_is_ended_by_name_and_resumes(tmp_path
                     names = [f"{PREFIX}big-{number}" for number in range(start, start + 100)]
                     await client.create_topics([NewTopic(name, 0, big) for name in names])
                 await other.until(lambda: len(other.objects) == 1_800)
-                async with asyncio.timeout(SETTLED_TIMEOUT_S):
+                async with timeout(SETTLED_TIMEOUT_S):
                     while not (await client.counters())["watches_ended_as_slow_topics"]:
                         await asyncio.sleep(0.2)
 
@@ -266,7 +267,7 @@ async def open_watch(endpoint: str, **request) -> AsyncIterator[Callable[[], Awa
         call = watch(WatchRequest(**request))
 
         async def read() -> WatchUpdate:
-            async with asyncio.timeout(SETTLED_TIMEOUT_S):
+            async with timeout(SETTLED_TIMEOUT_S):
                 try:
                     update = await call.read()
                 except grpc.RpcError as error:

@@ -10,6 +10,7 @@ from nextgen.kernel.errors import ConnectionLost, Unavailable
 from nextgen.kernel.names import parse_topic
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_command
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TOPIC, Item, Topic
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
@@ -355,7 +356,8 @@ async def test_what_makes_no_sense_here_ends_its_own_connection_only(site, data)
     async with await site.connect() as bystander, await site.connect() as client:
         await located(client)
         client.send(encode_command(lookup_with_id(77)) + data)
-        await asyncio.wait_for(client.closed, WAIT_S)
+        async with timeout(WAIT_S):
+            await client.closed
         with pytest.raises(ConnectionLost):
             client.send(b"")
 
@@ -372,7 +374,8 @@ async def test_what_was_answered_before_nonsense_still_arrives(site):
     async with await site.connect(on_push=lambda command, _: heard.append(command)) as client:
         await located(client)
         client.send(encode_command(lookup_with_id(77)) + b"\xff" * 8)
-        await asyncio.wait_for(client.closed, WAIT_S)
+        async with timeout(WAIT_S):
+            await client.closed
 
     assert [command.lookupTopicResponse.request_id for command in heard] == [77]
 
@@ -504,7 +507,8 @@ async def test_a_stop_answers_what_was_asked_and_then_closes(site):
     release.set()
 
     assert (await asking).brokerServiceUrl == URL
-    await asyncio.wait_for(client.closed, WAIT_S)
+    async with timeout(WAIT_S):
+        await client.closed
     await stopping
     with pytest.raises(Unavailable):
         await site.connect()

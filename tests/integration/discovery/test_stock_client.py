@@ -9,6 +9,7 @@ import pytest
 
 from nextgen.client.client import Client, NewTopic
 from nextgen.pulsar.client import PulsarClientConnection
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
@@ -107,7 +108,7 @@ async def test_a_deleted_topic_is_gone_for_clients_within_the_time_to_live(clust
         assert await asyncio.to_thread(partitions_of, urls(cluster)["pulsar"], [topic]) == [4]
         await client.delete_topic(topic)
 
-    async with asyncio.timeout(SEEN_S_MAX):
+    async with timeout(SEEN_S_MAX):
         while await asyncio.to_thread(partitions_of, urls(cluster)["pulsar"], [topic]) == [4]:
             await asyncio.sleep(0.1)  # There is nothing to wait on but the answer.
 
@@ -128,7 +129,7 @@ async def test_a_brokers_death_is_seen_and_its_topics_go_to_the_next(cluster):
 
         async def is_served():
             """Wait for it: a shard leases a broker's capacity a little after it is ready."""
-            async with asyncio.timeout(SEEN_S_MAX):
+            async with timeout(SEEN_S_MAX):
                 while (answer := await looked_up()).HasField("error"):
                     assert answer.error == ServerError.MetadataError
                     await asyncio.sleep(0.1)
@@ -136,7 +137,7 @@ async def test_a_brokers_death_is_seen_and_its_topics_go_to_the_next(cluster):
 
         assert await is_served() == f"pulsar://{broker.pulsar}"
         await cluster.kill(broker.node_id)
-        async with asyncio.timeout(SEEN_S_MAX):
+        async with timeout(SEEN_S_MAX):
             while not (answer := await looked_up()).HasField("error"):
                 await asyncio.sleep(0.1)
         assert answer.error == ServerError.MetadataError

@@ -16,6 +16,7 @@ from nextgen.client.client import Client
 from nextgen.kernel.errors import ConnectionLost
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.runtime.settings import Address
+from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S
 from tests.integration.discovery.test_process import ROOT, free_place
 from tests.integration.discovery.test_pulsar import TOPIC, URL, located
@@ -45,7 +46,7 @@ class Pair:
 
     async def connect(self) -> list[PulsarClientConnection]:
         """Return connections of which both processes have some, the worker's last."""
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while True:
                 clients = [
                     await PulsarClientConnection.open(
@@ -66,7 +67,7 @@ class Pair:
         No number is ever higher than what was done.
         """
         async with (
-            asyncio.timeout(WAIT_S),
+            timeout(WAIT_S),
             Client([f"127.0.0.1:{self.node.grpc_port}"], timeout_ms=TIMEOUT_MS) as client,
         ):
             while (counters := await client.counters())[name] < wanted:

@@ -20,6 +20,7 @@ from nextgen.runtime import tracing
 from nextgen.runtime.exit_code import CheckFailed
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_questions import (
     client_of,
     prepare_namespace,
@@ -105,7 +106,7 @@ async def _ask(client: Client, number: int) -> Asked:
 
 async def _wait_written(directory: Path, rounds: Sequence[Asked]) -> None:
     """A process that stops waits for its last spans, but not for long."""
-    async with asyncio.timeout(WRITTEN_S_MAX):
+    async with timeout(WRITTEN_S_MAX):
         while not all(_is_written(directory, asked) for asked in rounds):
             await asyncio.sleep(0.1)
 

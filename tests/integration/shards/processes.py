@@ -20,6 +20,7 @@ from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.routing import ShardRouter
 from nextgen.kernel.names import parse_topic
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
@@ -135,7 +136,7 @@ class Nodes:
             return False
 
     async def wait_ready(self, *names: str) -> None:
-        async with asyncio.timeout(READY_S_MAX):
+        async with timeout(READY_S_MAX):
             for name in names or tuple(self.ports):
                 while not await asyncio.to_thread(self.is_ready, name):
                     await asyncio.sleep(0.05)
@@ -208,7 +209,7 @@ class Caller:
 
     async def lookup(self, topic: str, timeout_ms: int = TIMEOUT_MS) -> LookupAnswer:
         """Return the final answer, asking again while it says that it will pass."""
-        async with asyncio.timeout(timeout_ms / 1000):
+        async with timeout(timeout_ms / 1000):
             while True:
                 request = pb.ShardRequest(lookup=pb.ShardLookupRequest(topics=[topic]))
                 key = parse_topic(topic).routing_key
@@ -228,7 +229,7 @@ class Caller:
             pb.TopicMove(topic=answer.topic, expected_epoch=answer.epoch) for answer in assigned
         ]
         key = parse_topic(topics[0]).routing_key
-        async with asyncio.timeout(TIMEOUT_MS / 1000):
+        async with timeout(TIMEOUT_MS / 1000):
             while True:
                 request = pb.ShardRequest(move=pb.MoveRequest(moves=moves))
                 response = await self.router.call_key(key, request, timeout_ms=TIMEOUT_MS)
@@ -325,7 +326,7 @@ async def calling(managers: Managers) -> AsyncIterator[Caller]:
     pool = ExchangePool(lambda: link.view.shard_map_version)
     await link.start()
     try:
-        async with asyncio.timeout(READY_S_MAX):
+        async with timeout(READY_S_MAX):
             await link.wait_ready()
         yield Caller(link, ShardRouter(link, pool), pool)
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.client.event_log import read_events
 from nextgen.kernel.limits import SESSION_RESUME_MS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from tests.support.cluster_questions import client_of, prepare_namespace, wait_settled
 from tests.support.local_cluster import ClusterSize, running_cluster
@@ -25,7 +26,7 @@ async def next_end(cluster: LocalCluster, broker_id: str, since_ms: float) -> Ev
 
     Ends before ``since_ms`` do not count: a slow start may have cost the broker a session.
     """
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         async for event in read_events(
             cluster.plan.discovery_endpoints, 1, follow=True, types=["broker_session_ended"]
         ):
@@ -48,7 +49,7 @@ async def test_a_killed_broker_loses_its_session_at_once_and_its_topics_go_on_el
         cluster.strike(victim)
         event = await next_end(cluster, victim, killed_at_ms)
         # The end is known here before discovery was told of it.
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             after = await client.lookup(names)
             while victim in {one.broker_id for one in after}:
                 await asyncio.sleep(0.05)

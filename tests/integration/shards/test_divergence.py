@@ -23,6 +23,7 @@ from nextgen.cli.shard_verify import VerifyReport, verify_shards
 from nextgen.cli.status import gather_status
 from nextgen.kernel.errors import Indefinite, Unavailable
 from nextgen.kernel.limits import DIGEST_POSITIONS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateNamespaceRequest,
     CreateTenantRequest,
@@ -47,7 +48,7 @@ async def create(client: DiscoveryClient, first: int, count: int) -> None:
 
 
 async def eventually(what: str, condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_DEADLINE_S):
+    async with timeout(WAIT_DEADLINE_S):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.2)
 
@@ -68,7 +69,7 @@ async def verified(nodes: Sequence[str]) -> VerifyReport:
 
 async def unready(cluster: LocalCluster, node_id: str, why: str) -> None:
     """Return once a process says that it is not ready, and why; a slow one is asked again."""
-    async with asyncio.timeout(WAIT_DEADLINE_S):
+    async with timeout(WAIT_DEADLINE_S):
         while why not in (await readiness(cluster.plan.node(node_id).http))[1]:
             await asyncio.sleep(0.2)
 

@@ -14,6 +14,8 @@ from nextgen.cli.plan import NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.event_log import ShardLogReader, log_readers, pin_log
 from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted
+from nextgen.tasks.groups import TaskGroup
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import PinLogResponse
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.local_cluster import ClusterSize, LocalCluster
@@ -67,7 +69,7 @@ class Following:
                 self._moved.set()
 
     async def reach(self, position: int) -> None:
-        async with asyncio.timeout(STEP_S):
+        async with timeout(STEP_S):
             while self.next_position <= position:
                 self._moved.clear()
                 await self._moved.wait()
@@ -82,7 +84,7 @@ class Writing:
         self.is_over = False
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for number in range(WRITERS):
                 tasks.create_task(self._write(f"persistent://{NAMESPACE}/t-{number}"))
 
@@ -101,14 +103,14 @@ class Writing:
     async def go_on(self, events: int) -> None:
         """Return when so many more were acknowledged."""
         wanted = self.position + events
-        async with asyncio.timeout(STEP_S):
+        async with timeout(STEP_S):
             while self.position < wanted:
                 await asyncio.sleep(0.05)
 
 
 async def all_readers(cluster: LocalCluster) -> list[PinLogResponse]:
     """Return what every replica says of the log and its readers; a slow one is asked again."""
-    async with asyncio.timeout(STEP_S):
+    async with timeout(STEP_S):
         while True:
             answers = await log_readers(cluster.plan.discovery_endpoints, SHARD)
             said = [each for each in answers.values() if not isinstance(each, MetadataError)]
@@ -123,7 +125,7 @@ async def oldest_positions(cluster: LocalCluster) -> list[int]:
 
 async def pin_everywhere(cluster: LocalCluster) -> None:
     """Pin the log from its first position on; a replica that was late is told again."""
-    async with asyncio.timeout(STEP_S):
+    async with timeout(STEP_S):
         while True:
             await pin_log(cluster.plan.discovery_endpoints, SHARD, READER, 1, ttl_ms=TTL_MS)
             if all(
@@ -174,7 +176,7 @@ async def test_a_reader_sees_each_position_once_across_kills_and_cuts(tmp_path: 
         await pin_everywhere(cluster)
         writing = Writing(client)
         following = [Following(cluster, prefer_follower=each) for each in (True, False)]
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             readers = [tasks.create_task(each.run()) for each in following]
             writer = tasks.create_task(writing.run())
             await writing.go_on(600)
@@ -182,7 +184,7 @@ async def test_a_reader_sees_each_position_once_across_kills_and_cuts(tmp_path: 
                 await kill_the_leader(cluster, writing)
             assert await oldest_positions(cluster) == [1, 1, 1]
 
-            async with asyncio.timeout(STEP_S):
+            async with timeout(STEP_S):
                 while min(await oldest_positions(cluster)) == 1:
                     await move_the_pin(nodes, following)
                     await writing.go_on(50)

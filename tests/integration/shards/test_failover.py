@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.integration.cluster_manager.managers import ROOT
@@ -70,7 +71,7 @@ async def test_sigterm_hands_leadership_over_and_ends_in_time(tmp_path: Path) ->
 async def test_a_killed_brokers_topics_move_to_the_other_one(tmp_path: Path) -> None:
     async with running(tmp_path) as (nodes, caller):
         before: dict[str, LookupAnswer] = {}
-        async with asyncio.timeout(READY_S_MAX):
+        async with timeout(READY_S_MAX):
             # Until the first broker's capacity has been leased, it gets none.
             while all(answer.broker_id != "broker-1" for answer in before.values()):
                 names = (f"t-{len(before) + number}" for number in range(20))
@@ -79,7 +80,7 @@ async def test_a_killed_brokers_topics_move_to_the_other_one(tmp_path: Path) -> 
         on_first = [topic for topic in before if before[topic].broker_id == "broker-1"]
 
         nodes.kill("broker-1")
-        async with asyncio.timeout(READY_S_MAX):
+        async with timeout(READY_S_MAX):
             for topic in on_first:
                 # A controller hears of the death a little later than the broker's manager.
                 while (answer := await caller.lookup(topic)).broker_id == "broker-1":

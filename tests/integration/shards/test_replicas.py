@@ -14,6 +14,7 @@ import pytest
 
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
+from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 from tests.support.replica_world import (
     add_shard_node,
@@ -121,7 +122,7 @@ async def test_a_leader_is_removed_and_may_come_back(
             await load.progress()
             assert leader not in (await voters_of(cluster))[1]
             directory = cluster.data_dir / leader
-            async with asyncio.timeout(WAIT_S):
+            async with timeout(WAIT_S):
                 while (directory / "group-1").exists():
                     await asyncio.sleep(0.1)
             assert (directory / "group-1.removed" / "journal").is_dir()
@@ -153,7 +154,7 @@ async def test_a_node_that_was_away_while_it_was_removed_puts_its_data_aside(
         await wait_level(cluster)
         await load.progress()
         directory = cluster.data_dir / "shard-node-3"
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while (directory / "group-1").exists():
                 await asyncio.sleep(0.1)
         assert (directory / "group-1.removed").is_dir()
@@ -240,7 +241,7 @@ async def test_what_must_not_be_is_refused_and_what_was_wished_can_be_taken_back
         await wait_members(cluster, 1, THREE)
         # With one of three dead, neither of the other two may be taken away.
         await cluster.kill("shard-node-3")
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while not isinstance(await outcome(cluster, "remove", "shard-node-2"), Refused):
                 # The cluster manager has not heard of the death: the leader waits instead.
                 assert "shard-node-2" in (await voters_of(cluster))[1]
@@ -250,7 +251,7 @@ async def test_what_must_not_be_is_refused_and_what_was_wished_can_be_taken_back
 
 async def wait_stages(cluster: LocalCluster, wanted: dict[str, str]) -> None:
     """Return once discovery knows that shard 1 has these replicas, in these stages."""
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while True:
             replicas = (await shards_of(cluster))[1]["replicas"]
             if {replica["node_id"]: replica["stage"] for replica in replicas} == wanted:

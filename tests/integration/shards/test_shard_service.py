@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import grpc.aio
 import pytest
 
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
@@ -68,7 +69,7 @@ async def test_a_thousand_first_lookups_through_the_wire_make_one_assignment(
 
     shard_id = caller.shard_of(topic)
     assigned: list[str] = []
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while topic not in assigned:  # Whoever led when it was last heard of may be behind.
             endpoint = caller.leader_endpoint(shard_id)
             events = await caller.events(endpoint, shard_id, "topic_assigned")
@@ -89,7 +90,7 @@ async def test_moved_topics_are_released_with_a_pointer_to_the_new_owner(caller:
         assert new.broker_id != old.broker_id
         assert new.epoch == old.epoch + 1
         assert (await serves(new)).serves
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             # A move that a new leader finishes is answered before the old owner has heard.
             while (tombstone := await serves(old)).serves:
                 await asyncio.sleep(0.05)
@@ -144,7 +145,7 @@ async def test_an_idle_stream_is_kept_alive_by_updates(caller: Caller) -> None:
         call = ShardServiceStub(channel).WatchAssignments()
         await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-idle"))
 
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             positions = []
             for _ in range(4):
                 positions.append((await call.read()).position)
@@ -173,7 +174,7 @@ async def test_events_read_anywhere_are_the_same_and_dense(caller: Caller, nodes
     wanted = await caller.events(caller.leader_endpoint(1), 1)
 
     for node in nodes.shard_nodes:
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             while len(events := await caller.events(nodes.endpoint(node), 1)) < len(wanted):
                 await asyncio.sleep(0.05)
         assert events[: len(wanted)] == wanted
@@ -202,7 +203,7 @@ async def test_a_follower_of_the_log_sees_what_is_committed_later(
         call = ShardServiceStub(channel).ReadEvents(request)
         (topic,) = await caller.create(name)
 
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             async for batch in call:
                 if batch.events:
                     break
@@ -225,7 +226,7 @@ async def test_a_malformed_request_disturbs_nobody_on_its_stream(
         await call.write(pb.ShardRequest(request_id=9, shard_id=99).SerializeToString())
         await call.write(good.SerializeToString())
 
-        async with asyncio.timeout(WAIT_S):
+        async with timeout(WAIT_S):
             answers = [pb.ShardResponse.FromString(await call.read()) for _ in range(4)]
 
         reasons = {answer.request_id: answer.error.reason for answer in answers}
@@ -274,7 +275,7 @@ async def test_every_process_shows_its_metrics(caller: Caller, nodes: Nodes) -> 
     (topic,) = await caller.create("measured")
     await caller.lookup(topic)
 
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         # The pages are not of one moment: leadership may move in between.
         while True:
             pages = [await asyncio.to_thread(nodes.metrics, node) for node in nodes.shard_nodes]
@@ -298,7 +299,7 @@ async def _until_sent_on(
 
     Asked again when leadership moves between the look at who leads and the question.
     """
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while True:
             leader = caller.leader_endpoint(shard_id)
             others = (nodes.endpoint(each) for each in nodes.shard_nodes)
@@ -308,7 +309,7 @@ async def _until_sent_on(
 
 
 async def _next_deltas(call: grpc.aio.StreamStreamCall) -> pb.AssignmentUpdate:
-    async with asyncio.timeout(WAIT_S):
+    async with timeout(WAIT_S):
         while True:
             update = await _next_update(call)
             await call.write(pb.WatchAssignmentsRequest(acked_position=update.position))

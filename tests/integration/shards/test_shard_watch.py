@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from nextgen.client.shard_watch import ShardWatch
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from tests.integration.shards.processes import NAMESPACE, READY_S_MAX, Caller, running
 from tests.support.watch_server import eventually
@@ -77,7 +78,7 @@ async def _positions(caller: Caller, topics: list[str]) -> dict[int, int]:
     Whoever led when it was last heard of may be behind: then it is asked again.
     """
     positions = {}
-    async with asyncio.timeout(READY_S_MAX):
+    async with timeout(READY_S_MAX):
         for shard_id in caller.link.view.shard_ids:
             wanted = {topic for topic in topics if caller.shard_of(topic) == shard_id}
             while shard_id not in positions:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from nextgen.kernel.errors import Definite, MetadataError
 from nextgen.replication.ports import Commit, NodeId, PositionCompacted, Record
+from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.history import (
     History,
     durable_state,
@@ -69,7 +70,7 @@ class Clients:
             return commit
 
         try:
-            async with asyncio.timeout(REQUEST_DEADLINE_S):
+            async with timeout(REQUEST_DEADLINE_S):
                 commit = await process.ask(propose)
         except Definite as error:
             self._history.refused[record.payload] = repr(error)
@@ -90,7 +91,7 @@ class Clients:
                 continue
             before = self._history.acked_index
             try:
-                async with asyncio.timeout(REQUEST_DEADLINE_S):
+                async with timeout(REQUEST_DEADLINE_S):
                     index = await process.ask(log.read_index)
                     require(index >= before, f"a stale read of {index}: {before} was acknowledged")
                     await process.ask(lambda: log.wait_applied(index))  # noqa: B023

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from nextgen.replication.ports import ChangeKind
+from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.faults import BY_NAME, FAULTS, Fault
 from tests.simulation.engine.membership import Membership
 from tests.simulation.engine.simulation import EngineSimulation
@@ -62,7 +63,7 @@ class Conductor:
         world = self._world
         world.take_faults_back()
         try:
-            async with asyncio.timeout(CALM_S_MAX):
+            async with timeout(CALM_S_MAX):
                 await world.everybody_is_up()
                 while not await world.write_once():
                     await asyncio.sleep(0.05)
@@ -93,7 +94,7 @@ class Conductor:
 
         world.in_step = look
         try:
-            async with asyncio.timeout(HUNT_S_MAX):
+            async with timeout(HUNT_S_MAX):
                 await caught
         except TimeoutError:
             return

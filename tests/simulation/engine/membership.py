@@ -9,6 +9,7 @@ import asyncio
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId
+from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.simulation import EngineSimulation
 from tests.support.sim_node import SimNode
 
@@ -54,7 +55,7 @@ class Membership:
         world.hit(str(change.kind).replace("_", " "), states)
         world.trace.note(f"asks {leader.node_id} to {change.kind} {node_id}")
         try:
-            async with asyncio.timeout(CHANGE_DEADLINE_S):
+            async with timeout(CHANGE_DEADLINE_S):
                 made = await process.ask(lambda: log.change_members(change))
         except (MetadataError, TimeoutError, ConnectionResetError) as error:
             world.trace.note(f"{change.kind} {node_id}: {error}")
@@ -108,7 +109,7 @@ class Membership:
         world.joining.add(node_id)
         if node.process is None:
             world.restart_soon(node)
-        async with asyncio.timeout(10):
+        async with timeout(10):
             while node.process is None:
                 await asyncio.sleep(0.01)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.conductor import Conductor
 from tests.simulation.engine.history import Violation, check_end
 from tests.simulation.engine.simulation import EngineSimulation
@@ -83,7 +84,7 @@ async def _everything(world: EngineSimulation) -> None:
     await conductor.calm_down()
     world.stopping = True
     try:
-        async with asyncio.timeout(SETTLE_S_MAX):
+        async with timeout(SETTLE_S_MAX):
             while not world.is_settled:
                 await asyncio.sleep(0.05)
     except TimeoutError:

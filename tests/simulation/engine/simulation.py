@@ -12,6 +12,7 @@ from nextgen.kernel.errors import JournalCorrupted, MetadataError
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import Entry, NodeId, Record, Role, RoleChange
+from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.clients import Clients
 from tests.simulation.engine.history import History, Violation
 from tests.simulation.engine.invariants import (
@@ -390,7 +391,7 @@ class EngineSimulation(RaftSimulation):
     async def _quietly(self, work: Coroutine[Any, Any, object]) -> None:
         """Ask for something that may be refused, or lost with who was asked."""
         try:
-            async with asyncio.timeout(5):
+            async with timeout(5):
                 await work
         except (MetadataError, TimeoutError, OSError):
             return

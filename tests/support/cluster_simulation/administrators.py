@@ -16,6 +16,7 @@ from nextgen.client import Client
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.kernel.errors import Definite, MetadataError, Refused
 from nextgen.kernel.limits import COMMAND_ID_BYTES
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.policies_pb2 import Policies
@@ -89,7 +90,7 @@ class Administrator:
 
     async def _undo_drains(self) -> None:
         """Take every drain back, however often it takes to be told that it is done."""
-        async with asyncio.timeout(UNDONE_S_MAX):
+        async with timeout(UNDONE_S_MAX):
             for broker_id in list(self._draining):
                 while broker_id in self._draining:
                     try:

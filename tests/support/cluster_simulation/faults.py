@@ -10,6 +10,7 @@ from typing import Any
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import NodeId
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_simulation.components import has_disk, kind_of
 from tests.support.cluster_simulation.network import pair_of
 from tests.support.cluster_simulation.simulation import ClusterSimulation, Node
@@ -272,7 +273,7 @@ class Faults:
 
         async def attempt() -> None:
             try:
-                async with asyncio.timeout(20):
+                async with timeout(20):
                     await work()
             except (MetadataError, TimeoutError):
                 return

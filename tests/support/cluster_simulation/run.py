@@ -19,6 +19,7 @@ from sqlalchemy import text
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import Role
+from nextgen.tasks.timeouts import timeout
 from tests.simulation.report import SeedReport
 from tests.support.cluster_simulation.administrators import Administrator
 from tests.support.cluster_simulation.components import ClusterPlan, leases_of
@@ -219,7 +220,7 @@ class ClusterRun:
     async def _wait_ready(self, simulation: ClusterSimulation) -> None:
         """Wait until every shard has a leader and every broker a session."""
         roles, plan = simulation.invariants.roles, simulation.plan
-        async with asyncio.timeout(READY_S_MAX):
+        async with timeout(READY_S_MAX):
             while True:
                 led = {group for (_, group), role in roles.items() if role is Role.LEADER}
                 if (
@@ -241,10 +242,9 @@ class ClusterRun:
 
         async def find_all() -> None:
             endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
-            async with Client(endpoints, timeout_ms=5_000) as client:
-                async with asyncio.timeout(WHOLE_S_MAX):
-                    while missing:
-                        await self._find(simulation, client, missing)
+            async with Client(endpoints, timeout_ms=5_000) as client, timeout(WHOLE_S_MAX):
+                while missing:
+                    await self._find(simulation, client, missing)
 
         try:
             await process.run(self._loop.create_task, find_all())
@@ -290,7 +290,7 @@ class ClusterRun:
             endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
             async with (
                 Client(endpoints, timeout_ms=5_000) as client,
-                asyncio.timeout(SERVED_S_MAX),
+                timeout(SERVED_S_MAX),
             ):
                 while missing:
                     # At the same time: who waits for capacity must not keep others waiting.
@@ -323,7 +323,7 @@ class ClusterRun:
 
     async def _settle(self, simulation: ClusterSimulation) -> None:
         try:
-            async with asyncio.timeout(SETTLED_S_MAX):
+            async with timeout(SETTLED_S_MAX):
                 while not _is_settled(simulation):
                     await asyncio.sleep(0.1)
         except TimeoutError:
@@ -337,7 +337,7 @@ class ClusterRun:
     async def _become_current(self, simulation: ClusterSimulation) -> None:
         """MetadataConverges, within a bounded time."""
         try:
-            async with asyncio.timeout(CURRENT_S_MAX):
+            async with timeout(CURRENT_S_MAX):
                 while simulation.stale_metadata():
                     await asyncio.sleep(0.1)
         except TimeoutError:

@@ -8,6 +8,7 @@ from brokers.adapters.cluster_locator import ClusterLocator
 from brokers.ports.session import ManagerLocation
 from nextgen.client.cluster_link import ChangeListener, ClusterView
 from nextgen.kernel.slots import initial_table
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
 
@@ -72,5 +73,5 @@ async def test_a_wait_ends_with_a_change_of_the_place():
 async def test_a_wait_ends_after_its_time():
     locator = ClusterLocator(FakeLink(), "broker-1")  # type: ignore[arg-type]
 
-    async with asyncio.timeout(30):
+    async with timeout(30):
         await locator.wait_change(1)

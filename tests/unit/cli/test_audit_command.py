@@ -18,6 +18,7 @@ from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import PositionCompacted
 from nextgen.runtime.exit_code import ExitCode
 from nextgen.runtime.grpc_server import new_server
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import broker_service_pb2_grpc as broker_grpc
 from protos.nextgen.v1 import discovery_service_pb2_grpc as discovery_grpc
@@ -165,7 +166,7 @@ def run_until(monkeypatch):
 
     def run(cluster, condition: Condition, *arguments):
         async def wait(auditor, over, for_s):
-            async with asyncio.timeout(for_s):
+            async with timeout(for_s):
                 while not (over.done() or condition(auditor)):
                     await asyncio.sleep(0.01)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -25,6 +24,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.fake_log_replicas import SHARD, FakeLogReplica, served
 
@@ -298,5 +298,5 @@ async def test_a_reader_that_is_closed_lets_go_of_its_stream(world: World) -> No
     pages = ShardLogReader([world.endpoint], SHARD).pages(follow=True)
     await anext(pages)
 
-    async with asyncio.timeout(30):
+    async with timeout(30):
         await pages.aclose()

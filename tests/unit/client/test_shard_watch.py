@@ -18,6 +18,7 @@ from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.client.stream_call import stream_call
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     WatchAdd,
@@ -321,7 +322,7 @@ def test_what_makes_no_sense_on_a_stream_ends_it_by_name(requests: list[Any], sa
             call = await _call(channel)
             for request in requests:
                 await call.write(request)
-            async with asyncio.timeout(30):
+            async with timeout(30):
                 update = await call.read()
                 while not update.HasField("error"):
                     update = await call.read()
@@ -379,7 +380,7 @@ def test_a_stream_that_is_not_opened_in_time_is_ended_by_name(
     async def scenario(cluster: Cluster) -> None:
         async with grpc.aio.insecure_channel(cluster.servers[0].endpoint) as channel:
             call = await _call(channel)
-            async with asyncio.timeout(30):
+            async with timeout(30):
                 update = await call.read()
         assert update.error.reason == "INVALID_REQUEST"
         assert "was not opened" in update.error.message

@@ -15,6 +15,7 @@ from cluster_manager.service import ClusterManager
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, NodeId
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
 
@@ -165,7 +166,7 @@ async def taken(connection: NodeConnection) -> list[cluster_pb.ClusterUpdate]:
     updates = []
     while True:
         try:
-            async with asyncio.timeout(0):
+            async with timeout(0):
                 update = await connection.next_update()
         except TimeoutError:
             return updates

@@ -24,6 +24,7 @@ from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.server import PulsarServer
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -97,7 +98,7 @@ async def a_client_that_never_reads_is_dropped() -> None:
     async with serving() as server:
         with socket.create_connection(("127.0.0.1", server.port)) as silent:
             silent.sendall(connect_frame() + encode_command(lookup_command("much")))
-            async with asyncio.timeout(30), await opened(server) as other:
+            async with timeout(30), await opened(server) as other:
                 while server.connection_count > 1:
                     await other.request(partitions_command("alive"))
 
@@ -173,7 +174,7 @@ async def test_a_stop_drops_those_who_do_not_read() -> None:
         with socket.create_connection(("127.0.0.1", server.port)) as silent:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             silent.sendall(connect_frame())
-            async with asyncio.timeout(30):
+            async with timeout(30):
                 while not server.connection_count:
                     await asyncio.sleep(0.01)
             (connection,) = server.connections()

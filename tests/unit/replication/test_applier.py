@@ -14,6 +14,7 @@ from nextgen.replication.applier import Applier
 from nextgen.replication.entry_codec import encode_records
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
+from nextgen.tasks.timeouts import timeout
 from tests.support.virtual_time import VirtualWorker, run_virtual
 
 DELAY_MS = 20
@@ -96,7 +97,7 @@ class Desk:
         self.wanted = index
         self.reached.clear()
         if self.applier.applied.index < index:
-            async with asyncio.timeout(5):
+            async with timeout(5):
                 await self.reached.wait()
         return (loop.time() - begin) * 1000
 

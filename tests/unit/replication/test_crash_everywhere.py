@@ -24,6 +24,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import Commit, Entry, NodeId, Record, Role, RoleChange
 from nextgen.replication.storage import Handle
+from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import CONFIG, DATA, RaftSimulation, SimNode
 from tests.support.sim_disk import PowerCut, SimDisk
 from tests.support.virtual_time import run_virtual
@@ -134,7 +135,7 @@ class History(RaftSimulation):
 
     async def _write(self, count: int, size: int = 20) -> None:
         for _ in range(count):
-            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+            async with timeout(SETTLE_TIMEOUT_S):
                 while not await self._write_one(size):
                     await asyncio.sleep(0.02)
 
@@ -146,7 +147,7 @@ class History(RaftSimulation):
         payload = f"{self._written}-".ljust(size, ".")
         try:
             future = leader.log.propose(Record(payload.encode(), 1))
-            async with asyncio.timeout(STEP_TIMEOUT_S):
+            async with timeout(STEP_TIMEOUT_S):
                 self.acked[payload] = await future
         except (MetadataError, TimeoutError):
             return False
@@ -156,7 +157,7 @@ class History(RaftSimulation):
         with contextlib.suppress(MetadataError, TimeoutError):
             leader = await self.leader()
             assert leader.log is not None
-            async with asyncio.timeout(STEP_TIMEOUT_S):
+            async with timeout(STEP_TIMEOUT_S):
                 await leader.log.transfer_leadership(target.node_id)
 
     async def _lose_a_tail(self) -> None:
@@ -168,7 +169,7 @@ class History(RaftSimulation):
                 with contextlib.suppress(MetadataError):
                     future = log.propose(Record(f"never acknowledged {number}".encode(), 1))
                     future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+        async with timeout(SETTLE_TIMEOUT_S):
             while not any(n.log and n.log.is_leader for n in self.nodes[1:]):
                 await asyncio.sleep(0.02)
         await self._write_elsewhere(3)
@@ -177,14 +178,14 @@ class History(RaftSimulation):
     async def _write_elsewhere(self, count: int, size: int = 20) -> None:
         """Write while the subject is cut off: it may take itself for a leader for a while."""
         done = len(self.acked) + count
-        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+        async with timeout(SETTLE_TIMEOUT_S):
             while len(self.acked) < done:
                 await self._write_one(size)
                 await asyncio.sleep(0.02)
 
     async def _snapshot(self, node: SimNode) -> None:
         with contextlib.suppress(MetadataError, TimeoutError, ConnectionResetError):
-            async with asyncio.timeout(STEP_TIMEOUT_S):
+            async with timeout(STEP_TIMEOUT_S):
                 while node.log is None or node.process is None:
                     await asyncio.sleep(0.02)
                 await node.process.ask(node.log.take_snapshot)
@@ -198,7 +199,7 @@ class History(RaftSimulation):
         self.network.cut.clear()
 
     async def _settle(self) -> None:
-        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+        async with timeout(SETTLE_TIMEOUT_S):
             while not self._is_settled():
                 await asyncio.sleep(0.05)
 

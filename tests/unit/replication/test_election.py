@@ -13,6 +13,7 @@ from nextgen.kernel.errors import NotLeader, ProposalLost, TransferFailed
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import NodeId, Role, RoleChange
+from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import RaftSimulation
 from tests.support.sim_node import SimNode
 from tests.unit.replication.test_group import (
@@ -62,7 +63,7 @@ def thaw(node: SimNode) -> None:
 
 
 async def successor_of(simulation: RaftSimulation, old: SimNode) -> SimNode:
-    async with asyncio.timeout(LONG_S):
+    async with timeout(LONG_S):
         while True:
             for node in others_than(simulation, old):
                 if log_of(node).is_leader:
@@ -424,7 +425,7 @@ def test_a_leader_that_stops_prefers_a_follower_that_is_heard() -> None:
         await leader.stop()
 
         assert told, "it handed over"
-        async with asyncio.timeout(0.1):
+        async with timeout(0.1):
             while not any(n.log and n is not frozen and n.log.is_leader for n in simulation.nodes):
                 await asyncio.sleep(0.001)
         thaw(frozen)

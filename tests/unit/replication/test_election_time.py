@@ -8,6 +8,7 @@ import pytest
 
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import Record
+from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import RaftSimulation
 from tests.unit.replication.test_election import (
     LONG_S,
@@ -109,7 +110,7 @@ def test_who_takes_part_in_an_election_helps_no_other_candidate() -> None:
         for node in followers:
             node.disk_delay_ms = 100
         leader.crash()
-        async with asyncio.timeout(LONG_S):
+        async with timeout(LONG_S):
             while not any(log_of(node).engine.core.campaigns for node in followers):
                 await asyncio.sleep(0.001)
         candidate = next(n for n in followers if log_of(n).engine.core.campaigns)
@@ -135,7 +136,7 @@ def test_a_candidate_helps_one_whose_log_is_better() -> None:
         for node in followers:
             node.disk_delay_ms = 100
         leader.crash()
-        async with asyncio.timeout(LONG_S):
+        async with timeout(LONG_S):
             while not any(log_of(node).engine.core.campaigns for node in followers):
                 await asyncio.sleep(0.001)
         candidate = next(n for n in followers if log_of(n).engine.core.campaigns)

@@ -18,6 +18,7 @@ from nextgen.replication.journal_worker import InlineRunner
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import Commit, NodeId, Record, Role, RoleChange
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
+from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import DATA, GROUP, RaftSimulation, SimNode
 from tests.support.virtual_time import run_virtual
 
@@ -341,7 +342,7 @@ def test_a_leader_that_was_replaced_unknowingly_answers_no_read() -> None:
         old = await simulation.leader()
         await asyncio.sleep(1)
         simulation.network.unplug(old.node_id)
-        async with asyncio.timeout(1):
+        async with timeout(1):
             while not any(log_of(n).is_leader for n in others_than(simulation, old)):
                 await asyncio.sleep(0.001)
         new = next(n for n in others_than(simulation, old) if log_of(n).is_leader)

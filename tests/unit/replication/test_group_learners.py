@@ -14,6 +14,7 @@ from nextgen.replication.ports import (
     Record,
     Role,
 )
+from nextgen.tasks.timeouts import timeout
 from tests.support.membership_simulation import (
     ADD,
     PROMOTE,
@@ -133,7 +134,7 @@ def test_a_learner_that_lags_holds_nobody_up() -> None:
         leader = await simulation.leader()
         term = log_of(leader).status.term
 
-        async with asyncio.timeout(2):
+        async with timeout(2):
             for _ in range(100):
                 await log_of(leader).propose(Record(b"x", 1))
 

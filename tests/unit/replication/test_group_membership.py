@@ -20,6 +20,7 @@ from nextgen.replication.ports import (
     Record,
     Role,
 )
+from nextgen.tasks.timeouts import timeout
 from tests.support.membership_simulation import (
     ADD,
     PROMOTE,
@@ -351,7 +352,7 @@ def cut_when_elected(
 
 async def write_if_it_may(node: SimNode) -> None:
     with contextlib.suppress(MetadataError, TimeoutError):
-        async with asyncio.timeout(0.3):
+        async with timeout(0.3):
             await log_of(node).propose(Record(b"with the second change", 1))
 
 

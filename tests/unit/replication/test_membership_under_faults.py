@@ -9,6 +9,7 @@ import pytest
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import ChangeKind, MemberChange, Record
+from nextgen.tasks.timeouts import timeout
 from tests.support.membership_simulation import (
     MembershipSimulation,
     engine_of,
@@ -41,7 +42,7 @@ class Trouble:
                 number += 1
                 text = f"{number}" + "." * self.chance.choice((0, 400))
                 with contextlib.suppress(MetadataError, TimeoutError):
-                    async with asyncio.timeout(3):
+                    async with timeout(3):
                         await node.log.propose(Record(text.encode(), 1))
                         self.acked.add(text)
 
@@ -56,7 +57,7 @@ class Trouble:
                 if kind is ChangeKind.REMOVE and len(log_of(node).status.members) <= 2:
                     continue  # Of two, one that is lost for long would stop everything.
                 with contextlib.suppress(MetadataError, TimeoutError):
-                    async with asyncio.timeout(3):
+                    async with timeout(3):
                         before = log_of(node).status.configuration_index
                         made = await node.log.change_members(MemberChange(kind, target.node_id))
                         self.changes += made.index > before
@@ -77,7 +78,7 @@ class Trouble:
                 node.disk_delay_ms = chance.choice((0.2, 1.0, 40.0))
             case "snapshot" if node.is_up:
                 with contextlib.suppress(MetadataError, TimeoutError):
-                    async with asyncio.timeout(5):
+                    async with timeout(5):
                         await log_of(node).take_snapshot()
 
     async def _crash(self, *nodes: SimNode) -> None:

@@ -21,6 +21,7 @@ from nextgen.replication.mesh_frames import (
     encode_hello,
 )
 from nextgen.replication.ports import NodeId
+from nextgen.tasks.timeouts import timeout
 
 LOW, HIGH = NodeId("node-1"), NodeId("node-2")  # The greater one dials.
 CHANNEL = 7
@@ -52,7 +53,7 @@ class Inbox:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -100,7 +101,7 @@ async def say_and_wait_for_the_end(
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=source)
     writer.write(first)
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with timeout(PATIENCE_S):
             await reader.read()
     except ConnectionResetError:
         pass

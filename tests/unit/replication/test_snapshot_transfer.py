@@ -17,6 +17,7 @@ from nextgen.replication.partial_snapshot import RECEIVED_NAME, RECEIVING_NAME
 from nextgen.replication.ports import NodeId, Record
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.snapshot_sender import OutgoingSnapshot
+from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import CONFIG, DATA, RaftSimulation, SimNode
 from tests.support.virtual_time import run_virtual
 
@@ -74,13 +75,13 @@ class World:
         """Return when so many more chunks were sent."""
         reached = asyncio.Event()
         self.interrupt(at_chunk, reached.set)
-        async with asyncio.timeout(60):
+        async with timeout(60):
             await reached.wait()
 
     async def caught_up(self) -> None:
         """Return when ``away`` has everything and goes on."""
         commit = await self.write("the last")
-        async with asyncio.timeout(120):
+        async with timeout(120):
             await log_of(self.away).wait_applied(commit.index)
             await log_of(self.leader_now).wait_applied(commit.index)
         assert self.away.view is not None

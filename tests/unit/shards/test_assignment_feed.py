@@ -16,6 +16,7 @@ from nextgen.kernel.limits import (
 )
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Record
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import (
     DecidedCommand,
     Event,
@@ -349,7 +350,8 @@ def test_a_position_is_effective_when_every_subscriber_has_acknowledged_it() -> 
         assert not waiting.done()
         two.acknowledge(position)
 
-        await asyncio.wait_for(waiting, 0.01)
+        async with timeout(0.01):
+            await waiting
 
     with_feed(scenario)
 
@@ -358,7 +360,8 @@ def test_without_subscribers_a_position_is_effective_at_once() -> None:
     async def scenario(it: Feed) -> None:
         await asyncio.sleep(TTL_S)
 
-        await asyncio.wait_for(it.feed.wait_effective(await it.commit(assigned("a"))), 0.01)
+        async with timeout(0.01):
+            await it.feed.wait_effective(await it.commit(assigned("a")))
 
     with_feed(scenario)
 
@@ -425,7 +428,8 @@ def test_a_subscriber_that_returns_is_waited_for_until_it_acknowledges() -> None
         assert not waiting.done()
         back.acknowledge(back.take_update().position)
 
-        await asyncio.wait_for(waiting, 0.01)
+        async with timeout(0.01):
+            await waiting
 
     with_feed(scenario)
 

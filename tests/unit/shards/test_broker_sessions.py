@@ -17,6 +17,7 @@ from nextgen.kernel.limits import (
     SESSION_TTL_MS,
 )
 from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from shards.broker_sessions import BrokerSessions
 from shards.ports import Cancellable
@@ -455,7 +456,7 @@ async def hang_up_too_early(shard: Harness, broker: FakeBroker) -> None:
     """Say hello and go away while the session is being recorded."""
     shard.log.hold_commits()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(BROKER_GREETING_MS_MAX / 1000):
+        async with timeout(BROKER_GREETING_MS_MAX / 1000):
             await broker.connect()
 
 

@@ -25,6 +25,7 @@ from nextgen.kernel.limits import RECORD_BYTES_MAX
 from nextgen.kernel.policies import NO_POLICIES, Policies
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, LogStatus, MemberProgress, NodeId
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.bulk_creation import majority_applied
@@ -322,7 +323,7 @@ async def test_who_waits_for_views_learns_that_the_leader_is_deposed(world: Worl
 
     shard.state.close()
 
-    async with asyncio.timeout(30):
+    async with timeout(30):
         with pytest.raises(NotLeader):
             await waiting
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from nextgen.client.errors_wire import from_detail
 from nextgen.kernel.errors import Overloaded, Unavailable
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards import change_hub, change_joining
 from shards.change_snapshot import SnapshotRun, end_of_prefix
@@ -188,7 +189,7 @@ def test_a_look_is_closed_when_its_thread_has_let_go_of_it(tmp_path: Path) -> No
         run.close()
         assert looks.open == 1
         go_on.set()
-        async with asyncio.timeout(20):
+        async with timeout(20):
             while looks.open:
                 await asyncio.sleep(0.01)
 

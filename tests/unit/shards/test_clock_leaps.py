@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.shard_harness import NAMESPACE, Harness, VirtualClock, in_shard
 
@@ -99,7 +100,7 @@ def test_a_move_under_way_is_finished_by_the_next_leader(
         await second.connect()
         await asyncio.gather(moving, return_exceptions=True)
 
-        async with asyncio.timeout(20):
+        async with timeout(20):
             while not first.released:
                 await asyncio.sleep(0.1)
         assert first.released[0][0] == topic

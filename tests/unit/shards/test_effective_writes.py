@@ -12,6 +12,7 @@ from nextgen.client.change_index import Change
 from nextgen.kernel.errors import MetadataError, NotLeader, ProposalLost
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
 from nextgen.kernel.placement_limits import EFFECTIVE_MANAGER_MS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from shards import effective_writes
@@ -321,7 +322,8 @@ def test_what_was_watched_before_it_came_is_not_waited_for_any_longer():
         world.writes.expect([TENANT], 3)
         world.writes.stop_expecting([TENANT], 3, are_watched=True)
 
-        await asyncio.wait_for(world.writes.wait(10, {TENANT}), 0.1)
+        async with timeout(0.1):
+            await world.writes.wait(10, {TENANT})
 
     in_world(scenario)
 

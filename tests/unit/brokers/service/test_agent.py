@@ -25,6 +25,7 @@ from brokers.service import agent as agent_module
 from brokers.service.agent import BrokerAgent
 from nextgen.kernel.broker_load import BrokerLoad
 from nextgen.kernel.limits import BROKER_RECONNECT_BACKOFF_MS_MAX
+from nextgen.tasks.timeouts import timeout
 
 TIMING = Timing(session_ttl_ms=3_000, heartbeat_ms=750)
 
@@ -158,7 +159,7 @@ async def running(cluster: FakeCluster) -> AsyncIterator[BrokerAgent]:
 
 async def played(cluster: FakeCluster, number: int) -> FakeConnection:
     """Return the connection of that number once its script is played."""
-    async with asyncio.timeout(30):
+    async with timeout(30):
         while len(cluster.connections) <= number:
             await asyncio.sleep(0)
         await cluster.connections[number].played.wait()

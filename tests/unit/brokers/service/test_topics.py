@@ -12,6 +12,7 @@ from brokers.domain.position import ledger_id_of
 from brokers.ports.ledger import Fenced, LedgerDamaged, StorageFailed
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.names import parse_topic
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle, until
 
@@ -453,7 +454,7 @@ async def test_a_stuck_disk_does_not_keep_a_topic_from_being_closed(world: Broke
     client.send(0)
 
     world.move(TOPIC, "b")
-    async with asyncio.timeout(30):
+    async with timeout(30):
         while not client.got(CLOSE_PRODUCER):
             await asyncio.sleep(0.02)
 

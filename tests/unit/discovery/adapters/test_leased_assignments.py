@@ -9,6 +9,7 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits import WATCH_TTL_MARGIN_MS
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.fake_cluster import StaticLink
@@ -130,7 +131,7 @@ async def test_it_resumes_where_the_cache_is_and_again_when_the_watch_ends(watch
     await asyncio.sleep(0)
     watch.on_position(31)
     watch.on_ended(Overloaded("too many subscribers"))
-    async with asyncio.timeout(30):
+    async with timeout(30):
         while len(stream.added) < 2:
             await asyncio.sleep(0.05)
     running.cancel()

@@ -8,6 +8,7 @@ from discovery.domain.lookup_windows import LookupTally
 from discovery.service.lookup_meter import LookupMeter
 from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_MS
 from nextgen.kernel.placement_limits import LOOKUP_WINDOWS_KEPT_MAX
+from nextgen.tasks.timeouts import timeout
 
 START_MS = 1_763_800_000_000 // LOOKUP_WINDOW_MS * LOOKUP_WINDOW_MS
 
@@ -61,7 +62,7 @@ async def test_the_timer_reports_by_itself():
     world.tally.at_once += 1
     world.now_ms += 1
 
-    async with asyncio.timeout(30):
+    async with timeout(30):
         while not world.sent:
             await asyncio.sleep(0)
 

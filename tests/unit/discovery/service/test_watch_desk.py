@@ -21,6 +21,7 @@ from nextgen.kernel.stream_limits import (
     WATCH_BACKLOG_EVENTS_MAX,
     WATCH_STALLED_MS_MAX,
 )
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
@@ -58,11 +59,11 @@ class World:
         return self.desk.open(kind, request)
 
     async def read(self, watch: PublicWatch) -> WatchUpdate:
-        async with asyncio.timeout(30):
+        async with timeout(30):
             return WatchUpdate.FromString(await watch.take())
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(30):
+        async with timeout(30):
             while not condition():
                 await asyncio.sleep(0)
 

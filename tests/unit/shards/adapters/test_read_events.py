@@ -12,6 +12,7 @@ import grpc.aio
 from nextgen.kernel.stream_limits import EVENTS_PAGE_BYTES_MAX
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Entry, Record
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
@@ -138,7 +139,7 @@ async def test_another_reader_is_not_held_back() -> None:
         await stalled.read()
         await standing_still(replica)
 
-        async with asyncio.timeout(30):
+        async with timeout(30):
             seen = 0
             async for batch in stub.ReadEvents(pb.ReadEventsRequest(shard_id=1)):
                 seen += len(batch.events)
