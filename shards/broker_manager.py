@@ -21,6 +21,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignRequest,
     AssignResponse,
+    FollowRequest,
+    FollowResponse,
     GrantCapacityRequest,
     GrantCapacityResponse,
     ObjectName,
@@ -66,6 +68,9 @@ class BrokerManager:
         self.metadata = watch
         self.sessions = BrokerSessions(shard_id, state, watch, reports, clock)
         self._reads = MetadataReads(metadata, watch.subscriber_id, clock)
+        self._home_led_at = float("-inf")
+        """When a home shard's new leader announced itself, the latest of them."""
+        watch.are_reported = lambda: not self.sessions.unreported
 
     def __repr__(self) -> str:
         return f"<BrokerManager {self.sessions!r}>"
@@ -101,6 +106,7 @@ class BrokerManager:
         missing = _missing_parents(coming, session.metadata)
         assign_trace.mark_asked(coming, missing, session.metadata)
         session, items = await self._read_until_room(request, coming, missing)
+        self._check_term(request)
         # From here to the last append there is no await: the sequence has no gaps or strangers.
         # Others may have sent the same metadata while it was read, and later metadata been told.
         unsent = [
@@ -133,6 +139,18 @@ class BrokerManager:
             lookup_steps.step(19, position=sequence)
             await session.wait_synced(sequence)
         return AssignResponse(sequence=sequence, synced=True, watched=watched)
+
+    async def follow(self, request: FollowRequest) -> FollowResponse:
+        """Follow the new leader of a home shard; return once it is known what every broker holds.
+
+        From here on nothing reaches a broker that was assigned by that shard's earlier leaders, or
+        read from them: the new one does not know of it, and would not wait for it to be watched.
+        """
+        if self.metadata.note_leader(request.home_shard_id, request.term, request.node_id):
+            self._home_led_at = self._clock.monotonic()
+        for session in self.sessions.unreported:
+            await session.reported.wait()
+        return FollowResponse(follows=self.metadata.follows(request.home_shard_id))
 
     async def release(
         self, request: ReleaseRequest, on_sequenced: OnSequenced | None = None
@@ -199,16 +217,32 @@ class BrokerManager:
         """Return the session once there is room, and what of ``missing`` had to be read.
 
         There is no await behind the last look at either. Until what was read is watched, its home
-        waits for that with effective writes for a while only, so it is read again after a wait.
+        waits for that with effective writes for a while only, and a home's next leader not at all.
+        So it is read again after a wait, or a change of leaders.
         """
         for _ in range(_READS_MAX):
             unread = [name for name in missing if not self._is_told(name)]
             read = await self._reads.read(unread)
             session = self.sessions.live(request.broker_id, request.session_id)
             await session.wait_room(coming)
-            if self._clock.monotonic() - read.asked_at <= METADATA_USED_MS / 1000:
+            used_from = self._clock.monotonic() - METADATA_USED_MS / 1000
+            if read.asked_at >= max(used_from, self._home_led_at):
                 return session, read.items
         raise Unavailable("what was read of tenants and namespaces is too old to be delivered")
+
+    def _check_term(self, request: AssignRequest) -> None:
+        """Return unless another leader followed the one that sent ``request``.
+
+        Raises:
+            Unavailable: The next leader of that shard has been here already.
+        """
+        if not request.assignments or not request.term:
+            return
+        shard_id = request.assignments[0].shard_id
+        if request.term < (known := self.metadata.term_of(shard_id)):
+            raise Unavailable(
+                f"shard {shard_id} assigned in term {request.term}, it is led in term {known}"
+            )
 
     def _is_told(self, name: ObjectName) -> bool:
         return self.metadata.known(name.name) is not None

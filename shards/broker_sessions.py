@@ -115,6 +115,11 @@ class BrokerSessions:
         return len(self._sessions)
 
     @property
+    def unreported(self) -> list[SessionSoftState]:
+        """Sessions whose broker has still to report what it holds."""
+        return [each for each in self._sessions.values() if each.metadata.awaits_report]
+
+    @property
     def unsynced(self) -> int:
         """Deliveries that brokers have not confirmed, all sessions together."""
         return sum(session.unsynced for session in self._sessions.values())
@@ -360,9 +365,8 @@ class BrokerSessions:
 
     async def _end(self, session: SessionSoftState, reason: str) -> None:
         record = session.record
-        decision = broker_session.decide(
-            self._load(record.broker_id), EndSession(record.broker_id, record.session_id, reason)
-        )
+        command = EndSession(record.broker_id, record.session_id, reason)
+        decision = broker_session.decide(self._load(record.broker_id), command)
         if isinstance(decision, Rejected) or not decision.events:
             return
         try:

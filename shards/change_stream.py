@@ -146,7 +146,7 @@ class ChangeStream:
             for watch_id, watch in self._acknowledged.items():
                 if watch_id not in behind:
                     watch.acked = max(watch.acked, renew.acked_position)
-            self._subscriber.heard()
+            self._subscriber.heard(renew.complete_term)
 
     def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
         """Say whether every acknowledged watch that wants one of ``changes`` is at ``position``."""

@@ -5,9 +5,10 @@
                           └ readers that will watch a name ────────▶ they do, or their time passed
 
 A subscriber counts from when its watch is added until it was silent for one time-to-live, a broker
-manager longer: its brokers go on, and its successor has to hear from them what they hold. Nobody
-can say who subscribed at the leader before this one, so nothing is answered until this replica has
-led for one time-to-live. A broker manager sends metadata on before it watches the name, and a topic
+manager longer: its brokers go on, and its successor has to hear from them what they hold. A new
+leader does not know the subscribers of the one before it. It answers nothing until it has led for
+one time-to-live, and until the broker manager of each shard is back (``returning_managers``).
+A broker manager sends metadata on before it watches the name, and a topic
 controller decides by it: that they will watch it is expected from when the metadata left here.
 """
 
@@ -31,6 +32,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TO
 from protos.nextgen.v1.shard_service_pb2 import Command, ExecuteRequest, ExecuteResponse
 from shards.expected_readers import FOR_EVER, ExpectedReaders
 from shards.ports import Cancellable, Clock
+from shards.returning_managers import ReturningManagers
+from shards.subscriber_ids import managed_shard, manager_reader, reader_of
 from shards.wire_command import (
     NewTopic,
     OnNamespace,
@@ -106,10 +109,13 @@ class Subscriber:
     def counts_until(self) -> float:
         return self.heard_at + self.counts_s
 
-    def heard(self) -> None:
-        """It said what it has taken in, behind every watch that it had added."""
+    def heard(self, complete_term: int = 0) -> None:
+        """Take in an acknowledgement, which follows every watch that it had added.
+
+        ``complete_term`` as in ``WatchRenew``.
+        """
         self.is_known = True
-        self._writes.note_heard(self)
+        self._writes.note_heard(self, complete_term)
 
     def watches(self, changes: Iterable[Change]) -> None:
         """It watches these from here on."""
@@ -150,6 +156,7 @@ class EffectiveWrites:
         self._counts_from = clock.monotonic() + _TTL_SECONDS
         """Before, somebody may rely on what the former leader told them, or on a watch that was
         ended."""
+        self.returning = ReturningManagers(clock.monotonic() + _MANAGER_SECONDS)
         self._subscribers: dict[str, Subscriber] = {}
         self._departed: dict[str, float] = {}
         self._readers = ExpectedReaders(EFFECTIVE_READERS_MAX)
@@ -181,7 +188,18 @@ class EffectiveWrites:
         self._subscribers[stream.subscriber_id] = subscriber
         return subscriber
 
-    def note_heard(self, subscriber: Subscriber) -> None:
+    def expect_managers(self, shard_ids: Iterable[int], term: int) -> None:
+        """Wait for the broker managers of these shards, all of the map. This leader's term is
+        ``term``."""
+        self.returning.expect(shard_ids, term)
+        self.settle()
+
+    def manager_is_back(self, shard_id: int) -> None:
+        """Wait no longer for the broker manager of a shard: it follows nothing of this one."""
+        self.returning.note_back(shard_id)
+        self.settle()
+
+    def note_heard(self, subscriber: Subscriber, complete_term: int = 0) -> None:
         if self._subscribers.get(subscriber.stream.subscriber_id) is not subscriber:
             return
         subscriber.heard_at = self._clock.monotonic()
@@ -190,7 +208,9 @@ class EffectiveWrites:
             if subscriber.is_watching(change):
                 self._readers.forget(change, subscriber.stream.subscriber_id)
         subscriber.read.clear()
-        self._settle(subscriber)
+        shard_id = managed_shard(subscriber.stream.subscriber_id)
+        is_back = shard_id is not None and self.returning.note_complete(shard_id, complete_term)
+        self._settle(None if is_back else subscriber)
 
     def note_left(self, subscriber: Subscriber) -> None:
         subscriber_id = subscriber.stream.subscriber_id
@@ -221,7 +241,7 @@ class EffectiveWrites:
     def expect(self, changes: Iterable[Change], manager_shard_id: int) -> None:
         """A broker manager is being given these objects: until it watches them, or
         ``stop_expecting`` says for how long, no change of theirs is effective."""
-        self._readers.begin(changes, _manager_of(manager_shard_id))
+        self._readers.begin(changes, manager_reader(manager_shard_id))
 
     def stop_expecting(
         self, changes: Collection[Change], manager_shard_id: int, *, are_watched: bool
@@ -231,7 +251,7 @@ class EffectiveWrites:
         One that it is being given once more counts until that is over as well.
         """
         now = self._clock.monotonic()
-        reader = _manager_of(manager_shard_id)
+        reader = manager_reader(manager_shard_id)
         until = now if are_watched else now + _counted_s(is_manager=True)
         self._wait_for_forgotten(self._readers.end(changes, reader, until, now))
         if are_watched:
@@ -359,6 +379,7 @@ class EffectiveWrites:
             shard=self._shard_id,
             position=waiter.position,
             leads_too_short=now < self._counts_from,
+            managers_not_back=self.returning.expected(now)[:_SHOWN_MAX],
             subscribers=awaited[:_SHOWN_MAX],
             departed=[each for each, until in self._departed.items() if until > now][:_SHOWN_MAX],
             not_watched_yet=sum(until > now for until in self._readers.ends(waiter.changes)),
@@ -366,7 +387,7 @@ class EffectiveWrites:
 
     def _is_effective(self, waiter: _Waiter, now: float) -> bool:
         waiter.blocker = None
-        if now < self._counts_from:
+        if now < self._counts_from or not self.returning.are_back(now):
             return False
         if any(until > now for until in self._departed.values()):
             return False
@@ -391,7 +412,7 @@ class EffectiveWrites:
         if not self._waiters or self._closed is not None:
             return
         now = self._clock.monotonic()
-        ends = [self._counts_from, *self._departed.values()]
+        ends = [self._counts_from, self.returning.until, *self._departed.values()]
         ends += [each.counts_until for each in self._subscribers.values()]
         for waiter in self._waiters.values():
             ends += self._readers.ends(waiter.changes)
@@ -418,48 +439,6 @@ def changed_by(command: Command) -> Iterator[Change]:
             return
 
 
-def broker_manager_id(node_id: str, shard_id: int, term: int) -> str:
-    """Return the subscriber id of the broker manager of a shard, led in ``term`` by a node."""
-    return f"{node_id}/{_BROKER_MANAGER}-{shard_id}/{term}"
-
-
-def topic_controller_id(node_id: str, shard_id: int, term: int) -> str:
-    """Return the subscriber id of the topic controller of a shard, led in ``term`` by a node."""
-    return f"{node_id}/{_TOPIC_CONTROLLER}-{shard_id}/{term}"
-
-
-def managed_shard(subscriber_id: str) -> int | None:
-    """Return whose broker manager a subscriber is, None if it is none."""
-    kind, number = _kind_of(subscriber_id)
-    return int(number) if kind == _BROKER_MANAGER and number.isdecimal() else None
-
-
-def reader_of(subscriber_id: str) -> str | None:
-    """Return as whom somebody who reads is expected to watch that, None if it is not.
-
-    What a broker manager was given its successor watches as well. What a topic controller decides
-    by it does as long as it leads, whoever leads next.
-    """
-    shard_id = managed_shard(subscriber_id)
-    if shard_id is not None:
-        return _manager_of(shard_id)
-    return subscriber_id if _kind_of(subscriber_id)[0] == _TOPIC_CONTROLLER else None
-
-
-_BROKER_MANAGER = "broker-manager"
-_TOPIC_CONTROLLER = "topic-controller"
-
-
 def _counted_s(*, is_manager: bool) -> float:
-    """Return how long somebody counts who is not heard of any more, or not yet."""
+    """Return how long a subscriber counts that is silent, or has not come yet."""
     return max(_TTL_SECONDS, _MANAGER_SECONDS) if is_manager else _TTL_SECONDS
-
-
-def _manager_of(shard_id: int) -> str:
-    return f"{_BROKER_MANAGER}-{shard_id}"
-
-
-def _kind_of(subscriber_id: str) -> tuple[str, str]:
-    """Return what kind of subscriber it is, "" if of none with a shard, and its shard's number."""
-    kind, _, number = subscriber_id.rpartition("/")[0].rpartition("/")[2].rpartition("-")
-    return kind, number

@@ -12,6 +12,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignRequest,
     AssignResponse,
+    FollowRequest,
+    FollowResponse,
     ReleaseRequest,
     ReleaseResponse,
 )
@@ -37,6 +39,7 @@ class ExpectingManagers:
         self._homes = homes
 
     async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
+        request.term = self._state.term
         if not request.assignments:
             # What a broker only prepares comes again, as it is then, once it is assigned.
             return await self._managers.assign(request, timeout_ms=timeout_ms)
@@ -54,6 +57,11 @@ class ExpectingManagers:
 
     async def release(self, request: ReleaseRequest, *, timeout_ms: int) -> ReleaseResponse:
         return await self._managers.release(request, timeout_ms=timeout_ms)
+
+    async def follow(
+        self, shard_id: int, request: FollowRequest, *, timeout_ms: int
+    ) -> FollowResponse:
+        return await self._managers.follow(shard_id, request, timeout_ms=timeout_ms)
 
     async def _bring_up_to_date(self, request: AssignRequest) -> None:
         """Give assignments their topics as they are: what changes from here on is waited for."""

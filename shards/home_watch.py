@@ -80,6 +80,8 @@ class HomeWatch:
         self._watches: dict[int, _Watch] = {}
         self._timer: Cancellable | None = None
         self._is_closed = False
+        self._retries = 0
+        """Groups of names whose watch was ended and that are added again in a moment."""
         stream.acknowledge_with(self.debts.in_effect)
         self._runner = self._run()
 
@@ -89,6 +91,16 @@ class HomeWatch:
     @property
     def watch_count(self) -> int:
         return len(self._watches)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether any name is followed, or about to be."""
+        return bool(self._watches or self._gathered or self._retries)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the stream was given a watch of every followed name."""
+        return not self._gathered and not self._retries
 
     def close(self) -> None:
         """Follow nothing any more, at once."""
@@ -130,6 +142,7 @@ class HomeWatch:
         for watched in names:
             watched.watch, watched.known_at = None, 0
         when = self._clock.monotonic() + METADATA_WATCH_RETRY_MS / 1000
+        self._retries += 1
         self._clock.call_at(when, lambda: self._gather(names))
         self._schedule()
 
@@ -157,6 +170,7 @@ class HomeWatch:
             self._runner = self._run()
 
     def _gather(self, names: Sequence[WatchedName]) -> None:
+        self._retries -= 1
         # Nobody may want a name any more that waited to be tried again.
         self._gathered |= {watched.name: watched for watched in names if watched.holders}
         self._schedule()

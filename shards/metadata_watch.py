@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 
 import structlog
@@ -66,6 +67,10 @@ class MetadataWatch:
         """What is owed of objects whose last change has no place in a sequence yet."""
         self._settling: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._terms: dict[int, int] = {}
+        """By home shard: the highest term of its leaders that announced themselves here."""
+        self.are_reported: Callable[[], bool] = lambda: True
+        """Says whether it is known of every session what its broker holds."""
         self.unwatched = 0
         """Objects sent that were not followed, because too many are."""
 
@@ -96,6 +101,29 @@ class MetadataWatch:
     def subscriber_id(self) -> str:
         """By which home shards know who watches."""
         return self._subscriber_id
+
+    def note_leader(self, shard_id: int, term: int, node_id: str) -> bool:
+        """Note that a node leads a home shard; return whether its term is a later one."""
+        self._homes.note_leader(shard_id, term, node_id)
+        if term <= self.term_of(shard_id):
+            return False
+        self._terms[shard_id] = term
+        return True
+
+    def term_of(self, shard_id: int) -> int:
+        """Return the latest term of a home shard that was noted, 0 if none was."""
+        return self._terms.get(shard_id, 0)
+
+    def follows(self, shard_id: int) -> bool:
+        """Return whether objects of a home shard are watched, or are about to be.
+
+        If so, the next acknowledgements to that shard carry the noted term once all are.
+        """
+        home = self._home_watches.get(shard_id)
+        if home is None or not home.has_names:
+            return False
+        home.stream.acknowledge()
+        return True
 
     def is_followed(self, name: str) -> bool:
         """Say whether everything that becomes of the object of this name is told here."""
@@ -186,9 +214,15 @@ class MetadataWatch:
         home = self._home_watches.get(shard_id)
         if home is None:
             stream = self._homes.watch(shard_id, self._subscriber_id)
+            stream.complete_with(partial(self._complete_term, shard_id))
             home = HomeWatch(shard_id, stream, self._clock, self._changed)
             self._home_watches[shard_id] = home
         self._names[sent.name] = home.add(sent)
+
+    def _complete_term(self, shard_id: int) -> int:
+        """Return the noted term of a home shard if all that brokers hold of it is watched, or 0."""
+        is_complete = self._home_watches[shard_id].is_complete and self.are_reported()
+        return self.term_of(shard_id) if is_complete and not self.unwatched else 0
 
     def _changed(self, watched: WatchedName, deleted_id: str) -> None:
         """Tell who has the object of this name what has become of it."""

@@ -111,6 +111,8 @@ class ShardNode:
         self._stored = b""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self._learning_own = False
+        """A change of the view is this node's own report, which no other process has yet."""
         link.on_change(self._on_change)
         link.on_connected(self._report_again)
         link.on_transfer(self._on_transfer)
@@ -230,6 +232,8 @@ class ShardNode:
             ShardMetrics(self._metrics, shard_id),
             hint=self._hint,
             on_leading=self._on_leading,
+            # What this node's own replica knows need not wait for the cluster manager's push.
+            on_led=self._link.learn_leader,
         )
         _logger.info("replica open", shard=shard_id, members=members)
 
@@ -270,8 +274,8 @@ class ShardNode:
         for report in update.leaders:
             replica = self._replicas.get(report.shard_id)
             leader = replica.leader if replica is not None else None
-            if leader is not None and leader.term == report.term:
-                # The cluster manager tells all who are connected at once.
+            if leader is not None and leader.term == report.term and not self._learning_own:
+                # The cluster manager pushes it to all that are connected at once.
                 leader.brokers.sessions.note_announced()
 
     # Leadership -------------------------------------------------------------------------------
@@ -291,8 +295,11 @@ class ShardNode:
             self._changed.set()
             return
         report = self._report(replica.shard_id, replica.leader.term)
-        # What this node knows best it does not wait to be told.
-        self._link.view.apply(ClusterUpdate(leaders=[report]))
+        self._learning_own = True
+        try:
+            self._link.learn_leader(report.shard_id, report.term, report.node_id, report.grpc)
+        finally:
+            self._learning_own = False
         self._link.send(NodeMessage(leader=report))
 
     def _report_again(self) -> None:

@@ -17,6 +17,8 @@ from protos.nextgen.v1.inventory_pb2 import Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignRequest,
     AssignResponse,
+    FollowRequest,
+    FollowResponse,
     ObjectName,
     ReleaseRequest,
     ReleaseResponse,
@@ -95,16 +97,22 @@ class Quotas(Protocol):
 class BrokerManagers(Protocol):
     """The broker managers of all shards, reached through the leader of each broker's shard.
 
-    Both calls answer when the broker's sync position covers the request.
+    ``assign`` and ``release`` answer when the broker's sync position covers the request.
 
     Raises:
         SessionExpired: The session ended; it never returns.
-        MetadataError: Anything else on the way; both calls may be repeated.
+        MetadataError: Anything else on the way; every call may be repeated.
     """
 
     async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse: ...
 
     async def release(self, request: ReleaseRequest, *, timeout_ms: int) -> ReleaseResponse: ...
+
+    async def follow(
+        self, shard_id: int, request: FollowRequest, *, timeout_ms: int
+    ) -> FollowResponse:
+        """Have the broker manager of a shard follow the new leader of a home shard."""
+        ...
 
 
 class TopicControllers(Protocol):
@@ -186,6 +194,10 @@ class ShardWatching(Protocol):
         """Have ``withheld`` say of which acknowledged watches nothing is to be acknowledged."""
         ...
 
+    def complete_with(self, complete_term: Callable[[], int]) -> None:
+        """Send what ``complete_term`` returns with each acknowledgement; see ``WatchRenew``."""
+        ...
+
     def acknowledge(self) -> None:
         """More of what was told has taken effect."""
         ...
@@ -214,6 +226,10 @@ class HomeShards(Protocol):
         Raises:
             Unavailable: There is no shard map yet.
         """
+        ...
+
+    def note_leader(self, shard_id: int, term: int, node_id: str) -> None:
+        """Note who leads a shard, from somebody who knows: streams to it go there at once."""
         ...
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:

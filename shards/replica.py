@@ -30,7 +30,7 @@ class Replica:
     """Owned by the node. ``leader`` is set exactly while this replica may decide.
 
     ``hint`` gives the endpoint of the shard's leader if it is known; ``on_leading`` is called
-    after each change of ``leader``.
+    after each change of ``leader``, ``on_led`` with term and node of another node that leads.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Replica:
         *,
         hint: Callable[[int, NodeId | None], str | None],
         on_leading: Callable[[Replica], None],
+        on_led: Callable[[int, int, NodeId], None] = lambda _shard_id, _term, _node_id: None,
     ) -> None:
         self.shard_id = shard_id
         self.log = log
@@ -56,6 +57,7 @@ class Replica:
         self._metrics = metrics
         self._hint = hint
         self._on_leading = on_leading
+        self._on_led = on_led
         self._committed = asyncio.Event()
         self._role_changed = asyncio.Event()
         self._successor_id: NodeId | None = None
@@ -152,8 +154,9 @@ class Replica:
             self.close_leader()
         if change.role is Role.LEADER and self.leader is None:
             self._lead(change.term)
-        if change.leader_id not in (None, self._around.node_id):
+        if change.leader_id is not None and change.leader_id != self._around.node_id:
             self._successor_id = change.leader_id
+            self._on_led(self.shard_id, change.term, change.leader_id)
         changed, self._role_changed = self._role_changed, asyncio.Event()
         changed.set()
         if change.role is Role.STOPPED:

@@ -257,6 +257,12 @@ async def _assign(
     return ShardResponse(assign=response)
 
 
+async def _follow(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    return ShardResponse(follow=await replica.leading().brokers.follow(request.follow))
+
+
 async def _release(
     replica: Replica, request: ShardRequest, _timeout_ms: int, on_progress: Progress | None
 ) -> ShardResponse:
@@ -328,6 +334,7 @@ _BODIES: dict[
 ] = {
     "execute": _execute,
     "bulk_create": _bulk_create,
+    "follow": _follow,
     "get": _get,
     "list": _list,
     "lookup": _lookup,

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
+from protos.nextgen.v1.shard_service_pb2 import FollowRequest
 from shards.assignment_feed import AssignmentFeed
 from shards.broker_drains import BrokerDrains
 from shards.broker_manager import BrokerManager
 from shards.broker_sync import BrokerSync
 from shards.decoded_entries import DecodedEntries
-from shards.effective_writes import EffectiveWrites, broker_manager_id, topic_controller_id
+from shards.effective_writes import EffectiveWrites
 from shards.evacuation import Evacuation
 from shards.expecting_managers import ExpectingManagers
 from shards.idle_forwarding import IdleForwarding
@@ -42,7 +43,9 @@ from shards.ports import (
 )
 from shards.projections.rows import Query
 from shards.rebalancer import Rebalancer
+from shards.returning_managers import ManagerRollCall
 from shards.shard_state import ShardState
+from shards.subscriber_ids import broker_manager_id, topic_controller_id
 from shards.tenant_quotas import TenantQuotas
 from shards.topic_controller import TopicController
 from shards.topic_mover import TopicMover
@@ -93,7 +96,7 @@ class ShardLeader:
         )
         self._make_brokers(around)
         self.feed = AssignmentFeed(shard_id, log, around.clock, decoded)
-        self.effective = EffectiveWrites(shard_id, self.feed, around.clock)
+        self._make_effective(around)
         self.leases = LeaseKeeper(
             shard_id,
             term,
@@ -158,6 +161,17 @@ class ShardLeader:
             self.shard_id, self.brokers.sessions, around.homes, around.controllers
         )
 
+    def _make_effective(self, around: Surroundings) -> None:
+        """Make what knows which writes have taken effect everywhere."""
+        self.effective = EffectiveWrites(self.shard_id, self.feed, around.clock)
+        self._roll_call = ManagerRollCall(
+            FollowRequest(home_shard_id=self.shard_id, term=self.term, node_id=around.node_id),
+            around.managers,
+            self.effective,
+            around.parents.shard_ids,
+            around.clock.monotonic,
+        )
+
     def _make_movers(self, around: Surroundings, sync: BrokerSync, placer: UnitPlacer) -> None:
         """Make what takes units from one broker to another, or from all of them."""
         self._finisher = MoveFinisher(
@@ -204,6 +218,7 @@ class ShardLeader:
         """Adopt the slots that the map gives this shard, then take over its brokers and leases."""
         self.state.adopt_slots(table.ranges_of(self.shard_id), table.version)
         self.brokers.start()
+        self._roll_call.start()
         self.leases.start()
         self._finisher.recover(self._log)
         self.evacuation.start()
@@ -212,6 +227,7 @@ class ShardLeader:
         """Fail everybody who waits; they are sent to ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
         self.state.close()
+        self._roll_call.close()
         self.evacuation.close()
         self.rebalancer.close()
         self.inventory.close()

@@ -43,6 +43,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     Hello,
+    LeaderReport,
     LeadershipTransfer,
     LeaseCapacityRequest,
     LeaseCapacityResponse,
@@ -149,6 +150,19 @@ class ClusterLink:
         except asyncio.QueueFull:
             return False
         return True
+
+    def learn_leader(self, shard_id: int, term: int, node_id: str, grpc: str = "") -> None:
+        """Merge a shard's leader into the view, known here before the cluster manager pushes it.
+
+        Listeners are called and waiters woken as for a push. A node whose address is neither given
+        nor known, or a term that is not higher than the known one, changes nothing.
+        """
+        node = self.view.nodes.get(node_id)
+        endpoint = grpc or (node.grpc if node is not None else "")
+        if not endpoint or term <= self.view.leader_term(shard_id):
+            return
+        report = LeaderReport(shard_id=shard_id, term=term, node_id=node_id, grpc=endpoint)
+        self._take(ClusterUpdate(leaders=[report]))
 
     async def lease_capacity(
         self, request: LeaseCapacityRequest, timeout_ms: int

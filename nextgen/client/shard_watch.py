@@ -84,6 +84,7 @@ class ShardWatch:
         self._avoided: str | None = None
         self._in_effect: Callable[[int], int] | None = None
         self._withheld: Callable[[], Collection[int]] | None = None
+        self._complete_term: Callable[[], int] = lambda: 0
 
     def __repr__(self) -> str:
         condition = "current" if self.is_current else "waiting"
@@ -151,6 +152,13 @@ class ShardWatch:
         """Have ``withheld`` say of which acknowledged watches nothing is to be acknowledged: what
         they were told has not taken effect. It is asked when ``acknowledge_with``'s is."""
         self._withheld = withheld
+
+    def complete_with(self, complete_term: Callable[[], int]) -> None:
+        """Send what ``complete_term`` returns with each acknowledgement; see ``WatchRenew``.
+
+        It is called when the acknowledgement leaves, behind every watch that was added before.
+        """
+        self._complete_term = complete_term
 
     def acknowledge(self) -> None:
         """Say anew what acknowledged watches have taken in: more of it has taken effect."""
@@ -290,7 +298,12 @@ class ShardWatch:
             position = min(position, self._in_effect(position))
         if self._withheld is not None:
             behind = sorted({*behind, *self._withheld()})
-        return WatchRenew(acked_position=position, asked_at_ms=_now_ms(), behind=behind)
+        return WatchRenew(
+            acked_position=position,
+            asked_at_ms=_now_ms(),
+            behind=behind,
+            complete_term=self._complete_term(),
+        )
 
     def _take_error(self, watch_id: int, error: MetadataError, endpoint: str) -> None:
         """One watch has ended there.

@@ -227,7 +227,8 @@ of one stream between two processes. Each costs a look when a subscriber has ack
 EFFECTIVE_MANAGER_MS = 5_000
 """Effective writes wait so long for a broker manager that is silent or gone: its successor is
 elected, its brokers come back within their sessions' time and say what they hold, and that is
-watched. So long as well for one that was given something and does not watch it yet."""
+watched. So long as well for one that was given something and does not watch it yet, and for one
+that has not come to a new leader of the home shard."""
 
 EFFECTIVE_READERS_MAX = 200_000
 """Names that broker managers were given, or topic controllers have read, and do not watch yet:

@@ -31,6 +31,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     CloseParentGate,
     Command,
     ExecuteRequest,
+    FollowRequest,
+    FollowResponse,
     GetRequest,
     ObjectName,
     ReleaseRequest,
@@ -76,6 +78,15 @@ class RoutedBrokerManagers:
         )
         _check_body(response, "release")
         return response.release
+
+    async def follow(
+        self, shard_id: int, request: FollowRequest, *, timeout_ms: int
+    ) -> FollowResponse:
+        response = await self._router.call(
+            shard_id, ShardRequest(follow=request), timeout_ms=timeout_ms
+        )
+        _check_body(response, "follow")
+        return response.follow
 
 
 class RoutedTopicControllers:
@@ -150,6 +161,9 @@ class LinkedHomes:
         if shard_id is None:
             raise Unavailable("no shard map is known here yet")
         return shard_id
+
+    def note_leader(self, shard_id: int, term: int, node_id: str) -> None:
+        self._link.learn_leader(shard_id, term, node_id)
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         return ShardWatch(shard_id, subscriber_id, self._link)

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import product
 
 import pytest
 
 from nextgen.client import Client, TopicLocation
+from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS, SESSION_RETURN_MS, SESSION_TTL_MS
+from nextgen.kernel.limits import (
+    ASSIGNMENT_TTL_MS,
+    CAPACITY_LEASE_TTL_MS,
+    COMMAND_ID_BYTES,
+    SESSION_RETURN_MS,
+    SESSION_TTL_MS,
+)
+from nextgen.kernel.placement_limits import EFFECTIVE_MANAGER_MS
 from nextgen.replication.ports import Role
 from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1.policies_pb2 import Policies
+from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_EFFECTIVE
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.faults import Faults
+from tests.support.cluster_simulation.network import pair_of
 from tests.support.cluster_simulation.run import ClusterRun
 from tests.support.cluster_simulation.simulation import ClusterSimulation
 
@@ -223,5 +236,87 @@ def test_a_live_broker_keeps_its_session_when_its_managers_leader_dies():
                 await asyncio.sleep(2 * SESSION_TTL_MS / 1_000)
         assert set(invariants.sessions) == before
         assert all(invariants.goes_on(session_id) for session_id in before)
+
+    tell(ClusterPlan(), story)
+
+
+async def write_effectively(told: Told, name: str, ttl_ms: int) -> pb.WriteResponse:
+    """Set a policy; return once it is answered as effective, and look at every broker then."""
+    nodes = DiscoveryNodes([f"{each}:7000" for each in told.cluster.plan.discovery_names])
+    request = pb.SetPoliciesRequest(
+        command_id=ttl_ms.to_bytes(COMMAND_ID_BYTES, "big"),
+        name=name,
+        policies=Policies(message_ttl_ms=ttl_ms),
+        consistency=CONSISTENCY_EFFECTIVE,
+    )
+    try:
+        written = await nodes.call("SetPolicies", request, pb.WriteResponse, timeout_ms=30_000)
+    finally:
+        await nodes.close()
+    told.cluster.check_effective(name, written.id, written.version)
+    return written
+
+
+async def managed_elsewhere(told: Told, client: Client) -> tuple[str, int]:
+    """Return a topic that a broker holds whose manager is in another shard, and that shard."""
+    await client.create_topics(names(0, 40))
+    for location in await client.lookup(names(0, 40)):
+        manager = told.cluster.invariants.sessions[location.session_id].shard_id
+        if told.cluster.home_of(location.topic) != manager:
+            return location.topic, manager
+    raise AssertionError("every broker's manager is in the home of its topics")
+
+
+@pytest.mark.timeout(300)
+def test_a_new_home_leader_waits_for_a_manager_that_comes_late():
+    """1. A broker holds a topic; its manager follows the topic at its home shard's leader. 2. That
+    leader dies, and its replicas are cut off from the manager's for 3.5 s. 3. An effective
+    write is answered when the manager is back and the broker acts on it: no earlier, and without
+    waiting for the time that a manager counts."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster, invariants = told.cluster, told.cluster.invariants
+        topic, manager = await managed_elsewhere(told, client)
+        home = cluster.home_of(topic)
+        leader = invariants.leader_of(home)
+        assert leader is not None
+        leading = invariants.placements[home].replicas
+        managing = invariants.placements[manager].replicas
+        assert not {*leading} & {*managing}, invariants.placements
+        for one, other in product(leading, managing):
+            cluster.network.cut(pair_of(one, other))
+        cluster.nodes[leader].crash(power_cut=False)
+        await told.until(lambda: invariants.leader_of(home) not in (None, leader), 5)
+        elected_at_s = cluster.loop.now_s
+        cluster.loop.call_later(3.5, cluster.network.heal)
+
+        await write_effectively(told, topic, 60_000)
+
+        assert 3.5 < cluster.loop.now_s - elected_at_s < EFFECTIVE_MANAGER_MS / 1_000
+
+    tell(ClusterPlan(shard_nodes=6), story)
+
+
+@pytest.mark.timeout(300)
+def test_an_effective_write_behind_a_leader_change_needs_no_cluster_manager():
+    """1. All cluster managers are down, so no push says who leads. 2. The leader of a topic's home
+    shard dies. 3. Broker managers find the next one by themselves, and an effective write is at
+    every broker after the time-to-live of what discovery nodes cache."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster, invariants = told.cluster, told.cluster.invariants
+        topic, _ = await managed_elsewhere(told, client)
+        home = cluster.home_of(topic)
+        leader = invariants.leader_of(home)
+        assert leader is not None
+        for name in cluster.plan.manager_names:
+            cluster.nodes[name].crash(power_cut=True)
+        cluster.nodes[leader].crash(power_cut=False)
+        await told.until(lambda: invariants.leader_of(home) not in (None, leader), 5)
+        elected_at_s = cluster.loop.now_s
+
+        await write_effectively(told, topic, 60_000)
+
+        assert cluster.loop.now_s - elected_at_s < ASSIGNMENT_TTL_MS / 1_000 + ELECTION_S
 
     tell(ClusterPlan(), story)

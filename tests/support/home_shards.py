@@ -40,6 +40,9 @@ class SilentHomes:
     def manager_shard(self, broker_id: str) -> int:
         return 1
 
+    def note_leader(self, shard_id: int, term: int, node_id: str) -> None:
+        pass
+
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         return _SilentStream()
 
@@ -68,6 +71,9 @@ class _SilentStream:
         pass
 
     def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
+        pass
+
+    def complete_with(self, complete_term: Callable[[], int]) -> None:
         pass
 
     def acknowledge(self) -> None:
@@ -101,6 +107,7 @@ class FakeStream:
     in_effect: Callable[[int], int] = lambda position: position
     withheld: Callable[[], Collection[int]] = tuple
     """Of which watches nothing is acknowledged."""
+    complete_term: Callable[[], int] = lambda: 0
     acknowledged: int = 0
     """How often more was said to have taken effect."""
     runs: int = 0
@@ -132,6 +139,9 @@ class FakeStream:
 
     def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
         self.withheld = withheld
+
+    def complete_with(self, complete_term: Callable[[], int]) -> None:
+        self.complete_term = complete_term
 
     def acknowledge(self) -> None:
         self.acknowledged += 1
@@ -228,6 +238,8 @@ class FakeHomes:
         self.homes = [_Home(shard_id) for shard_id in range(1, shards + 1)]
         self.reads: list[str] = []
         self.is_reachable = True
+        self.noted: list[tuple[int, int, str]] = []
+        """Leaders that announced themselves: shard, term, node."""
         self._ids = itertools.count(1)
         for home in self.homes:
             home.append(KIND_TENANT, "", pb.Event(slots_adopted=pb.SlotsAdopted()))
@@ -243,6 +255,9 @@ class FakeHomes:
 
     def manager_shard(self, broker_id: str) -> int:
         return 1
+
+    def note_leader(self, shard_id: int, term: int, node_id: str) -> None:
+        self.noted.append((shard_id, term, node_id))
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         home = self.homes[shard_id - 1]

@@ -43,6 +43,9 @@ class StreamedHomes:
     def manager_shard(self, broker_id: str) -> int:
         return SHARD
 
+    def note_leader(self, shard_id: int, term: int, node_id: str) -> None:
+        """There is one leader, which the link knows."""
+
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         return ShardWatch(shard_id, subscriber_id, self.link)
 

@@ -225,6 +225,7 @@ class WatchWorld:
         """Begin the assignments' feed of a leader."""
         self.feed = AssignmentFeed(SHARD, self.log, LoopClock(), self.decoded)
         self.effective = EffectiveWrites(SHARD, self.feed, LoopClock())
+        self.effective.expect_managers((), term=1)
         return self.feed
 
     def counted(self, name: str) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 
 from brokers.domain.storage_policy import effective
 from nextgen.client import TopicLocation
+from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
 from tests.support.cluster_simulation.raft_surroundings import Witness
@@ -83,6 +84,8 @@ class Invariants(Witness):
         """Sessions that are over."""
         self.placements: dict[int, ShardPlacement] = {}
         """By shard, of the newest map that is committed."""
+        self.slot_table: SlotTable | None = None
+        """Of the same map."""
         self.events = 0
 
     # What replicas do -------------------------------------------------------------------------
@@ -105,6 +108,14 @@ class Invariants(Witness):
             index += 1
             self._folded[group_id] = index
             self._fold_entry(group_id, entry_here)
+
+    def leader_of(self, group_id: int) -> str | None:
+        """Return the node that led a group last, None if it is known to lead no more."""
+        terms = [term for group, term in self.leaders if group == group_id]
+        if not terms:
+            return None
+        node_id = self.leaders[(group_id, max(terms))]
+        return node_id if self.roles.get((node_id, group_id)) is Role.LEADER else None
 
     def has_gap(self) -> bool:
         return any(
@@ -231,6 +242,7 @@ class Invariants(Witness):
 
     def _shard_map_changed(self, _group: int, event: Any) -> None:
         self.placements = {placement.shard_id: placement for placement in event.shards}
+        self.slot_table = SlotTable.from_bytes(event.version, event.slot_owners)
 
     def _broker_session_established(self, shard_id: int, event: Any) -> None:
         self.sessions[event.session_id] = Session(event.broker_id, event.capacity_units, shard_id)

@@ -15,6 +15,7 @@ from brokers.adapters import manager_connection
 from brokers.adapters.metrics import BrokerCollector
 from nextgen.cli.replica_change import ReplicaChanger
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.kernel.names import parse_topic
 from nextgen.replication.ports import Role
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.runtime.process import Shutdown
@@ -232,6 +233,12 @@ class ClusterSimulation:
                         self.invariants.check_effective(
                             node.name, session, name, object_id, version
                         )
+
+    def home_of(self, name: str) -> int:
+        """Return the home shard of a tenant, namespace or topic."""
+        table = self.invariants.slot_table
+        assert table is not None, "there is no shard map yet"
+        return table.shard_for_key(parse_topic(name).routing_key if "://" in name else name)
 
     def _is_managed(self, session_id: str) -> bool:
         """Return whether a session goes on under a broker manager that is well."""

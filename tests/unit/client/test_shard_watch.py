@@ -30,6 +30,7 @@ from shards import assignment_feed, effective_writes
 from shards.adapters import watch_stream
 from shards.domain import assignment, topic
 from shards.effective_writes import EffectiveWrites
+from shards.subscriber_ids import broker_manager_id
 from tests.support.shard_events import TIME_MS
 from tests.support.watch_server import FakeLink, WatchServer, eventually
 from tests.support.watch_world import SHARD, Recorder, WatchWorld
@@ -432,6 +433,35 @@ def test_what_has_not_taken_effect_is_not_acknowledged_until_it_has() -> None:
             watch.acknowledge()
 
             await waiting
+
+    in_cluster(scenario)
+
+
+@pytest.mark.usefixtures("long_leases")
+def test_that_all_is_watched_is_sent_with_the_acknowledgements_behind_every_watch() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        effective = led_for_long(cluster.worlds[0])
+        cluster.lead(0)
+        terms = [2]
+        effective.expect_managers((9,), term=3)
+        manager = broker_manager_id("node-1", 9, 5)
+        watch = ShardWatch(SHARD, manager, cluster.link)
+        watch.complete_with(lambda: terms[0])
+        recorder = Recorder()
+        watch.add(recorder, kinds=(KIND_TOPIC,), names=[f"{ROOT}/a"], acknowledged=True)
+        running = asyncio.create_task(watch.run())
+        try:
+            await eventually(lambda: recorder.snapshot_position is not None)
+            position = await cluster.commit(created("b"))
+            await eventually(lambda: watch.position >= position)
+            assert list(effective.returning.expected(0.0)) == [9], "it knows an earlier term"
+
+            terms[0] = 3
+            watch.acknowledge()
+            await eventually(lambda: not effective.returning.expected(0.0))
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     in_cluster(scenario)
 

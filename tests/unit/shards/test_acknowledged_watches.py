@@ -13,7 +13,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_NAMESPACE, KIN
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards import assignment_feed, change_stream, effective_writes
 from shards.domain.tenant import TenantCreated, TenantPoliciesSet
-from shards.effective_writes import broker_manager_id, topic_controller_id
+from shards.subscriber_ids import broker_manager_id, topic_controller_id
 from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
 TTL_S = 3_600.0

@@ -614,3 +614,117 @@ def test_what_was_told_since_replaces_what_was_under_way(tmp_path: Path) -> None
         assert shard.others.reads == [], "what is told is not read"
 
     in_shard(tmp_path, scenario)
+
+
+def follow_request(term: int) -> pb.FollowRequest:
+    return pb.FollowRequest(home_shard_id=1, term=term, node_id="node-1")
+
+
+def test_a_manager_without_objects_of_a_home_shard_follows_nothing(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+
+        assert not (await shard.ask(follow=follow_request(5))).follow.follows
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_home_leader_is_answered_once_every_broker_has_reported(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        await shard.ask(assign=assign_request(broker, topic))
+        shard.next_term()
+        asked = asyncio.create_task(shard.ask(follow=follow_request(5)))
+        await asyncio.sleep(0.1)
+        await broker.connect()
+        await asyncio.sleep(0.1)
+        assert not asked.done(), "nobody knows yet what the broker holds"
+
+        held = broker_pb.HeldMetadata(
+            objects=[broker_pb.HeldObject(kind=KIND_TENANT, name="acme", id="t-1", version=1)],
+            complete=True,
+        )
+        assert broker.connection is not None
+        sessions = shard.leader.brokers.sessions
+        sessions.receive(broker.connection, broker_pb.BrokerMessage(held=held))
+
+        assert (await asked).follow.follows
+
+    in_shard(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(("term", "is_taken"), [(4, False), (5, True), (6, True), (0, True)])
+def test_assignments_of_a_leader_that_was_followed_by_another_are_refused(
+    tmp_path: Path, term: int, is_taken: bool
+) -> None:
+    """The next one waits for nothing that it does not know to be under way. A sender of an older
+    release says no term."""
+
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        await shard.ask(follow=follow_request(5))
+        request = assign_request(broker, topic)
+        request.term = term
+
+        if is_taken:
+            await shard.ask(assign=request)
+        else:
+            with pytest.raises(Unavailable, match="it is led in term 5"):
+                await shard.ask(assign=request)
+
+        assert len(broker.assigned) == int(is_taken)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_an_assignment_is_refused_whose_sender_is_followed_while_metadata_is_read(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        goes_on = asyncio.Event()
+
+        async def wait(_reader: str) -> None:
+            await goes_on.wait()
+
+        shard.others.on_read = wait
+        request = assign_request(broker, topic)
+        request.term = 4
+        asked = asyncio.create_task(shard.ask(assign=request))
+        await asyncio.sleep(0.1)
+        await shard.ask(follow=follow_request(5))
+        goes_on.set()
+
+        with pytest.raises(Unavailable, match="it is led in term 5"):
+            await asked
+        assert broker.deliveries == []
+
+    in_shard(tmp_path, scenario)
+
+
+def test_metadata_that_was_read_from_an_earlier_home_leader_is_read_again(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        goes_on = asyncio.Event()
+
+        async def wait(_reader: str) -> None:
+            await goes_on.wait()
+
+        shard.others.reads.clear()
+        shard.others.on_read = wait
+        asked = asyncio.create_task(shard.ask(assign=assign_request(broker, topic)))
+        await asyncio.sleep(0.1)
+        await shard.ask(follow=follow_request(5))
+        goes_on.set()
+        await asked
+
+        assert shard.others.reads == ["acme", "acme/orders"] * 2
+        assert [each.WhichOneof("body") for each in broker.deliveries] == [
+            *("tenant", "namespace", "assign"),
+        ]
+
+    in_shard(tmp_path, scenario)

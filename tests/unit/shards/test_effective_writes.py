@@ -16,14 +16,8 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from shards import effective_writes
-from shards.effective_writes import (
-    EffectiveWrites,
-    Subscriber,
-    broker_manager_id,
-    changed_by,
-    managed_shard,
-    topic_controller_id,
-)
+from shards.effective_writes import EffectiveWrites, Subscriber, changed_by
+from shards.subscriber_ids import broker_manager_id, managed_shard, topic_controller_id
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual
 
@@ -80,6 +74,7 @@ class World:
         self.leased = Leased()
         self.clock = VirtualClock()
         self.writes = EffectiveWrites(1, self.leased, self.clock)
+        self.writes.expect_managers((), term=1)
         self.led_s = led_s
 
     async def lead(self) -> None:
@@ -131,6 +126,56 @@ def test_a_new_leader_answers_nothing_as_effective_for_one_time_to_live():
         await world.wait_done(write, after_s=TTL_S)
 
     in_world(scenario, led_s=0.0)
+
+
+def test_a_new_leader_that_knows_no_map_waits_as_long_as_a_manager_counts():
+    async def main() -> None:
+        writes = EffectiveWrites(1, Leased(), VirtualClock())
+        write = asyncio.create_task(writes.wait(10, {TENANT}))
+        await asyncio.sleep(MANAGER_S - 0.01)
+        assert not write.done()
+        await asyncio.sleep(0.02)
+        assert write.done()
+
+    run_virtual(main)
+
+
+def test_a_new_leader_waits_for_the_manager_of_each_shard_until_it_watches_all():
+    """One that has not come holds what its brokers act on, and nobody here knows of it."""
+
+    async def scenario(world: World) -> None:
+        world.writes.expect_managers((3, 4), term=7)
+        stream = Stream(MANAGER, TENANT)
+        stream.acked = 20
+        subscriber = world.join(stream)
+        write = world.write(TENANT)
+        subscriber.heard(complete_term=6)
+        world.writes.manager_is_back(4)
+        await world.pass_time(MANAGER_S - TTL_S - 0.2)
+        assert not write.done(), "it said so of an earlier term"
+
+        subscriber.heard(complete_term=7)
+        await world.pass_time()
+        assert write.done()
+
+    in_world(scenario)
+
+
+def test_a_manager_that_is_back_is_waited_for_as_any_subscriber():
+    async def scenario(world: World) -> None:
+        world.writes.expect_managers((3,), term=7)
+        stream = Stream(MANAGER, TENANT)
+        subscriber = world.join(stream)
+        subscriber.heard(complete_term=7)
+        write = world.write(TENANT)
+        await world.pass_time(1.0)
+        assert not write.done()
+
+        stream.acked = 10
+        subscriber.heard(complete_term=7)
+        await write
+
+    in_world(scenario)
 
 
 def test_subscribers_who_want_the_name_are_waited_for_and_others_are_not():

@@ -399,3 +399,77 @@ def test_a_unit_of_a_deleted_topic_takes_up_room_at_the_next_leader_as_well() ->
         assert len(broker.holding.assignments) == 1
 
     in_world(scenario)
+
+
+def complete_term(world: MetadataWorld) -> int:
+    """Return what the manager would say to its only home shard."""
+    (stream,) = world.homes.streams
+    return stream.complete_term()
+
+
+def test_a_manager_says_that_it_watches_all_once_it_does_in_the_term_it_knows() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        assert not world.watch.follows(1)
+        assert world.watch.note_leader(1, 3, "node-2")
+        world.assign("a", TOPIC)
+        assert world.watch.follows(1)
+        assert complete_term(world) == 0, "its names are gathered and no watch has them"
+
+        await gathered()
+        assert complete_term(world) == 3
+        assert not world.watch.note_leader(1, 2, "node-1"), "an earlier leader"
+        assert complete_term(world) == 3
+        assert world.watch.note_leader(1, 5, "node-3")
+        assert complete_term(world) == 5
+        assert world.homes.noted == [(1, 3, "node-2"), (1, 2, "node-1"), (1, 5, "node-3")]
+
+    in_world(scenario)
+
+
+def test_a_manager_does_not_watch_all_while_a_watch_is_to_be_added_again() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.watch.note_leader(1, 3, "node-2")
+        world.assign("a", TOPIC)
+        await world.settle()
+        assert complete_term(world) == 3
+
+        world.homes.end_watches(Overloaded("too many watches"))
+        assert world.watch.follows(1)
+        assert complete_term(world) == 0
+        await world.settle()
+
+        assert complete_term(world) == 3
+
+    in_world(scenario)
+
+
+def test_a_manager_does_not_watch_all_while_a_broker_has_to_report() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.watch.note_leader(1, 3, "node-2")
+        world.assign("a", TOPIC)
+        await world.settle()
+        world.watch.are_reported = lambda: False
+        assert complete_term(world) == 0
+
+        world.watch.are_reported = lambda: True
+        assert complete_term(world) == 3
+
+    in_world(scenario)
+
+
+def test_a_manager_that_follows_is_asked_to_say_so_at_once() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        (stream,) = world.homes.streams
+        before = stream.acknowledged
+
+        assert world.watch.follows(1)
+
+        assert stream.acknowledged == before + 1
+
+    in_world(scenario)

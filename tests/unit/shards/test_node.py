@@ -305,6 +305,23 @@ def test_leadership_is_reported_at_once_and_again_after_a_reconnect(tmp_path: Pa
     with_node(tmp_path, scenario)
 
 
+def test_a_leader_elsewhere_is_known_from_the_nodes_own_replica(tmp_path: Path) -> None:
+    """Nothing waits for the cluster manager's push of what this node knows by itself."""
+
+    async def scenario(world: World) -> None:
+        world.link.push(full=True, shard_map=MAP, nodes=[registered("node-2")])
+        await asyncio.sleep(0.1)
+        world.log(1).become_leader()
+        assert world.link.view.leader_endpoint(1) == "node-1:1"
+
+        world.log(1).lose_leadership(NodeId("node-2"))
+
+        leader = world.link.view.leaders[1]
+        assert (leader.node_id, leader.term) == ("node-2", 2)
+
+    with_node(tmp_path, scenario)
+
+
 def test_what_is_not_led_any_more_is_not_reported(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         world.link.push(full=True, shard_map=MAP)

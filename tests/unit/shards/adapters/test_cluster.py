@@ -11,6 +11,7 @@ from nextgen.client.cluster_view import ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerLoad,
     ClusterUpdate,
+    LeaderReport,
     LeaseCapacityRequest,
     LeaseCapacityResponse,
     NodeMessage,
@@ -44,6 +45,11 @@ class FakeLink:
         self.view.apply(pushed)
         for listener in self._changes:
             listener(self.view, pushed)
+
+    def learn_leader(self, shard_id: int, term: int, node_id: str, grpc: str = "") -> None:
+        if term > self.view.leader_term(shard_id):
+            report = LeaderReport(shard_id=shard_id, term=term, node_id=node_id, grpc=grpc)
+            self.push(leaders=[report])
 
     def connect(self) -> None:
         for listener in self._connects:

@@ -1,0 +1,50 @@
+"""Subscriber ids of those that act on metadata: broker managers and topic controllers.
+
+node-1/broker-manager-3/7      the broker manager of shard 3, led in term 7 by node-1
+node-1/topic-controller-3/7    its topic controller
+"""
+
+from __future__ import annotations
+
+_BROKER_MANAGER = "broker-manager"
+_TOPIC_CONTROLLER = "topic-controller"
+
+
+def broker_manager_id(node_id: str, shard_id: int, term: int) -> str:
+    """Return the subscriber id of the broker manager of a shard, led in ``term`` by a node."""
+    return f"{node_id}/{_BROKER_MANAGER}-{shard_id}/{term}"
+
+
+def topic_controller_id(node_id: str, shard_id: int, term: int) -> str:
+    """Return the subscriber id of the topic controller of a shard, led in ``term`` by a node."""
+    return f"{node_id}/{_TOPIC_CONTROLLER}-{shard_id}/{term}"
+
+
+def managed_shard(subscriber_id: str) -> int | None:
+    """Return the shard whose broker manager this subscriber is, None if it is none."""
+    kind, number = _kind_of(subscriber_id)
+    return int(number) if kind == _BROKER_MANAGER and number.isdecimal() else None
+
+
+def manager_reader(shard_id: int) -> str:
+    """Return the reader id of a shard's broker manager, whichever node leads the shard."""
+    return f"{_BROKER_MANAGER}-{shard_id}"
+
+
+def reader_of(subscriber_id: str) -> str | None:
+    """Return the id under which a subscriber that was given an object will watch it.
+
+    None for a subscriber that effective writes do not wait for. The successor of a broker manager
+    watches what its predecessor was given, so that id has no term; a topic controller decides by
+    what it read as long as it leads, so its id has one.
+    """
+    shard_id = managed_shard(subscriber_id)
+    if shard_id is not None:
+        return manager_reader(shard_id)
+    return subscriber_id if _kind_of(subscriber_id)[0] == _TOPIC_CONTROLLER else None
+
+
+def _kind_of(subscriber_id: str) -> tuple[str, str]:
+    """Return the kind in a subscriber id and its shard's number, "" for other subscribers."""
+    kind, _, number = subscriber_id.rpartition("/")[0].rpartition("/")[2].rpartition("-")
+    return kind, number
