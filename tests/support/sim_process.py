@@ -31,7 +31,9 @@ class SimProcess:
 
     def __init__(self, name: str, after_step: Callable[[SimProcess], None] | None = None) -> None:
         self.name = name
-        self.condition = Condition.RUNNING
+        self._condition = Condition.RUNNING
+        self.may_run = True
+        """False while it is frozen and once it is dead."""
         self.clock_ahead_s = 0.0
         """How much its clock has leapt ahead: see ``leap``."""
         self.steps = 0
@@ -48,8 +50,14 @@ class SimProcess:
         return f"<SimProcess {self.name} {self.condition.name.lower()}>"
 
     @property
-    def may_run(self) -> bool:
-        return self.condition in (Condition.RUNNING, Condition.RELEASED)
+    def condition(self) -> Condition:
+        return self._condition
+
+    @condition.setter
+    def condition(self, condition: Condition) -> None:
+        self._condition = condition
+        # Looked up before each callback, and changed a few times in a run.
+        self.may_run = condition in (Condition.RUNNING, Condition.RELEASED)
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Call ``work`` as this process, at once."""
@@ -97,7 +105,7 @@ class SimProcess:
 
     def stepped(self) -> None:
         self.steps += 1
-        if self._after_step is not None and self.condition is not Condition.RELEASED:
+        if self._after_step is not None and self._condition is not Condition.RELEASED:
             self._after_step(self)
 
     def release(self) -> None:
