@@ -148,6 +148,20 @@ def check_lookup(request: LookupRequest) -> None:
         )
 
 
+def demanded_epochs(request: LookupRequest) -> dict[int, int]:
+    """Return the epoch that is demanded at least, by the place of its name; none where any will do.
+
+    Raises:
+        InvalidRequest: There are epochs for some of the names only.
+    """
+    epochs = request.min_epochs
+    if len(epochs) not in {0, len(request.topics)}:
+        raise InvalidRequest(
+            f"a lookup of {len(request.topics)} topics has {len(epochs)} min_epochs"
+        )
+    return {place: epoch for place, epoch in enumerate(epochs) if epoch}
+
+
 def parse_name(parse: Callable[[str], Parsed], text: str) -> Parsed:
     """Return ``parse(text)``.
 

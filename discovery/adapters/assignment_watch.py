@@ -23,7 +23,11 @@ from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.errors_wire import from_detail
 from nextgen.client.stream_call import WATCH_ASSIGNMENTS, stream_call
 from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
-from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits import (
+    CONNECT_TIMEOUT_MS,
+    LOOKUP_STALENESS_MS_MAX,
+    WATCH_TTL_MARGIN_MS,
+)
 from nextgen.runtime.first_to_end import run_until_first
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import AssignmentUpdate, WatchAssignmentsRequest
@@ -138,7 +142,7 @@ class AssignmentWatch:
             self.resets += 1
             self._cache.reset(self.shard_id, update.position)
         self._cache.apply(self.shard_id, update.position, map(delta_of, update.deltas))
-        usable_ms = max(0, ttl_ms - WATCH_TTL_MARGIN_MS)
+        usable_ms = min(max(0, ttl_ms - WATCH_TTL_MARGIN_MS), LOOKUP_STALENESS_MS_MAX)
         # Counted from the question, whatever held the answer up. A leader of a release that does
         # not say which question it answers is believed to have confirmed just now.
         confirmed_at_ms = update.confirmed_at_ms or _now_ms()

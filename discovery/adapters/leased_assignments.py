@@ -25,7 +25,11 @@ from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.shard_watch import ShardWatch
 from nextgen.client.stream_call import WATCH, stream_call
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits import (
+    CONNECT_TIMEOUT_MS,
+    LOOKUP_STALENESS_MS_MAX,
+    WATCH_TTL_MARGIN_MS,
+)
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item
@@ -169,7 +173,7 @@ class LeasedAssignments:
 
     def _renew(self, confirmed_at_ms: int, ttl_ms: int) -> None:
         self._heard_at = asyncio.get_running_loop().time()
-        usable_ms = max(0, ttl_ms - WATCH_TTL_MARGIN_MS)
+        usable_ms = min(max(0, ttl_ms - WATCH_TTL_MARGIN_MS), LOOKUP_STALENESS_MS_MAX)
         # Counted from the question, whatever held the answer up.
         self._cache.renew(self.shard_id, (confirmed_at_ms + usable_ms) / 1_000)
 

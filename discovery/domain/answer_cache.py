@@ -174,7 +174,7 @@ class AnswerCache:
     def insert(self, shard_id: int, encoded: bytes, facts: AnswerFacts) -> bool:
         """Take in an answer of the shard unless it may be out of date already."""
         shard = self._shards.get(shard_id)
-        if shard is None or facts.position < shard.floor or self.is_outdated(shard_id, facts):
+        if shard is None or self.is_outdated(shard_id, facts):
             return False
         permit = shard.permits.get(facts.session_id)
         if permit is None:
@@ -187,12 +187,17 @@ class AnswerCache:
         return True
 
     def is_outdated(self, shard_id: int, facts: AnswerFacts) -> bool:
-        """Return whether the shard is known to have changed what the answer says.
+        """Return whether the shard may have changed what the answer says, as far as it is followed.
 
-        False means less: nothing is known here that speaks against it.
+        False means less: nothing that was delivered here speaks against it.
         """
         shard = self._shards.get(shard_id)
-        delta = None if shard is None else shard.deltas.get(facts.topic)
+        if shard is None:
+            return False
+        if facts.position < shard.floor:
+            # What changed up to the floor was delivered, and acknowledged, without being kept.
+            return True
+        delta = shard.deltas.get(facts.topic)
         return delta is not None and delta.outdates(facts)
 
     def add_alias(self, spelling: str, topic: str) -> None:

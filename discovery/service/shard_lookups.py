@@ -1,8 +1,13 @@
 """Lookups that the cache cannot answer: one question per name at a time, many per request.
 
 Names that arrive while ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to their shard are under way, or
-``LOOKUP_NAMES_IN_FLIGHT_MAX`` names, share the next one. A name that is being asked for already
-waits for that answer. One that could not be asked for within ``LOOKUP_WAIT_MS_MAX`` is refused.
+``LOOKUP_NAMES_IN_FLIGHT_MAX`` names, share the next one. A name that could not be asked for within
+``LOOKUP_WAIT_MS_MAX`` is refused.
+
+A name that is being asked for already has a *flight*, which a lookup joins unless its answer may be
+too old for it: one that was sent more than ``LOOKUP_STALENESS_MS_MAX`` ago, or, for a fresh lookup,
+that was sent at all, is superseded by a new flight. The answer of a flight is that of all which it
+superseded, and what comes for those later is ignored: a topic never goes back (ADR 0051).
 
 While names stand in line for longer than ``LOOKUP_QUEUE_MS_MAX`` the latest go first, so that what
 comes behind a flood is answered at once, and not behind what nobody waits for any more.
@@ -28,6 +33,7 @@ from nextgen.kernel.limits import (
     LOOKUP_NAMES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_WAITING_MAX,
     LOOKUP_QUEUE_MS_MAX,
+    LOOKUP_STALENESS_MS_MAX,
     LOOKUP_WAIT_MS_MAX,
     NAMES_PER_LOOKUP_MAX,
     REQUEST_TIMEOUT_DEFAULT_MS,
@@ -41,19 +47,51 @@ _PAUSES_MS = (20, 100, 250)
 assignment that is known to have been followed by another, or said that there is no broker: one that
 was picked may have died meanwhile. Some clients take a failed lookup for the end of everything."""
 
+_STALENESS_S = LOOKUP_STALENESS_MS_MAX / 1_000
+
 _NO_BROKER = RejectionCode.NO_BROKER.value
 
 _logger = structlog.get_logger(__name__)
 
 
+class _Flight:
+    """The question for one name, and all who wait for its answer."""
+
+    __slots__ = ("batch", "future", "older", "since", "topic")
+
+    def __init__(self, topic: str, since: float, older: _Flight | None) -> None:
+        self.topic = topic
+        self.since = since
+        """When it was asked for first."""
+        self.older = older
+        """The flight that it superseded, which may have got its answer since."""
+        self.batch: _Batch | None = None
+        """By which it is asked for; None while it waits in line."""
+        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def may_be_joined(self, now: float, *, is_fresh: bool) -> bool:
+        """Return whether its answer will be recent enough for a lookup that begins ``now``."""
+        sent_at = None if self.batch is None else self.batch.sent_at
+        return sent_at is None or (not is_fresh and now - sent_at <= _STALENESS_S)
+
+    def settle(self, encoded: bytes) -> None:
+        """Answer all who wait for it or for what it superseded."""
+        flight: _Flight | None = self
+        while flight is not None:
+            if not flight.future.done():
+                flight.future.set_result(encoded)
+            # Let go of, so that a name that is asked for without a pause makes no endless chain.
+            flight.older, flight = None, flight.older
+
+
 class _Shard:
-    """Names of one shard that wait to be asked for."""
+    """Flights of one shard that wait to be sent."""
 
     __slots__ = ("batches", "expiry", "flush_is_due", "in_flight", "trace_id", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: dict[str, float] = {}
-        """By name, the oldest first: since when."""
+        self.waiting: dict[str, _Flight] = {}
+        """By name, the oldest first."""
         self.expiry: asyncio.TimerHandle | None = None
         self.batches = 0
         self.in_flight = 0
@@ -63,15 +101,19 @@ class _Shard:
 
 
 class _Batch:
-    """Names that a shard is being asked for by one request, or by those that follow it."""
+    """Flights that a shard is being asked for by one request, or by those that follow it."""
 
-    __slots__ = ("has_turn", "names")
+    __slots__ = ("flights", "has_turn", "sent_at")
 
-    def __init__(self, names: list[str]) -> None:
-        self.names = names
-        """Those that have no answer yet: others may be asked for by somebody else already."""
+    def __init__(self, flights: list[_Flight]) -> None:
+        self.flights = flights
+        """Those that have no answer yet."""
         self.has_turn = True
         """Whether it is one of the batches that are under way at a time."""
+        self.sent_at: float | None = None
+        """When the request that is under way left, None between two of them."""
+        for flight in flights:
+            flight.batch = self
 
 
 class ShardLookups:
@@ -90,31 +132,39 @@ class ShardLookups:
         self._cache = cache
         self._counters = counters
         self._clock = clock
-        self._flights: dict[str, asyncio.Future[bytes]] = {}
+        self._flights: dict[str, _Flight] = {}
+        """By name, the latest of each."""
         self._shards: dict[int, _Shard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<ShardLookups names={len(self._flights)} requests={len(self._tasks)}>"
 
-    def ask(self, shard_id: int, topic: str, trace_id: str = "") -> asyncio.Future[bytes]:
-        """Return a future of the encoded answer; it never fails. Do not cancel it: it is shared."""
-        flight = self._flights.get(topic)
-        if flight is not None:
-            return flight
-        flight = asyncio.get_running_loop().create_future()
+    def ask(
+        self, shard_id: int, topic: str, trace_id: str = "", *, is_fresh: bool = False
+    ) -> asyncio.Future[bytes]:
+        """Return a future of the encoded answer; it never fails. Do not cancel it: it is shared.
+
+        With ``is_fresh`` the shard is asked behind this call, else at most
+        ``LOOKUP_STALENESS_MS_MAX`` before it.
+        """
+        now = self._clock()
+        older = self._flights.get(topic)
+        if older is not None and older.may_be_joined(now, is_fresh=is_fresh):
+            return older.future
+        flight = _Flight(topic, now, older)
         if len(self._flights) >= LOOKUP_NAMES_WAITING_MAX:
             error = Overloaded(f"{LOOKUP_NAMES_WAITING_MAX} names wait for shards")
-            flight.set_result(trouble_answer(topic, error))
-            return flight
+            flight.future.set_result(trouble_answer(topic, error))
+            return flight.future
         self._flights[topic] = flight
         shard = self._shards.setdefault(shard_id, _Shard())
-        shard.waiting[topic] = self._clock()
+        shard.waiting[topic] = flight
         if shard.expiry is None:
             self._expire_later(shard, LOOKUP_WAIT_MS_MAX / 1_000)
         shard.trace_id = shard.trace_id or trace_id
         self._flush_soon(shard_id, shard)
-        return flight
+        return flight.future
 
     async def stop(self) -> None:
         """Give up what is under way; whoever waits is told so."""
@@ -124,8 +174,9 @@ class ShardLookups:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for topic in tuple(self._flights):
-            self._settle(topic, trouble_answer(topic, Unavailable("this process is stopping")))
+        for flight in tuple(self._flights.values()):
+            error = Unavailable("this process is stopping")
+            self._settle(flight, trouble_answer(flight.topic, error))
 
     def _flush_soon(self, shard_id: int, shard: _Shard) -> None:
         """Send what waits once the messages at hand have been read, so that they share it."""
@@ -140,22 +191,25 @@ class ShardLookups:
             room = LOOKUP_NAMES_IN_FLIGHT_MAX - shard.in_flight
             if room <= 0:
                 return
-            names = self._take_waiting(shard, min(NAMES_PER_LOOKUP_MAX, room))
+            flights = self._take_waiting(shard, min(NAMES_PER_LOOKUP_MAX, room))
             shard.batches += 1
-            shard.in_flight += len(names)
-            self._start(self._carry_out(shard_id, shard, names, shard.trace_id))
+            shard.in_flight += len(flights)
+            batch = _Batch(flights)
+            # Its task sends it soon: from here on it counts as sent.
+            batch.sent_at = self._clock()
+            self._start(self._carry_out(shard_id, shard, batch, shard.trace_id))
             shard.trace_id = ""
 
-    def _take_waiting(self, shard: _Shard, names_max: int) -> list[str]:
-        """Take the names that are asked for next out of the line."""
+    def _take_waiting(self, shard: _Shard, names_max: int) -> list[_Flight]:
+        """Take the flights that are sent next out of the line."""
         oldest = next(iter(shard.waiting.values()))
-        if self._clock() - oldest > LOOKUP_QUEUE_MS_MAX / 1_000:
+        if self._clock() - oldest.since > LOOKUP_QUEUE_MS_MAX / 1_000:
             count = min(names_max, len(shard.waiting))
-            return [shard.waiting.popitem()[0] for _ in range(count)]
-        names = list(islice(shard.waiting, names_max))
-        for name in names:
-            del shard.waiting[name]
-        return names
+            return [shard.waiting.popitem()[1] for _ in range(count)]
+        flights = list(islice(shard.waiting.values(), names_max))
+        for flight in flights:
+            del shard.waiting[flight.topic]
+        return flights
 
     def _expire_later(self, shard: _Shard, delay_s: float) -> None:
         shard.expiry = asyncio.get_running_loop().call_later(delay_s, self._expire, shard)
@@ -165,45 +219,44 @@ class ShardLookups:
         shard.expiry = None
         overdue = self._clock() - LOOKUP_WAIT_MS_MAX / 1_000
         while shard.waiting:
-            name, since = next(iter(shard.waiting.items()))
-            if since > overdue:
-                self._expire_later(shard, since - overdue)
+            flight = next(iter(shard.waiting.values()))
+            if flight.since > overdue:
+                self._expire_later(shard, flight.since - overdue)
                 return
-            del shard.waiting[name]
+            del shard.waiting[flight.topic]
             self._counters.lookups_by_result[Overloaded.reason] += 1
             error = Overloaded(f"its shard could not be asked within {LOOKUP_WAIT_MS_MAX} ms")
-            self._settle(name, trouble_answer(name, error))
+            self._settle(flight, trouble_answer(flight.topic, error))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(
-        self, shard_id: int, shard: _Shard, names: list[str], trace_id: str
-    ) -> None:
-        batch = _Batch(names)
+    async def _carry_out(self, shard_id: int, shard: _Shard, batch: _Batch, trace_id: str) -> None:
         try:
             # Of the first who asked: what a request asks for others besides has no other trace.
-            with tracing.span("discovery.ask_shard", trace_id, names=len(names)):
+            with tracing.span("discovery.ask_shard", trace_id, names=len(batch.flights)):
                 await self._ask_shard(shard_id, shard, batch, tracing.outgoing() or trace_id)
         except MetadataError as error:
-            self._counters.lookups_by_result[error.reason] += len(batch.names)
-            for name in batch.names:
-                self._settle(name, trouble_answer(name, error))
+            self._give_up(batch, error, error.reason)
         except Exception as error:
             # Whoever waits must be answered even if this is a mistake of ours.
             _logger.exception("a lookup failed", shard_id=shard_id)
-            for name in batch.names:
-                self._settle(name, trouble_answer(name, Unavailable(repr(error))))
+            self._give_up(batch, Unavailable(repr(error)), Unavailable.reason)
         finally:
             self._make_way(shard_id, shard, batch, [])
 
-    def _make_way(self, shard_id: int, shard: _Shard, batch: _Batch, left: list[str]) -> None:
+    def _give_up(self, batch: _Batch, error: MetadataError, reason: str) -> None:
+        self._counters.lookups_by_result[reason] += len(batch.flights)
+        for flight in batch.flights:
+            self._settle(flight, trouble_answer(flight.topic, error))
+
+    def _make_way(self, shard_id: int, shard: _Shard, batch: _Batch, left: list[_Flight]) -> None:
         """Let others be asked for: only the names that are ``left`` count as in flight."""
         shard.batches -= batch.has_turn
-        shard.in_flight -= len(batch.names) - len(left)
-        batch.has_turn, batch.names = False, left
+        shard.in_flight -= len(batch.flights) - len(left)
+        batch.has_turn, batch.flights = False, left
         self._flush_soon(shard_id, shard)
 
     async def _ask_shard(self, shard_id: int, shard: _Shard, batch: _Batch, trace_id: str) -> None:
@@ -213,37 +266,40 @@ class ShardLookups:
         acknowledged in the meantime must show in every lookup begun behind it.
         """
         started = self._clock()
-        names = batch.names
         for pause_ms in (*_PAUSES_MS, None):
+            flights = batch.flights
+            names = [flight.topic for flight in flights]
             request = ShardRequest(trace_id=trace_id, lookup=ShardLookupRequest(topics=names))
+            batch.sent_at = self._clock()
             response = await self._router.call(
                 shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
             )
+            batch.sent_at = None
             answers = response.lookup.answers
             if len(answers) != len(names):
                 raise Unavailable(
                     f"shard {shard_id} gave {len(answers)} answers to {len(names)} names"
                 )
             latency_ms = (self._clock() - started) * 1_000
-            again: list[str] = []
-            for name, answer in zip(names, answers, strict=True):
+            again: list[_Flight] = []
+            for flight, answer in zip(flights, answers, strict=True):
                 is_patient = pause_ms is not None and answer.rejection_code == _NO_BROKER
                 if is_patient or self._has_ended(answer) or self._is_outdated(shard_id, answer):
-                    again.append(name)
+                    again.append(flight)
                 else:
-                    self._take(shard_id, name, answer)
+                    self._take(shard_id, flight, answer)
             self._counters.add_cold(latency_ms, len(names) - len(again))
+            # A superseded one gets the answer of the flight that superseded it: asked for again, it
+            # could have a later answer than that.
+            again = [flight for flight in again if self._flights.get(flight.topic) is flight]
+            # A name that no broker may have must not hold up those that some broker may.
+            self._make_way(shard_id, shard, batch, again)
             if not again:
                 return
-            names = again
-            # A name that no broker may have must not hold up those that some broker may.
-            self._make_way(shard_id, shard, batch, names)
             if pause_ms is not None:
                 await asyncio.sleep(pause_ms / 1_000)
-        self._counters.lookups_by_result[SessionExpired.reason] += len(names)
-        for name in names:
-            error = SessionExpired(f"{name} has another owner each time it is asked for")
-            self._settle(name, trouble_answer(name, error))
+        error = SessionExpired("it has another owner each time it is asked for")
+        self._give_up(batch, error, SessionExpired.reason)
 
     def _has_ended(self, answer: LookupAnswer) -> bool:
         return bool(answer.session_id) and self._directory.view.has_session_ended(
@@ -253,16 +309,19 @@ class ShardLookups:
     def _is_outdated(self, shard_id: int, answer: LookupAnswer) -> bool:
         return not answer.rejection_code and self._cache.is_outdated(shard_id, answer_facts(answer))
 
-    def _take(self, shard_id: int, name: str, answer: LookupAnswer) -> None:
+    def _take(self, shard_id: int, flight: _Flight, answer: LookupAnswer) -> None:
+        if flight.future.done():
+            # A flight that superseded it was faster, and may have had a later answer.
+            return
         encoded = encoded_answer(answer)
         if not answer.rejection_code:
             self._counters.lookups_by_result["assigned"] += 1
             self._cache.insert(shard_id, encoded, answer_facts(answer))
         else:
             self._counters.lookups_by_result[answer.rejection_code] += 1
-        self._settle(name, encoded)
+        self._settle(flight, encoded)
 
-    def _settle(self, topic: str, encoded: bytes) -> None:
-        flight = self._flights.pop(topic, None)
-        if flight is not None and not flight.done():
-            flight.set_result(encoded)
+    def _settle(self, flight: _Flight, encoded: bytes) -> None:
+        if self._flights.get(flight.topic) is flight:
+            del self._flights[flight.topic]
+        flight.settle(encoded)

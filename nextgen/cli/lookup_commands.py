@@ -26,6 +26,12 @@ def register(app: typer.Typer) -> None:
 
 def lookup(
     topics: Annotated[list[str], typer.Argument(help="Topic names; any accepted form.")],
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ask the shards' leaders: no cache answers.")
+    ] = False,
+    min_epoch: Annotated[
+        int, typer.Option("--min-epoch", help="Ask them if a cache knows an earlier epoch only.")
+    ] = 0,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
@@ -36,14 +42,17 @@ def lookup(
 
     async def work() -> list[Any]:
         from nextgen.cli.discovery_client import DiscoveryClient
-        from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
+        from nextgen.client.lookups import check_heeded, lookup_request
 
+        min_epochs = dict.fromkeys(topics, min_epoch) if min_epoch else {}
         async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
             answers: dict[int, Any] = {}
             for _ in range(RETRIES_MAX):
                 asked = [n for n in range(len(topics)) if n not in answers or answers[n].retryable]
-                request = LookupRequest(topics=[topics[n] for n in asked])
+                names = [topics[n] for n in asked]
+                request = lookup_request(names, fresh=fresh, min_epochs=min_epochs)
                 response = await client.call("Lookup", request)
+                check_heeded(request, response)
                 answers |= dict(zip(asked, response.answers, strict=True))
                 if not any(answer.retryable for answer in answers.values()):
                     break

@@ -139,8 +139,14 @@ class BlockingClient:
     def get_policies(self, name: str, *, merged: bool = False) -> SaidPolicies:
         return self._wait(self._client.get_policies(name, merged=merged))
 
-    def lookup(self, topics: Sequence[str]) -> list[TopicLocation]:
-        return self._wait(self._client.lookup(topics))
+    def lookup(
+        self,
+        topics: Sequence[str],
+        *,
+        fresh: bool = False,
+        min_epochs: Mapping[str, int] | None = None,
+    ) -> list[TopicLocation]:
+        return self._wait(self._client.lookup(topics, fresh=fresh, min_epochs=min_epochs))
 
     def lookup_stream(self) -> BlockingLookupStream:
         """Return a stream for many lookups; several threads may use it at the same time."""
@@ -250,8 +256,15 @@ class BlockingLookupStream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def lookup(self, topics: Sequence[str]) -> list[TopicLocation]:
-        return self._client._wait(self._stream.lookup(topics))
+    def lookup(
+        self,
+        topics: Sequence[str],
+        *,
+        fresh: bool = False,
+        min_epochs: Mapping[str, int] | None = None,
+    ) -> list[TopicLocation]:
+        looking = self._stream.lookup(topics, fresh=fresh, min_epochs=min_epochs)
+        return self._client._wait(looking)
 
     def close(self) -> None:
         self._client._wait(self._stream.close())

@@ -10,7 +10,6 @@ same over all retries, so a write whose answer was lost is carried out once.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from google.protobuf.message import Message
 
 from nextgen.client.discovery_nodes import DiscoveryNodes, Response
 from nextgen.client.lookup_stream import LookupStream
+from nextgen.client.lookups import look_up
 from nextgen.client.model import (
     ClusterState,
     CreatedTopic,
@@ -41,10 +41,9 @@ from nextgen.client.model import (
 from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
 from nextgen.client.watch import watch_changes, watch_shard_map
 from nextgen.client.watch_model import Assignment, Change, ShardMap
-from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
+from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import (
     COMMAND_ID_BYTES,
-    NAMES_PER_LOOKUP_MAX,
     PAGE_ITEMS_MAX,
     TOPICS_PER_CREATE_MAX,
 )
@@ -248,32 +247,29 @@ class Client:
 
     # Lookup and assignment --------------------------------------------------------------------
 
-    async def lookup(self, topics: Sequence[str]) -> list[TopicLocation]:
+    async def lookup(
+        self,
+        topics: Sequence[str],
+        *,
+        fresh: bool = False,
+        min_epochs: Mapping[str, int] | None = None,
+    ) -> list[TopicLocation]:
         """Return where each topic is served, in the same order, assigning those that are idle.
 
-        Trouble that passes is waited out until ``timeout_ms``; what is left then is answered as
-        it is (``TopicLocation.retryable``).
+        With ``fresh`` linearizable, at the price of asking the topics' shards. Without, an answer
+        may be ``LOOKUP_STALENESS_MS_MAX`` old when this is called, and one node may know more than
+        another: whom a broker refused asks with the refused epoch + 1 in ``min_epochs``, by topic,
+        and is answered from no cache that knows of an earlier epoch only. Trouble that passes is
+        waited out until ``timeout_ms``; what is left then is answered as it is
+        (``TopicLocation.retryable``).
+
+        Raises:
+            Unavailable: Also: the node is of a release that knows neither ``fresh`` nor epochs; the
+                next call goes to another one.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_ms / 1_000
-        locations: dict[int, TopicLocation] = {}
-        unsettled = list(range(len(topics)))
-        while True:
-            try:
-                answers = await self._lookup_places(topics, unsettled, deadline)
-            except MetadataError:
-                if len(locations) < len(topics):
-                    raise
-                break  # All have an answer; asking again for some of them did not help.
-            for place, answer in answers.items():
-                # An attempt that had too little time says so, and hides what is really the matter.
-                if answer.rejection_code != DeadlineExceeded.reason or place not in locations:
-                    locations[place] = answer
-            unsettled = [place for place in unsettled if locations[place].retryable]
-            if not unsettled or loop.time() + 2 * _RETRY_PAUSE_MS / 1_000 >= deadline:
-                break
-            await asyncio.sleep(_RETRY_PAUSE_MS / 1_000)
-        return [locations[place] for place in range(len(topics))]
+        return await look_up(
+            self._nodes, topics, timeout_ms=self._timeout_ms, fresh=fresh, min_epochs=min_epochs
+        )
 
     def lookup_stream(self) -> LookupStream:
         """Return a stream for many lookups at a time. It connects with its first lookup."""
@@ -412,22 +408,6 @@ class Client:
             created_topic_of(topic.name, outcome)
             for topic, outcome in zip(batch, response.topics, strict=True)
         ]
-
-    async def _lookup_places(
-        self, topics: Sequence[str], places: list[int], deadline: float
-    ) -> dict[int, TopicLocation]:
-        loop = asyncio.get_running_loop()
-        locations: dict[int, TopicLocation] = {}
-        for start in range(0, len(places), NAMES_PER_LOOKUP_MAX):
-            chunk = places[start : start + NAMES_PER_LOOKUP_MAX]
-            request = pb.LookupRequest(topics=[topics[place] for place in chunk])
-            remaining_ms = max(1, int((deadline - loop.time()) * 1_000))
-            response = await self._nodes.call(
-                "Lookup", request, pb.LookupResponse, timeout_ms=remaining_ms
-            )
-            answers = map(location_of, response.answers)
-            locations.update(zip(chunk, answers, strict=True))
-        return locations
 
     async def _call(self, method: str, request: Message, response_type: type[Response]) -> Response:
         return await self._nodes.call(method, request, response_type, timeout_ms=self._timeout_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from nextgen.client.channel import close_channel, open_channel, wait_connected
 from nextgen.client.discovery_nodes import SERVICE, DiscoveryNodes
 from nextgen.client.errors_wire import error_of_rpc, from_detail
+from nextgen.client.lookups import check_heeded, lookup_request
 from nextgen.client.model import TopicLocation, location_of
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
@@ -53,32 +54,45 @@ class LookupStream:
         if connection is not None:
             await connection.close("the stream was closed")
 
-    async def lookup(self, topics: Sequence[str]) -> list[TopicLocation]:
+    async def lookup(
+        self,
+        topics: Sequence[str],
+        *,
+        fresh: bool = False,
+        min_epochs: Mapping[str, int] | None = None,
+    ) -> list[TopicLocation]:
         """Return where each of ``topics`` is served, in the same order.
 
-        Names that cannot be answered carry the reason; see ``TopicLocation``.
+        Names that cannot be answered carry the reason; see ``TopicLocation``. What ``fresh`` and
+        ``min_epochs`` demand stands at ``Client.lookup``.
 
         Raises:
             InvalidRequest: Too many topics, or none.
             MetadataError: No discovery node answered in time.
         """
-        response = await self.request(topics)
+        request = lookup_request(topics, fresh=fresh, min_epochs=min_epochs or {})
+        response = await self._answered(request)
+        check_heeded(request, response)
         return [location_of(answer) for answer in response.answers]
 
     async def request(self, topics: Sequence[str], *, trace_id: str = "") -> LookupResponse:
         """As ``lookup``, with the answers as they came. For those who count every microsecond."""
-        assert len(topics) <= NAMES_PER_LOOKUP_MAX, f"{len(topics)} names in one message"
-        if tracing.active is None:
-            return await self._request(topics, trace_id or tracing.traceparent())
-        with tracing.span("client.LookupStream", trace_id or None, topics=len(topics)):
-            return await self._request(topics, tracing.traceparent())
+        return await self._answered(LookupRequest(topics=topics, trace_id=trace_id))
 
-    async def _request(self, topics: Sequence[str], trace_id: str) -> LookupResponse:
+    async def _answered(self, request: LookupRequest) -> LookupResponse:
+        count = len(request.topics)
+        assert count <= NAMES_PER_LOOKUP_MAX, f"{count} names in one message"
+        if tracing.active is None:
+            request.trace_id = request.trace_id or tracing.traceparent()
+            return await self._request(request)
+        with tracing.span("client.LookupStream", request.trace_id or None, topics=count):
+            request.trace_id = tracing.traceparent()
+            return await self._request(request)
+
+    async def _request(self, request: LookupRequest) -> LookupResponse:
         self._request_id += 1
-        request_id = self._request_id
-        data = LookupRequest(
-            request_id=request_id, topics=topics, trace_id=trace_id
-        ).SerializeToString()
+        request_id = request.request_id = self._request_id
+        data = request.SerializeToString()
         error: MetadataError | None = None
         try:
             async with timeout(self._timeout_ms / 1_000):

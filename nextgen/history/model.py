@@ -39,7 +39,9 @@ class OperationKind(StrEnum):
     GET = "get"  # {} -> {id, version, properties, …}, or {} when there is none
     SET_POLICIES = "set_policies"  # {policies, expected_version, expects_none} -> {id, version}
     GET_POLICIES = "get_policies"  # {} -> {policies, policies_version}
-    LOOKUP = "lookup"  # {} -> {topic_id, epoch, broker_id, session_id}
+    # {node, fresh} -> {topic_id, epoch, broker_id, session_id}. ``node`` is the one discovery
+    # process that was asked; without it any may have answered. ``fresh``: linearizable.
+    LOOKUP = "lookup"
     MOVE = "move"  # {target} -> as LOOKUP
 
 

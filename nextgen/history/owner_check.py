@@ -13,10 +13,13 @@ from typing import Generic, TypeVar
 from nextgen.history.log_fold import LogIndex
 from nextgen.history.model import Operation, OperationKind, Publish
 from nextgen.history.verdict import Finding, FindingKind
+from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 
 T = TypeVar("T")
 
 CHECK = "single owner"
+
+_STALENESS_NS = LOOKUP_STALENESS_MS_MAX * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,12 @@ def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Itera
 
 
 def check_lookups(operations: Sequence[Operation], index: LogIndex | None) -> Iterator[Finding]:
-    """No lookup that began after an epoch was answered is answered an earlier one; and each answer
-    is in the log."""
+    """No answer is older than ADR 0051 allows, and each is in the log.
+
+    A fresh lookup and a move are answered nothing of before what any operation had been answered
+    when they began, a lookup at one node nothing of before what that node had answered; any other
+    lookup nothing that had been replaced for longer than ``LOOKUP_STALENESS_MS_MAX``.
+    """
     answered: dict[tuple[str, str], list[_Seen[Operation]]] = {}
     for operation in operations:
         if operation.kind not in (OperationKind.LOOKUP, OperationKind.MOVE):
@@ -70,16 +77,38 @@ def check_lookups(operations: Sequence[Operation], index: LogIndex | None) -> It
         if index is not None:
             yield from _check_answer(operation, epoch, index)
     for of_key in answered.values():
-        for late, earlier in _gone_back(of_key):
-            yield Finding(
-                FindingKind.VIOLATION,
-                "lookups",
-                f"{late.what.key} was answered with epoch {late.epoch} "
-                f"after epoch {earlier.epoch} had been answered",
-                late.what.key,
-                operations=(late.what.name, earlier.what.name),
-                at_ns=late.ended_ns,
-            )
+        yield from _check_age(of_key)
+
+
+def _check_age(of_unit: list[_Seen[Operation]]) -> Iterator[Finding]:
+    linearizable = [each for each in of_unit if _is_linearizable(each.what)]
+    by_node: dict[object, list[_Seen[Operation]]] = {}
+    for each in of_unit:
+        if (node := each.what.argument.get("node")) is not None:
+            by_node.setdefault(node, []).append(each)
+    found: dict[str, tuple[_Seen[Operation], _Seen[Operation], str]] = {}
+    for late, earlier in _gone_back(linearizable, behind=of_unit):
+        found[late.what.name] = late, earlier, "although it is linearizable"
+    for node, of_node in by_node.items():
+        for late, earlier in _gone_back(of_node):
+            found.setdefault(late.what.name, (late, earlier, f"by the same node {node}"))
+    for late, earlier in _gone_back(of_unit, allowed_ns=_STALENESS_NS):
+        why = f"more than {LOOKUP_STALENESS_MS_MAX} ms before"
+        found.setdefault(late.what.name, (late, earlier, why))
+    for late, earlier, why in found.values():
+        yield Finding(
+            FindingKind.VIOLATION,
+            "lookups",
+            f"{late.what.key} was answered with epoch {late.epoch} "
+            f"after epoch {earlier.epoch} had been answered {why}",
+            late.what.key,
+            operations=(late.what.name, earlier.what.name),
+            at_ns=late.ended_ns,
+        )
+
+
+def _is_linearizable(operation: Operation) -> bool:
+    return operation.kind is OperationKind.MOVE or bool(operation.argument.get("fresh"))
 
 
 def _check_answer(operation: Operation, epoch: int, index: LogIndex) -> Iterator[Finding]:
@@ -132,13 +161,16 @@ def _check_entries(publishes: Iterable[Publish]) -> Iterator[Finding]:
             yield _overlap(message, publish, other)
 
 
-def _gone_back(seen: list[_Seen[T]]) -> Iterator[tuple[_Seen[T], _Seen[T]]]:
-    """Yield what began after something of a later epoch had ended, with that."""
-    by_end = sorted(seen, key=lambda each: each.ended_ns)
+def _gone_back(
+    seen: list[_Seen[T]], *, behind: list[_Seen[T]] | None = None, allowed_ns: int = 0
+) -> Iterator[tuple[_Seen[T], _Seen[T]]]:
+    """Yield what of ``seen`` began more than ``allowed_ns`` after something of a later epoch had
+    ended, with that: of ``behind``, or else of ``seen`` itself."""
+    by_end = sorted(seen if behind is None else behind, key=lambda each: each.ended_ns)
     highest: _Seen[T] | None = None
     ended = 0
     for each in sorted(seen, key=lambda each: each.began_ns):
-        while ended < len(by_end) and by_end[ended].ended_ns < each.began_ns:
+        while ended < len(by_end) and by_end[ended].ended_ns + allowed_ns < each.began_ns:
             if highest is None or by_end[ended].epoch > highest.epoch:
                 highest = by_end[ended]
             ended += 1

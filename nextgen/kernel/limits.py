@@ -250,6 +250,11 @@ WATCH_TTL_MARGIN_MS = 500
 """Cached answers are given up so much before the leader may think so: the last update may have
 been applied here although its acknowledgement was lost on the way."""
 
+LOOKUP_STALENESS_MS_MAX = 1_500
+"""An answer that no shard was asked for by this lookup was true at some moment of so long before it
+began: a time-to-live without ``WATCH_TTL_MARGIN_MS``, counted from the question of the discovery
+process. A lookup joins a question that was sent no longer ago than this."""
+
 LIST_PAGE_BYTES_MAX = GRPC_MESSAGE_BYTES_MAX - 256 * 1024
 """Bytes of the items in one page of a listing, so that the page fits into one message."""
 

@@ -6,7 +6,7 @@ it that it could spoil.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ from nextgen.history.model import (
     refused,
 )
 from nextgen.history.verdict import FindingKind
+from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 
 T = TypeVar("T")
 
@@ -311,34 +312,61 @@ def one_entry_claimed_twice(history: History) -> History:
     return _with_publish(history, other)
 
 
-def lookup_goes_back(history: History) -> History:
-    """A lookup that began after a later epoch was answered is answered an earlier one."""
+def lookup_is_too_old(history: History) -> History:
+    """A lookup is answered with an epoch that was over for longer than an answer may be used."""
+    later, stale = _moved(history)
+    return _with_operation(history, _behind(later, stale, later_ns=_STALENESS_NS + 1))
+
+
+def fresh_lookup_goes_back(history: History) -> History:
+    """A lookup that is to be linearizable is answered an earlier epoch than a lookup before it."""
+    later, stale = _moved(history)
+    return _with_operation(history, replace(_behind(later, stale), argument={"fresh": True}))
+
+
+def node_goes_back(history: History) -> History:
+    """A discovery node answers an epoch, and a lookup that begins behind that an earlier one."""
+    later, stale = _moved(history)
+    known = replace(_behind(later, later.value), argument={"node": "discovery-1"}, op_id=1)
+    assert known.returned_ns is not None
+    gone_back = replace(_behind(known, stale), argument={"node": "discovery-1"}, op_id=2)
+    return _with_operation(_with_operation(history, known), gone_back)
+
+
+_STALENESS_NS = LOOKUP_STALENESS_MS_MAX * 1_000_000
+
+
+def _moved(history: History) -> tuple[Operation, dict[str, object]]:
+    """Return a lookup or move that was answered a later epoch than 1, and the answer before it."""
     index = index_log(history.log)
     for later in history.operations:
         epoch = later.value.get("epoch", 0)
         if later.kind not in (OperationKind.LOOKUP, OperationKind.MOVE) or not later.is_ok:
             continue
         assert isinstance(epoch, int)
-        assert later.returned_ns is not None
         earlier = index.owners.get((str(later.value["topic_id"]), later.key, epoch - 1))
-        if earlier is None:
-            continue
-        stale = {
-            **later.value,
-            "epoch": earlier.epoch,
-            "broker_id": earlier.broker_id,
-            "session_id": earlier.session_id,
-        }
-        planted = replace(
-            later,
-            client="planted",
-            kind=OperationKind.LOOKUP,
-            value=stale,
-            invoked_ns=later.returned_ns + 1,
-            returned_ns=later.returned_ns + 2,
-        )
-        return _with_operation(history, planted)
+        if earlier is not None:
+            return later, {
+                **later.value,
+                "epoch": earlier.epoch,
+                "broker_id": earlier.broker_id,
+                "session_id": earlier.session_id,
+            }
     raise NoPlace
+
+
+def _behind(seen: Operation, value: Mapping[str, object], *, later_ns: int = 1) -> Operation:
+    """Return a lookup that begins ``later_ns`` after ``seen`` and is answered ``value``."""
+    assert seen.returned_ns is not None
+    invoked_ns = seen.returned_ns + later_ns
+    return replace(
+        seen,
+        client="planted",
+        kind=OperationKind.LOOKUP,
+        value=value,
+        invoked_ns=invoked_ns,
+        returned_ns=invoked_ns + 1,
+    )
 
 
 def lookup_of_no_owner(history: History) -> History:
@@ -491,7 +519,9 @@ PLANTS: Sequence[Plant] = (
     Plant("term that goes back", FindingKind.VIOLATION, "log", term_goes_back),
     Plant("two owners", FindingKind.OWNER_OVERLAP, "single owner", two_owners),
     Plant("one entry twice", FindingKind.OWNER_OVERLAP, "single owner", one_entry_claimed_twice),
-    Plant("lookup that goes back", FindingKind.VIOLATION, "lookups", lookup_goes_back),
+    Plant("lookup that is too old", FindingKind.VIOLATION, "lookups", lookup_is_too_old),
+    Plant("fresh lookup that goes back", FindingKind.VIOLATION, "lookups", fresh_lookup_goes_back),
+    Plant("node that goes back", FindingKind.VIOLATION, "lookups", node_goes_back),
     Plant("lookup of no owner", FindingKind.VIOLATION, "lookups", lookup_of_no_owner),
     Plant("lost message", FindingKind.LOST, "messages", lost_message),
     Plant("phantom message", FindingKind.PHANTOM, "messages", phantom_message),

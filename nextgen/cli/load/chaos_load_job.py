@@ -39,6 +39,9 @@ TTL_MS_FIRST = 10 * 24 * 3_600_000
 writer. It is the lane's name in short, and behind it the operation's number."""
 
 POLICIES_NUMBER_BITS = 20
+FRESH_SHARE = 0.3
+"""Of the lookups at one node: the others may be answered from its cache."""
+
 EFFECTIVE_SHARE = 0.3
 """Of the changes of hot policies: the others are answered when they are committed."""
 
@@ -52,6 +55,7 @@ _MIX: tuple[tuple[str, int], ...] = (
     ("cold_set", 4),
     ("cold_get", 6),
     ("cold_lookup", 10),
+    ("cold_lookup_at", 8),
     ("cold_move", 3),
     ("cold_delete", 5),
     ("hot_policies_set", 10),
@@ -143,6 +147,7 @@ class _MixedLane:
     def __init__(self, job: dict[str, Any], calls: RecordedCalls, reporter: Reporter) -> None:
         self._calls = calls
         self._hot: list[str] = job["hot"]
+        self._nodes: list[str] = job["targets"]
         self._cold_namespace: str = job["cold"]
         self._pace = _Pace(job["interval_ms"], reporter)
         self._chooser = random.Random(f"{job['seed']} {calls.name}")
@@ -199,16 +204,20 @@ class _MixedLane:
 
     async def _cold_lookup(self) -> None:
         if self._cold:
-            key = self._chooser.choice(self._cold)
-            found = await self._calls.lookup(key)
-            epoch = found.value.get("epoch")
-            if found.is_ok and isinstance(epoch, int):
-                self._epochs[key] = epoch
+            self._learn_epoch(await self._calls.lookup(self._chooser.choice(self._cold)))
+
+    async def _cold_lookup_at(self) -> None:
+        """Ask one node for what was looked up, and maybe moved, before: it may know it already."""
+        if self._epochs:
+            key = self._chooser.choice(tuple(self._epochs))
+            node = self._chooser.choice(self._nodes)
+            fresh = self._chooser.random() < FRESH_SHARE
+            await self._calls.lookup_at(key, node, fresh=fresh)
 
     async def _cold_move(self) -> None:
         if self._epochs:
             key = self._chooser.choice(tuple(self._epochs))
-            await self._calls.move(key, self._epochs.pop(key))
+            self._learn_epoch(await self._calls.move(key, self._epochs.pop(key)))
 
     async def _hot_policies_set(self) -> None:
         key = self._chooser.choice(self._hot)
@@ -243,6 +252,13 @@ class _MixedLane:
         """Return policies that nobody else writes, and which change nothing for the messages."""
         number = (self._lane_number << POLICIES_NUMBER_BITS) + self._number
         return Policies(message_ttl_ms=TTL_MS_FIRST + number)
+
+    def _learn_epoch(self, operation: Operation) -> None:
+        epoch = operation.value.get("epoch")
+        if operation.is_ok and isinstance(epoch, int):
+            self._epochs[operation.key] = epoch
+        if len(self._epochs) > COLD_NAMES_MAX:
+            del self._epochs[next(iter(self._epochs))]
 
     def _learn(self, operation: Operation) -> None:
         policies_version = operation.value.get("policies_version")

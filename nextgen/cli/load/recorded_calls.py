@@ -164,6 +164,19 @@ class RecordedCalls:
         answer = await self._call(asked, "Lookup", pb.LookupRequest(topics=[key]))
         return answer if isinstance(answer, Operation) else self._located(asked, answer.answers[0])
 
+    async def lookup_at(self, key: str, node: str, *, fresh: bool) -> Operation:
+        """Ask one discovery node, and no other if it does not answer; ``fresh``: linearizable."""
+        argument: dict[str, object] = {"node": node, "fresh": fresh}
+        asked = replace(self._asked(OperationKind.LOOKUP, key, argument), command_id="")
+        request = pb.LookupRequest(topics=[key], fresh=fresh)
+        answer = await self._call(asked, "Lookup", request, node=node)
+        if isinstance(answer, Operation):
+            return answer
+        if answer.fresh is not fresh:
+            # Of a release that does not know what was demanded.
+            return self._answered(asked, UNKNOWN, {})
+        return self._located(asked, answer.answers[0])
+
     async def move(self, key: str, expected_epoch: int) -> Operation:
         """Move a topic to any other broker, once, from the epoch that it is known to have."""
         asked = replace(self._asked(OperationKind.MOVE, key, {"target": ""}), command_id="")
@@ -184,11 +197,13 @@ class RecordedCalls:
             command_id=new_command_id().hex(),
         )
 
-    async def _call(self, asked: Operation, method: str, request: Any) -> Any:
+    async def _call(self, asked: Operation, method: str, request: Any, *, node: str = "") -> Any:
         """Return the answer, or the operation as it is recorded when there is none."""
         self._recorder.write(asked)
         self.asked += 1
         try:
+            if node:
+                return await self._client.call_at(node, method, request)
             return await self._client.call(method, request)
         except Refused as error:
             return self._answered(asked, refused(error.code), {})

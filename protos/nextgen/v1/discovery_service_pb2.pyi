@@ -13,26 +13,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LookupRequest(_message.Message):
-    __slots__ = ("request_id", "topics", "trace_id")
+    __slots__ = ("request_id", "topics", "trace_id", "fresh", "min_epochs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    MIN_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topics: _containers.RepeatedScalarFieldContainer[str]
     trace_id: str
-    def __init__(self, request_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., trace_id: _Optional[str] = ...) -> None: ...
+    fresh: bool
+    min_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., trace_id: _Optional[str] = ..., fresh: _Optional[bool] = ..., min_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
-    __slots__ = ("answers", "request_id", "error", "shard_map_version")
+    __slots__ = ("answers", "request_id", "error", "shard_map_version", "fresh")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.LookupAnswer]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
-    def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ..., request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+    fresh: bool
+    def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ..., request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., fresh: _Optional[bool] = ...) -> None: ...
 
 class WriteResponse(_message.Message):
     __slots__ = ("id", "version", "shard_id", "position", "shard_map_version")

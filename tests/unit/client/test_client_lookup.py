@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from nextgen.client import Client
+from nextgen.kernel.errors import Unavailable
 from protos.nextgen.v1.discovery_service_pb2 import LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.virtual_time import run_virtual
@@ -21,14 +24,22 @@ class ScriptedNodes:
     def __init__(self, codes: Sequence[str]) -> None:
         self._codes = list(codes)
         self.attempts = 0
+        self.requests = []
+        self.heeds = True
+        self.left = []
 
-    async def call(self, _method, _request, _type, *, timeout_ms):
+    async def call(self, _method, request, _type, *, timeout_ms):
         self.attempts += 1
+        self.requests.append(request)
         await asyncio.sleep(0.2)
         code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
         return LookupResponse(
-            answers=[LookupAnswer(topic=TOPIC, rejection_code=code, retryable=bool(code))]
+            answers=[LookupAnswer(topic=TOPIC, rejection_code=code, retryable=bool(code))],
+            fresh=self.heeds and (request.fresh or bool(request.min_epochs)),
         )
+
+    def fail_over(self, failed):
+        self.left.append(failed)
 
     async def close(self):
         """Nothing to close."""
@@ -64,3 +75,40 @@ def test_a_topic_that_is_found_in_the_end_is_told_as_found():
     code, attempts = code_after(["NO_CAPACITY", "DEADLINE_EXCEEDED", ""])
 
     assert (code, attempts) == ("", 3)
+
+
+@pytest.mark.parametrize("demand", [{"fresh": True}, {"min_epochs": {TOPIC: 2}}])
+def test_what_a_lookup_demands_is_asked_for(demand):
+    nodes = ScriptedNodes([""])
+
+    run_virtual(lambda: locations(nodes, **demand))
+
+    (request,) = nodes.requests
+    assert request.fresh == demand.get("fresh", False)
+    assert list(request.min_epochs) == ([2] if "min_epochs" in demand else [])
+
+
+@pytest.mark.parametrize("demand", [{"fresh": True}, {"min_epochs": {TOPIC: 2}}])
+def test_an_answer_that_does_not_heed_what_was_demanded_is_not_given(demand):
+    """It is of an earlier release, which skips what it does not know; the next node may know it."""
+    nodes = ScriptedNodes([""])
+    nodes.heeds = False
+
+    with pytest.raises(Unavailable, match="earlier release"):
+        run_virtual(lambda: locations(nodes, **demand))
+
+    assert nodes.left == [nodes.endpoint]
+
+
+def test_epochs_of_other_topics_demand_nothing():
+    nodes = ScriptedNodes([""])
+
+    run_virtual(lambda: locations(nodes, min_epochs={"persistent://acme/orders/other": 2}))
+
+    assert not nodes.requests[0].min_epochs
+
+
+async def locations(nodes, **demand):
+    async with Client(["discovery-1:7000"], timeout_ms=2_000) as client:
+        client._nodes = nodes
+        return await client.lookup([TOPIC], **demand)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from nextgen.history.log_fold import index_log
 from nextgen.history.model import LogEvent, Operation, OperationKind, Publish
 from nextgen.history.owner_check import check_lookups, check_publish_epochs, check_publishes
+from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 
 T = "persistent://acme/orders/paid"
 
@@ -92,11 +94,42 @@ def test_lookups_that_go_forward_are_let_through(lookups: list[Operation]) -> No
     assert list(check_lookups(lookups, None)) == []
 
 
-def test_a_lookup_that_goes_back_is_found_with_what_it_went_back_behind() -> None:
-    (finding,) = check_lookups([looked_up(1, 1, 2, 2), looked_up(2, 3, 4, 1)], None)
+STALENESS_NS = LOOKUP_STALENESS_MS_MAX * 1_000_000
+FRESH: dict[str, object] = {"fresh": True}
+AT_1, AT_2 = {"node": "d-1"}, {"node": "d-2"}
 
-    assert finding.operations == ("c#2", "c#1")
-    assert finding.at_ns == 4
+
+@pytest.mark.parametrize(
+    ("late", "is_found"),
+    [
+        (looked_up(2, 3, 4, 1), False),
+        (looked_up(2, 2 + STALENESS_NS, 4 + STALENESS_NS, 1), False),
+        (looked_up(2, 3 + STALENESS_NS, 4 + STALENESS_NS, 1), True),
+        (replace(looked_up(2, 3, 4, 1), argument=FRESH), True),
+        (replace(looked_up(2, 2, 4, 1), argument=FRESH), False),  # Begun at the very moment.
+        (replace(looked_up(2, 3, 4, 1), kind=OperationKind.MOVE), True),
+        (replace(looked_up(2, 3, 4, 1), argument=AT_1), True),
+        (replace(looked_up(2, 3, 4, 1), argument=AT_2), False),
+        (replace(looked_up(2, 2, 4, 1), argument=AT_1), False),
+    ],
+)
+def test_a_lookup_may_go_back_so_far_as_it_is_promised_and_no_further(
+    late: Operation, is_found: bool
+) -> None:
+    earlier = replace(looked_up(1, 1, 2, 2), argument=AT_1)
+
+    found = list(check_lookups([earlier, late], None))
+
+    assert [finding.operations for finding in found] == [("c#2", "c#1")] * is_found
+
+
+def test_a_lookup_that_breaks_several_promises_is_found_once() -> None:
+    late = replace(looked_up(2, 3 + STALENESS_NS, 4 + STALENESS_NS, 1), argument={**AT_1, **FRESH})
+    earlier = replace(looked_up(1, 1, 2, 2), argument=AT_1)
+
+    (finding,) = check_lookups([earlier, late], None)
+
+    assert finding.at_ns == 4 + STALENESS_NS
 
 
 def test_an_answer_is_what_the_log_has() -> None:

@@ -66,6 +66,12 @@ def test_what_discovery_holds_for_clients_fits_together():
     assert limits.SHARDS_MAX * 100 < pulsar_limits.WORKER_REPORT_BYTES_MAX
 
 
+def test_a_cached_answer_ends_before_a_shard_takes_it_for_ended():
+    usable_ms = limits.ASSIGNMENT_TTL_MS - limits.WATCH_TTL_MARGIN_MS
+    assert usable_ms == limits.LOOKUP_STALENESS_MS_MAX
+    assert limits.ASSIGNMENT_UPDATE_MS * 2 < limits.LOOKUP_STALENESS_MS_MAX
+
+
 def test_what_is_kept_of_a_log_and_of_snapshots_fits_together():
     chunks = snapshot_limits.SNAPSHOT_CHUNKS_IN_FLIGHT_MAX
     assert chunks <= snapshot_limits.SNAPSHOT_CHUNKS_WAITING_MAX

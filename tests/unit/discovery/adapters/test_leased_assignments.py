@@ -8,7 +8,7 @@ from discovery.adapters.leased_assignments import LeasedAssignments
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.limits import WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MARGIN_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
@@ -85,6 +85,17 @@ async def test_an_answer_may_be_given_for_the_time_to_live_from_the_question_on(
     assert cache.has_answer(TOPIC, last - 0.001)
     assert not cache.has_answer(TOPIC, last)
     assert watch.heard_at > float("-inf")
+
+
+async def test_a_longer_time_to_live_makes_no_answer_older(watch, cache):
+    begin(watch)
+    put(cache, answer())
+
+    watch._renew(5_000, 10 * TTL_MS)
+
+    last = 5.0 + LOOKUP_STALENESS_MS_MAX / 1_000
+    assert cache.has_answer(TOPIC, last - 0.001)
+    assert not cache.has_answer(TOPIC, last)
 
 
 async def test_a_change_takes_the_answer_away_before_its_position_is_known(watch, cache):
