@@ -70,7 +70,9 @@ async def decide(requests: list[pb.ExecuteRequest], view: ViewStore) -> tuple[fl
     """Return the CPU seconds of carrying the requests out, and the entries they left."""
     log = MemoryLog(view)
     query = query_of(view.reader)
-    state = ShardState(1, 1, log, query, lambda: time.time_ns() // 1_000_000, os.urandom)
+    state = ShardState(
+        1, 1, log, query, lambda: time.time_ns() // 1_000_000, os.urandom, time.monotonic
+    )
     state.adopt_slots(((0, SLOT_COUNT - 1),), 1)
     await state.confirm()
     entries: list[Entry] = []

@@ -92,7 +92,13 @@ class ShardLeader:
         self.metrics = metrics
         self._log = MeasuredLog(log, metrics.commit_latency, around.clock.monotonic)
         self.state = ShardState(
-            shard_id, term, self._log, query, around.clock.wall_ms, around.entropy
+            shard_id,
+            term,
+            self._log,
+            query,
+            around.clock.wall_ms,
+            around.entropy,
+            around.clock.monotonic,
         )
         self._make_brokers(around)
         self.feed = AssignmentFeed(shard_id, log, around.clock, decoded)

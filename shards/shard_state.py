@@ -31,13 +31,14 @@ from shards.domain.shard import NO_SLOTS, SHARD_KEY, AdoptSlots, Shard, SlotRang
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.event_levels import level_of, not_known
+from shards.outcome_retention import OUTCOME_ORDERS_LEVEL, OutcomeRetention
 from shards.projections.evolution import State, StateKind, States, evolve_all
+from shards.projections.outcomes import read_forgotten_position
 from shards.projections.reading import (
     RecordedOutcome,
     child_ranges,
     has_key_within,
     read_assignments_of,
-    read_forgotten_position,
     read_keys,
     read_outcomes,
     read_present,
@@ -78,7 +79,8 @@ class ShardState:
     """What a shard's leader knows, for one term. Every method runs on the event loop.
 
     ``query`` reads the view; ``clock_ms`` and ``entropy`` are what the leader stamps commands
-    with. After leadership was seen to be lost every method raises ``NotLeader``.
+    with, and by ``monotonic`` seconds it keeps their outcomes. After leadership was seen to be
+    lost every method raises ``NotLeader``.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class ShardState:
         query: Query,
         clock_ms: Callable[[], int],
         entropy: Callable[[int], bytes],
+        monotonic: Callable[[], float],
     ) -> None:
         self.shard_id = shard_id
         self.term = term
@@ -101,6 +104,7 @@ class ShardState:
         self._outcomes: dict[bytes, PendingOutcome] = {}
         self._last_commit: asyncio.Future[Commit] | None = None
         self._position = log.status.commit_position
+        self._retention = OutcomeRetention(monotonic, self._position)
         self._sequence = 0
         self._is_lost = False
         self._slots_of: Shard | None = None
@@ -382,6 +386,7 @@ class ShardState:
             command_id=command_id,
             outcome=outcome,
             time_ms=self.now_ms() if time_ms is None else time_ms,
+            outcomes_kept_from=self._order_of_outcomes() if command_id else 0,
         )
         commit = self.log.propose(Record(payload, len(events)))
         self._track(commit, states, command_id, outcome, len(events), keeps_states)
@@ -415,6 +420,12 @@ class ShardState:
     def _check_leads(self) -> None:
         if self._is_lost:
             raise NotLeader(self.shard_id)
+
+    def _order_of_outcomes(self) -> int:
+        """Return the order to forget outcomes that goes with the next record, 0 for none."""
+        if self.log.event_level < OUTCOME_ORDERS_LEVEL:
+            return 0
+        return self._retention.order(self._position)
 
     def _check_known(self, events: Sequence[DomainEvent]) -> None:
         """Keep an event from the log that a member would stop by."""

@@ -41,10 +41,20 @@ class UnknownEvent(Exception):
 
 
 def encode_decided(
-    events: Sequence[DomainEvent], *, command_id: bytes, outcome: bytes, time_ms: int
+    events: Sequence[DomainEvent],
+    *,
+    command_id: bytes,
+    outcome: bytes,
+    time_ms: int,
+    outcomes_kept_from: int = 0,
 ) -> bytes:
     """Return the payload of the record that holds ``events``."""
-    decided = pb.DecidedCommand(command_id=command_id, outcome=outcome, time_ms=time_ms)
+    decided = pb.DecidedCommand(
+        command_id=command_id,
+        outcome=outcome,
+        time_ms=time_ms,
+        outcomes_kept_from=outcomes_kept_from,
+    )
     stored = decided.events
     for event in events:
         if type(event) is topic.TopicCreated:

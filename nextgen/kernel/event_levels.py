@@ -15,7 +15,7 @@ from nextgen.kernel.errors import Refused
 EVENT_LEVEL_UNSAID = 1
 """What a process knows that says nothing: the events of the releases without this number."""
 
-EVENT_LEVEL = 3
+EVENT_LEVEL = 4
 """What this program knows. Raised by one with the first event type, or form of an entry, that the
 release before does not know; never lowered."""
 

@@ -47,12 +47,6 @@ PAGE_ITEMS_MAX = 1_000
 PAGE_ITEMS_DEFAULT = 100
 """Items in a page when the caller does not say."""
 
-OUTCOME_WINDOW_POSITIONS = 100_000
-"""A command id is remembered until this many further events were applied in its shard: 20 s at
-5,000 events/s in one shard (20,000/s over four), twice what the client library repeats a request
-for. What comes later is refused if it says when it was issued. Part of the fold: replicas with
-different windows have different digests, so it changes with the format of the view only."""
-
 # Messages ------------------------------------------------------------------------------------
 
 GRPC_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
@@ -399,10 +393,6 @@ each: at most 10 MB of topics, and what is looked up often is not read from disk
 
 SHARD_PENDING_RECORDS_MAX = 20_000
 """Records a shard leader holds until its own view has applied them; beyond it ``Overloaded``."""
-
-OUTCOMES_MAX = 200_000
-"""Outcomes remembered by one shard. Rejections move no position, so the window of positions
-alone would not bound them."""
 
 PARENT_READS_IN_FLIGHT_MAX = 32
 """Parents that one create reads at the same time at their home shards."""

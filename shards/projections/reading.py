@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from nextgen.kernel.limits import OUTCOME_WINDOW_POSITIONS
 from nextgen.kernel.names import Domain
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
 from shards.projections.evolution import State, StateKind
 from shards.projections.rows import MAPPINGS, Query, pack_id, query_many
-from shards.projections.tables import OUTCOME_COUNT, OUTCOMES, SHARD_META
+from shards.projections.tables import OUTCOMES, SHARD_META
 
 TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
 """Ascending, so that the ranges of one namespace in all domains come in the order of names."""
@@ -155,21 +154,6 @@ def read_shard_map_version(query: Query) -> int:
     """Return the version of the map that gave the shard its slots; 0 if it has none."""
     rows = query(f"SELECT shard_map_version FROM {SHARD_META.name}")
     return int(rows[0][0]) if rows else 0
-
-
-def read_forgotten_position(query: Query, last_position: int) -> int:
-    """Return up to which position outcomes may have been forgotten, 0 if none ever was.
-
-    ``last_position`` is the last event of the view. Every outcome recorded behind is known.
-    """
-    recorded = query(f"SELECT recorded FROM {OUTCOME_COUNT.name}")
-    if not recorded:
-        return 0
-    oldest = query(f"SELECT sequence, position FROM {OUTCOMES.name} ORDER BY sequence LIMIT 1")
-    if not oldest:
-        return max(0, last_position - OUTCOME_WINDOW_POSITIONS)
-    sequence, position = oldest[0]
-    return 0 if sequence == 1 else int(position)
 
 
 def read_outcomes(query: Query, command_ids: Iterable[bytes]) -> dict[bytes, RecordedOutcome]:

@@ -164,7 +164,7 @@ OUTCOME_ORDER = Index("outcome_order", OUTCOMES.c.sequence, OUTCOMES.c.position)
 OUTCOME_COUNT = Table(
     "outcome_count",
     METADATA,
-    Column("id", Integer, primary_key=True),  # One row, 1.
-    _number("recorded"),  # Outcomes ever recorded.
+    Column("id", Integer, primary_key=True),  # 1: outcomes ever recorded. 2: the last order.
+    _number("recorded"),  # Of row 2: the position from which on outcomes are kept.
     sqlite_with_rowid=False,
 )

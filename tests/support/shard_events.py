@@ -66,9 +66,19 @@ HISTORY: tuple[DomainEvent, ...] = (
 
 
 def record_of(
-    events: Sequence[DomainEvent], command_id: bytes = b"", outcome: bytes = b""
+    events: Sequence[DomainEvent],
+    command_id: bytes = b"",
+    outcome: bytes = b"",
+    *,
+    outcomes_kept_from: int = 0,
 ) -> Record:
-    payload = encode_decided(events, command_id=command_id, outcome=outcome, time_ms=TIME_MS)
+    payload = encode_decided(
+        events,
+        command_id=command_id,
+        outcome=outcome,
+        time_ms=TIME_MS,
+        outcomes_kept_from=outcomes_kept_from,
+    )
     return Record(payload, len(events))
 
 

@@ -135,7 +135,13 @@ class ShardReplica:
 
     def _new_state(self) -> ShardState:
         return ShardState(
-            self.shard_id, self.log.status.term, self.log, self.query, self.clock, self.entropy
+            self.shard_id,
+            self.log.status.term,
+            self.log,
+            self.query,
+            self.clock,
+            self.entropy,
+            lambda: self.clock() / 1_000,
         )
 
     def _new_service(self) -> InventoryService:

@@ -87,16 +87,18 @@ class Event(_message.Message):
     def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ...) -> None: ...
 
 class DecidedCommand(_message.Message):
-    __slots__ = ("command_id", "outcome", "time_ms", "events")
+    __slots__ = ("command_id", "outcome", "time_ms", "events", "outcomes_kept_from")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_KEPT_FROM_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     outcome: bytes
     time_ms: int
     events: _containers.RepeatedCompositeFieldContainer[Event]
-    def __init__(self, command_id: _Optional[bytes] = ..., outcome: _Optional[bytes] = ..., time_ms: _Optional[int] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+    outcomes_kept_from: int
+    def __init__(self, command_id: _Optional[bytes] = ..., outcome: _Optional[bytes] = ..., time_ms: _Optional[int] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., outcomes_kept_from: _Optional[int] = ...) -> None: ...
 
 class TenantCreated(_message.Message):
     __slots__ = ("tenant_id", "name", "properties")

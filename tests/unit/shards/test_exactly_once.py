@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from nextgen.kernel.errors import OutcomeForgotten
 from nextgen.replication.view_store import ViewStore
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
-from shards.projections import fold as fold_module
-from shards.projections import reading as reading_module
+from shards import outcome_retention as retention_module
+from shards.outcome_retention import OUTCOME_ORDERS_LEVEL
+from shards.projections import outcomes as outcomes_module
 from shards.projections.fold import fold
 from shards.projections.reading import read_outcomes
 from shards.projections.rows import query_of
@@ -19,14 +21,16 @@ from shards.projections.tables import METADATA
 from tests.support.shard_harness import Harness, in_shard
 
 WINDOW = 20
+WINDOW_MS = 5_000
 ID_1 = b"command-00000001"
 ID_2 = b"command-00000002"
 
 
 @pytest.fixture(autouse=True)
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fold_module, reading_module):
+    for module in (outcomes_module, retention_module):
         monkeypatch.setattr(module, "OUTCOME_WINDOW_POSITIONS", WINDOW)
+    monkeypatch.setattr(retention_module, "OUTCOME_WINDOW_MS", WINDOW_MS)
 
 
 def set_colour(topic: str, colour: str, command_id: bytes) -> pb.Command:
@@ -52,9 +56,11 @@ async def colour_of(shard: Harness, topic: str) -> str:
     return str(response.items[0].topic.properties["colour"])
 
 
-async def go_on(shard: Harness, topic: str, events: int) -> None:
+async def go_on(shard: Harness, topic: str, events: int, *, seconds: float = 8.0) -> None:
+    """Have others change the topic, so often and for so long."""
     for number in range(events):
         await execute(shard, set_colour(topic, f"red {number}", b"filler-%09d" % number))
+        await asyncio.sleep(seconds / events)
     await shard.log.wait_applied(shard.log.status.commit_index)
 
 
@@ -66,7 +72,7 @@ def test_a_repetition_that_comes_too_late_is_not_carried_out_again(tmp_path: Pat
         (topic,) = await shard.create_topics("orders")
         issued = shard.log.status.commit_position
         await execute(shard, set_colour(topic, "blue", ID_1), issued)
-        await go_on(shard, topic, WINDOW + 1)
+        await go_on(shard, topic, 2 * WINDOW)
         before = await colour_of(shard, topic)
 
         with pytest.raises(OutcomeForgotten, match=f"position {issued} of shard 1"):
@@ -77,12 +83,51 @@ def test_a_repetition_that_comes_too_late_is_not_carried_out_again(tmp_path: Pat
     in_shard(tmp_path, scenario)
 
 
+@pytest.mark.parametrize(("events", "seconds"), [(3 * WINDOW, WINDOW_MS / 1_000 - 2), (2, 100.0)])
+def test_a_repetition_gets_its_outcome_while_it_is_young_or_few_events_followed(
+    tmp_path: Path, events: int, seconds: float
+) -> None:
+    """The window is by time as well as by count: only what is beyond both is forgotten."""
+
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("orders")
+        issued = shard.log.status.commit_position
+        await execute(shard, set_colour(topic, "blue", ID_1), issued)
+        await go_on(shard, topic, events, seconds=seconds)
+        before = shard.log.status.commit_position
+
+        assert await execute(shard, set_colour(topic, "blue", ID_1), issued) == ""
+
+        assert shard.log.status.commit_position == before
+        assert await colour_of(shard, topic) == f"red {events - 1}"
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_member_of_an_earlier_release_gets_no_orders(tmp_path: Path) -> None:
+    """It would pass over them, and its view would differ: outcomes go by positions alone."""
+
+    async def scenario(shard: Harness) -> None:
+        (member,) = shard.log.status.members
+        shard.log.event_levels[member] = OUTCOME_ORDERS_LEVEL - 1
+        (topic,) = await shard.create_topics("orders")
+        issued = shard.log.status.commit_position
+        await execute(shard, set_colour(topic, "blue", ID_1), issued)
+
+        await go_on(shard, topic, 2 * WINDOW, seconds=0.1)
+
+        with pytest.raises(OutcomeForgotten):
+            await execute(shard, set_colour(topic, "blue", ID_1), issued)
+
+    in_shard(tmp_path, scenario)
+
+
 def test_the_position_up_to_which_it_is_refused_is_exact(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         (topic,) = await shard.create_topics("orders")
         await go_on(shard, topic, WINDOW + 5)
         forgotten = shard.leader.state.forgotten_position()
-        assert 0 < forgotten <= shard.log.status.commit_position - WINDOW + 1
+        assert 0 < forgotten <= shard.log.status.commit_position - WINDOW
 
         with pytest.raises(OutcomeForgotten):
             await execute(shard, set_colour(topic, "blue", ID_1), forgotten)
@@ -115,7 +160,7 @@ def test_a_flood_of_rejections_makes_no_command_be_carried_out_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejections move no position: outcomes are forgotten by their number."""
-    monkeypatch.setattr(fold_module, "OUTCOMES_MAX", 5)
+    monkeypatch.setattr(outcomes_module, "OUTCOMES_MAX", 5)
 
     async def scenario(shard: Harness) -> None:
         (topic,) = await shard.create_topics("orders")

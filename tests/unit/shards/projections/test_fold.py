@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.kernel.limits import OUTCOME_WINDOW_POSITIONS
+from nextgen.kernel.outcome_limits import OUTCOME_WINDOW_POSITIONS
 from nextgen.replication.ports import Record
 from protos.nextgen.v1 import events_pb2
 from shards.domain.assignment import Assignment, TopicAssigned
 from shards.domain.topic import Topic, TopicCreated, TopicDeleted
-from shards.projections import fold as fold_module
+from shards.projections import outcomes as outcomes_module
 from shards.projections.evolution import StateKind
 from shards.projections.reading import read_assignments_of, read_outcomes
 from shards.projections.rows import query_of, read_states
@@ -127,7 +127,7 @@ def test_an_outcome_is_forgotten_behind_the_window(view, further, is_known):
 
 
 def test_rejections_alone_do_not_make_outcomes_grow_without_bound(view, monkeypatch):
-    monkeypatch.setattr(fold_module, "OUTCOMES_MAX", 3)
+    monkeypatch.setattr(outcomes_module, "OUTCOMES_WITHOUT_ORDERS_MAX", 3)
 
     view.apply(entries_of([[record_of([], id_of(n), b"no") for n in range(1, 4)]]))
     view.apply(entries_of([[record_of([], id_of(n), b"no") for n in range(4, 6)]], from_index=2))

@@ -16,7 +16,7 @@ from nextgen.replication.view_digest import plus, scan
 from shards.domain import broker_session, shard
 from shards.domain.assignment import TopicAssigned
 from shards.domain.topic import TopicCreated, TopicDeleted
-from shards.projections import fold as fold_module
+from shards.projections import outcomes as outcomes_module
 from shards.projections.fold import fold
 from shards.projections.stored_view import (
     IDS_AS_TEXT,
@@ -91,24 +91,33 @@ def test_a_history_with_every_event_keeps_the_digest_that_a_scan_gives(records, 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    commands=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), min_size=1, max_size=30),
+    commands=st.lists(
+        st.tuples(st.integers(1, 6), st.integers(0, 3), st.sampled_from((0, 0, 1, 2, 6))),
+        min_size=1,
+        max_size=30,
+    ),
     one=batch_sizes,
     other=batch_sizes,
 )
 def test_outcomes_are_forgotten_alike_however_the_log_is_cut(commands, one, other):
-    """Ids that come again, rejections that move no position, windows that everything leaves."""
+    """Ids that come again, rejections that move no position, windows that everything leaves; and
+    leaders that begin to order what is kept, at any place of the log."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_module, "OUTCOMES_MAX", 4)
-        patch.setattr(fold_module, "OUTCOME_WINDOW_POSITIONS", 5)
+        patch.setattr(outcomes_module, "OUTCOMES_MAX", 6)
+        patch.setattr(outcomes_module, "OUTCOMES_WITHOUT_ORDERS_MAX", 4)
+        patch.setattr(outcomes_module, "OUTCOME_WINDOW_POSITIONS", 5)
         groups, topic = [], 0
-        for number, (command, events) in enumerate(commands):
+        for number, (command, events, ordered) in enumerate(commands):
+            kept_from = ordered and max(1, topic - ordered)
             created = []
             for _ in range(events):
                 topic += 1
                 created.append(
                     TopicCreated(f"t-{topic}", f"persistent://a/b/t-{topic}", 0, "ns", TIME_MS)
                 )
-            groups.append([record_of(created, id_of(command), b"outcome %d" % number)])
+            outcome = b"outcome %d" % number
+            record = record_of(created, id_of(command), outcome, outcomes_kept_from=kept_from)
+            groups.append([record])
         entries = entries_of(groups)
 
         first, second = in_batches(entries, one), in_batches(entries, other)

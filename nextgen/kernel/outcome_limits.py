@@ -1,0 +1,39 @@
+"""How long a command may be repeated, and how long its first outcome is kept (ADR 0053)."""
+
+from __future__ import annotations
+
+COMMAND_REPEATED_MS_MAX = 60_000
+"""The client library repeats a command for at most so long behind the first attempt that may have
+been carried out. As long as the longest request: ``REQUEST_TIMEOUT_MAX_MS``."""
+
+ISSUED_POSITIONS_FRESH_MS = 10_000
+"""A client's positions of the shards may be so old when it first sends a command with them: one
+more request each ten seconds of writing."""
+
+OUTCOME_WINDOW_MS = 120_000
+"""A leader keeps the outcome of a command for at least so long: an issued position may be 10 s old
+at the first attempt, repetitions go on for 60 s behind it, and the rest is for what a leader and a
+client count differently. Longer when fewer than ``OUTCOME_WINDOW_POSITIONS`` events followed."""
+
+OUTCOME_WINDOW_POSITIONS = 100_000
+"""A command id is remembered at least until this many further events were applied in its shard;
+what a log without orders to forget goes by alone. Part of the fold: replicas with different windows
+have different digests, so it changes with the format of the view only."""
+
+OUTCOMES_MAX = 600_000
+"""Outcomes remembered by one shard: 5,000 commands/s for ``OUTCOME_WINDOW_MS``, some 100 bytes
+each. At the limit the oldest is forgotten for each that comes: the window gets shorter, and what is
+repeated behind it is refused. Part of the fold, as ``OUTCOME_WINDOW_POSITIONS``."""
+
+OUTCOMES_WITHOUT_ORDERS_MAX = 200_000
+"""The same in a log without orders to forget, which earlier releases fold by."""
+
+POSITION_FRESH_MS = 1_000
+"""A discovery node gives a position of a shard that it read so long ago: at most one read a second
+and shard, however many clients ask."""
+
+POSITION_WAIT_MS = 300
+"""A discovery node waits so long for shards that do not answer; the others' positions go out."""
+
+POSITION_READ_TIMEOUT_MS = 2_000
+"""For one read of a position, an election included."""

@@ -1,0 +1,141 @@
+"""Outcomes of commands in the view: recorded as they are decided, and forgotten by rule.
+
+A log begins without orders: an outcome is forgotten when ``OUTCOME_WINDOW_POSITIONS`` events have
+followed it. From the first record with ``outcomes_kept_from`` on, leaders decide instead, and
+outcomes below that position are forgotten (ADR 0053). Either way only the newest ones are kept, up
+to a number of rows. Position and number alone decide, so every replica forgets alike, however the
+log is cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection
+
+from nextgen.kernel.outcome_limits import (
+    OUTCOME_WINDOW_POSITIONS,
+    OUTCOMES_MAX,
+    OUTCOMES_WITHOUT_ORDERS_MAX,
+)
+from nextgen.replication.view_digest import rows_digest, select_of
+from shards.projections.rows import Query, Row, insert_new, query_many, query_of
+from shards.projections.tables import OUTCOME_COUNT, OUTCOMES
+
+RECORDED, KEPT_FROM = 1, 2
+"""Rows of ``OUTCOME_COUNT``: how many outcomes were ever recorded, and the last order."""
+
+_INSERT = f"INSERT OR IGNORE INTO {OUTCOMES.name} VALUES (?, ?, ?, ?)"
+_REPLACE = f"INSERT OR REPLACE INTO {OUTCOMES.name} VALUES (?, ?, ?, ?)"
+_FORGET = f"DELETE FROM {OUTCOMES.name} WHERE sequence < ? RETURNING *"
+_OLDEST = f"SELECT sequence, position FROM {OUTCOMES.name} ORDER BY sequence LIMIT 1"
+_OLDEST_FROM = f"SELECT sequence FROM {OUTCOMES.name} WHERE position >= ? ORDER BY sequence LIMIT 1"
+_COUNTS = f"{select_of(OUTCOME_COUNT)} ORDER BY id"
+
+
+class OutcomeFold:
+    """What one batch of records does to the outcomes. The caller owns the transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._counts = [tuple(row) for row in connection.exec_driver_sql(_COUNTS).fetchall()]
+        before = dict(self._counts)
+        self._recorded: int = before.get(RECORDED, 0)
+        self._kept_from: int | None = before.get(KEPT_FROM)
+        self._first_kept = 1
+        self._outcomes: list[tuple[bytes, int, bytes]] = []
+
+    @property
+    def has_any(self) -> bool:
+        """Whether the batch has an outcome to record."""
+        return bool(self._outcomes)
+
+    def order(self, kept_from: int, last_position: int) -> None:
+        """Take a leader's order over; ``last_position`` is the last event before its record."""
+        if self._kept_from is None:
+            # What the rule without orders forgot up to here stays forgotten.
+            self._kept_from = last_position - OUTCOME_WINDOW_POSITIONS + 1
+            recorded = self._recorded + len(self._outcomes)
+            self._first_kept = recorded - OUTCOMES_WITHOUT_ORDERS_MAX + 1
+        self._kept_from = max(self._kept_from, kept_from)
+
+    def add(self, command_id: bytes, position: int, outcome: bytes) -> None:
+        """Take an outcome over; ``position`` is the shard's last event after the command."""
+        self._outcomes.append((command_id, position, outcome))
+
+    def write(self, last_position: int) -> int:
+        """Write the tables and return by how much their digest changed."""
+        change = self._record()
+        self._recorded += len(self._outcomes)
+        change += self._write_counts()
+        return change + self._forget(last_position)
+
+    def _record(self) -> int:
+        # An id that comes twice is kept as it came last.
+        rows: dict[bytes, Row] = {
+            command_id: (command_id, position, sequence, outcome)
+            for sequence, (command_id, position, outcome) in enumerate(
+                self._outcomes, start=self._recorded + 1
+            )
+        }
+        return _store(self._connection, rows, self._recorded) if rows else 0
+
+    def _write_counts(self) -> int:
+        counts = [(RECORDED, self._recorded)] if self._recorded else []
+        if self._kept_from is not None:
+            counts.append((KEPT_FROM, self._kept_from))
+        if counts == self._counts:
+            return 0
+        self._connection.exec_driver_sql(
+            f"INSERT OR REPLACE INTO {OUTCOME_COUNT.name} VALUES (?, ?)", counts
+        )
+        return rows_digest(OUTCOME_COUNT.name, counts) - rows_digest(
+            OUTCOME_COUNT.name, self._counts
+        )
+
+    def _forget(self, last_position: int) -> int:
+        if not self._recorded:
+            return 0
+        kept_from, rows_max = self._kept_from, OUTCOMES_MAX
+        if kept_from is None:
+            kept_from = last_position - OUTCOME_WINDOW_POSITIONS + 1
+            rows_max = OUTCOMES_WITHOUT_ORDERS_MAX
+        row = self._connection.exec_driver_sql(_OLDEST_FROM, (kept_from,)).first()
+        oldest_kept = self._recorded + 1 if row is None else int(row[0])
+        bound = max(oldest_kept, self._recorded - rows_max + 1, self._first_kept)
+        gone = self._connection.exec_driver_sql(_FORGET, (bound,)).fetchall()
+        return -rows_digest(OUTCOMES.name, map(tuple, gone))
+
+
+def _store(connection: Connection, rows: Mapping[bytes, Row], recorded: int) -> int:
+    change = rows_digest(OUTCOMES.name, rows.values())
+    if not insert_new(connection, _INSERT, [*rows.values()]):
+        query = query_of(lambda: connection)
+        found = query_many(query, select_of(OUTCOMES), "command_id", [*rows])
+        earlier = [row for each in found if (row := tuple(each))[2] <= recorded]
+        change -= rows_digest(OUTCOMES.name, earlier)
+        connection.exec_driver_sql(_REPLACE, [rows[row[0]] for row in earlier])
+    return change
+
+
+def read_forgotten_position(query: Query, last_position: int) -> int:
+    """Return up to which position outcomes may have been forgotten, 0 if none ever was.
+
+    ``last_position`` is the last event of the view. Every outcome recorded behind is known.
+    """
+    counts = {row[0]: int(row[1]) for row in query(_COUNTS)}
+    recorded = counts.get(RECORDED, 0)
+    if not recorded:
+        return 0
+    oldest = query(_OLDEST)
+    sequence, position = oldest[0] if oldest else (recorded + 1, 0)
+    kept_from = counts.get(KEPT_FROM)
+    if kept_from is None:
+        if not oldest:
+            return max(0, last_position - OUTCOME_WINDOW_POSITIONS)
+        return 0 if sequence == 1 else int(position)
+    ordered = max(0, kept_from - 1)
+    if recorded - sequence < min(OUTCOMES_MAX, OUTCOMES_WITHOUT_ORDERS_MAX) // 2:
+        # Far from the bound by number: it has forgotten nothing that the last order keeps.
+        return ordered
+    return max(ordered, int(position))
