@@ -31,6 +31,7 @@ from discovery.service.lookup import LookupService
 from discovery.service.lookup_meter import FIRST_PROCESS, LookupMeter
 from discovery.service.moves import MoveService
 from discovery.service.policies import PoliciesService
+from discovery.service.positions import PositionService
 from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
 from discovery.service.topics import CachedTopicDirectory, KnownTopics
@@ -203,12 +204,15 @@ class DiscoveryNode:
         inventory = InventoryService(
             core.router, core.link, core.counters, core.make_default_namespace
         )
+        clock = asyncio.get_running_loop().time
+        self._positions = PositionService(core.router, core.link, clock)
         self._servicer = DiscoveryServicer(
             core.lookups,
             inventory,
             PoliciesService(core.router, inventory, core.counters),
             EvacuationService(core.router, core.link),
             MoveService(core.router, core.counters),
+            self._positions,
             StatusService(core.link, self._refreshed),
             core.watch_desk,
             core.counters,
@@ -266,6 +270,7 @@ class DiscoveryNode:
             await asyncio.gather(
                 self._server.stop(GRACE_MS), self.core.drain(), self._stop_workers()
             )
+        await self._positions.stop()
         await self.core.stop()
         await self._probes.stop()
         with suppress(KeyError):  # It was not registered if start failed early.

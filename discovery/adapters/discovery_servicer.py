@@ -23,6 +23,7 @@ from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
 from discovery.service.moves import MoveService
 from discovery.service.policies import PoliciesService
+from discovery.service.positions import PositionService
 from discovery.service.public_watch import PublicWatch
 from discovery.service.shard_map_watch import ShardMapWatch
 from discovery.service.status import StatusService
@@ -64,6 +65,7 @@ class DiscoveryServicer:
         policies: PoliciesService,
         evacuations: EvacuationService,
         moves: MoveService,
+        positions: PositionService,
         status: StatusService,
         watches: WatchDesk,
         counters: DiscoveryCounters,
@@ -75,6 +77,7 @@ class DiscoveryServicer:
         self._policies = policies
         self._evacuations = evacuations
         self._moves = moves
+        self._positions = positions
         self._status = status
         self._counters = counters
         self._shard_map_version = shard_map_version
@@ -114,6 +117,7 @@ class DiscoveryServicer:
             "DrainBroker": (shard_pb.DrainRequest, self._evacuations.drain_broker),
             "Rebalance": (shard_pb.RebalanceRequest, self._evacuations.rebalance),
             "CountUnits": (shard_pb.UnitCountRequest, self._evacuations.count_units),
+            "GetPositions": (pb.GetPositionsRequest, self._positions.positions),
             "GetCluster": (pb.GetClusterRequest, status.cluster),
             "GetCounters": (pb.GetCountersRequest, status.counters),
         }

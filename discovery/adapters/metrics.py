@@ -38,6 +38,11 @@ _COUNTERS = (
     ("topics_created", "topics_created", "Topics created through this node"),
     ("writes", "writes", "Writes that a shard answered"),
     ("writes_refused", "writes_refused", "Writes that the rules refused"),
+    (
+        "writes_without_positions",
+        "writes_without_positions",
+        "Writes of clients that do not say when they were issued",
+    ),
     ("reads", "reads", "Reads of the inventories"),
     ("topics_moved", "topics_moved", "Topics moved by this node"),
     ("invalid_requests", "requests_invalid", "Requests refused unread"),

@@ -23,6 +23,8 @@ class DiscoveryCounters:
         self.topics_created = 0
         self.writes = 0
         self.writes_refused = 0
+        self.writes_without_positions = 0
+        """Commands of clients that do not say how far the shard was when they were issued."""
         self.reads = 0
         self.topics_moved = 0
         self.requests_invalid = 0
@@ -55,6 +57,7 @@ class DiscoveryCounters:
             "topics_created": self.topics_created,
             "writes": self.writes,
             "writes_refused": self.writes_refused,
+            "writes_without_positions": self.writes_without_positions,
             "reads": self.reads,
             "topics_moved": self.topics_moved,
             "requests_invalid": self.requests_invalid,

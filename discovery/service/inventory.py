@@ -50,6 +50,14 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 
 Answer = TypeVar("Answer")
+Write = (
+    pb.CreateTenantRequest
+    | pb.CreateNamespaceRequest
+    | pb.SetPropertiesRequest
+    | pb.SetPoliciesRequest
+    | pb.DeleteRequest
+    | pb.CreateTopicsRequest
+)
 
 _IN_DEFAULT_NAMESPACE = f"://{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/"
 _LISTED_DOMAINS = frozenset({"", Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value})
@@ -81,7 +89,7 @@ class InventoryService:
         name = parse_name(parse_tenant, request.name)
         body = shard_pb.CreateTenant(name=name, properties=request.properties)
         command = shard_pb.Command(command_id=request.command_id, create_tenant=body)
-        return await self.execute(name, command, request.consistency, timeout_ms)
+        return await self.execute(name, command, request, timeout_ms)
 
     async def set_tenant_properties(
         self, request: pb.SetPropertiesRequest, timeout_ms: int
@@ -91,13 +99,13 @@ class InventoryService:
             name=name, properties=request.properties, expected_version=request.expected_version
         )
         command = shard_pb.Command(command_id=request.command_id, set_tenant_properties=body)
-        return await self.execute(name, command, request.consistency, timeout_ms)
+        return await self.execute(name, command, request, timeout_ms)
 
     async def delete_tenant(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
         name = parse_name(parse_tenant, request.name)
         body = shard_pb.DeleteTenant(name=name)
         command = shard_pb.Command(command_id=request.command_id, delete_tenant=body)
-        return await self.execute(name, command, request.consistency, timeout_ms)
+        return await self.execute(name, command, request, timeout_ms)
 
     async def get_tenant(
         self, request: pb.GetObjectRequest, timeout_ms: int
@@ -120,7 +128,7 @@ class InventoryService:
         name = parse_name(parse_namespace, request.name).text
         body = shard_pb.CreateNamespace(name=name, properties=request.properties)
         command = shard_pb.Command(command_id=request.command_id, create_namespace=body)
-        return await self.execute(name, command, request.consistency, timeout_ms)
+        return await self.execute(name, command, request, timeout_ms)
 
     async def set_namespace_properties(
         self, request: pb.SetPropertiesRequest, timeout_ms: int
@@ -130,7 +138,7 @@ class InventoryService:
             name=name, properties=request.properties, expected_version=request.expected_version
         )
         command = shard_pb.Command(command_id=request.command_id, set_namespace_properties=body)
-        return await self.execute(name, command, request.consistency, timeout_ms)
+        return await self.execute(name, command, request, timeout_ms)
 
     async def delete_namespace(
         self, request: pb.DeleteRequest, timeout_ms: int
@@ -138,7 +146,7 @@ class InventoryService:
         name = parse_name(parse_namespace, request.name).text
         body = shard_pb.DeleteNamespace(name=name)
         command = shard_pb.Command(command_id=request.command_id, delete_namespace=body)
-        return await self.execute(name, command, request.consistency, timeout_ms)
+        return await self.execute(name, command, request, timeout_ms)
 
     async def get_namespace(
         self, request: pb.GetObjectRequest, timeout_ms: int
@@ -177,7 +185,7 @@ class InventoryService:
                 shard_id,
                 command_id,
                 [request.topics[place] for place in at_shard],
-                request.consistency,
+                request,
                 timeout_ms,
             )
             for shard_id, at_shard in places.items()
@@ -202,13 +210,13 @@ class InventoryService:
             expected_version=request.expected_version,
         )
         command = shard_pb.Command(command_id=request.command_id, set_topic_properties=body)
-        return await self.execute(name.routing_key, command, request.consistency, timeout_ms)
+        return await self.execute(name.routing_key, command, request, timeout_ms)
 
     async def delete_topic(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
         name = parse_name(parse_topic, request.name)
         body = shard_pb.DeleteTopic(name=name.text)
         command = shard_pb.Command(command_id=request.command_id, delete_topic=body)
-        return await self.execute(name.routing_key, command, request.consistency, timeout_ms)
+        return await self.execute(name.routing_key, command, request, timeout_ms)
 
     async def get_topic(
         self, request: pb.GetObjectRequest, timeout_ms: int
@@ -239,19 +247,19 @@ class InventoryService:
         self,
         routing_key: str,
         command: shard_pb.Command,
-        consistency: shard_pb.Consistency,
+        write: Write,
         timeout_ms: int,
     ) -> pb.WriteResponse:
-        """Carry out ``command`` at the shard of ``routing_key``; it gets an id if it has none.
+        """Carry out ``command`` of ``write`` at the shard of ``routing_key``.
+
+        It gets an id if it has none.
 
         Raises:
             Refused: The rules say no.
             MetadataError: No answer came; of an effective write it may be committed all the same.
         """
         command.command_id = _command_id(command.command_id)
-        request = shard_pb.ShardRequest(
-            execute=shard_pb.ExecuteRequest(commands=[command], consistency=consistency)
-        )
+        request = self._request(self._shards.shard_of_key(routing_key), command, write)
         response = await self._shards.call_key(routing_key, request, timeout_ms=timeout_ms)
         self._counters.writes += 1
         result = _single_result(response)
@@ -291,18 +299,35 @@ class InventoryService:
         shard_id: int,
         command_id: bytes,
         topics: Sequence[shard_pb.TopicSpec],
-        consistency: shard_pb.Consistency,
+        write: Write,
         timeout_ms: int,
     ) -> shard_pb.CommandResult:
         command = shard_pb.Command(
             command_id=derived_command_id(command_id, shard_id),
             create_topics=shard_pb.CreateTopics(topics=topics),
         )
-        request = shard_pb.ShardRequest(
-            execute=shard_pb.ExecuteRequest(commands=[command], consistency=consistency)
-        )
+        request = self._request(shard_id, command, write)
         response = await self._shards.call(shard_id, request, timeout_ms=timeout_ms)
         return _single_result(response)
+
+    def _request(
+        self, shard_id: int, command: shard_pb.Command, write: Write
+    ) -> shard_pb.ShardRequest:
+        """Return ``command`` for ``shard_id``, with what the client said of when it was issued.
+
+        Raises:
+            Unavailable: The client knew positions of other shards only; nothing was sent.
+        """
+        execute = shard_pb.ExecuteRequest(commands=[command], consistency=write.consistency)
+        if not write.issued:
+            # The router says what is known here: see GetPositionsRequest for what that is worth.
+            self._counters.writes_without_positions += 1
+        else:
+            issued = {each.shard_id: each.position for each in write.issued}
+            if not issued.get(shard_id):
+                raise Unavailable(f"the command came without a position of shard {shard_id}")
+            execute.issued_position = issued[shard_id]
+        return shard_pb.ShardRequest(shard_id=shard_id, execute=execute)
 
     async def _get(
         self, kind: Kind, name: str, routing_key: str, min_position: int, timeout_ms: int

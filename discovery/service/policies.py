@@ -63,9 +63,7 @@ class PoliciesService:
             expects_none=request.expects_none,
         )
         command = shard_pb.Command(command_id=request.command_id, set_policies=body)
-        return await self._inventory.execute(
-            holder.routing_key, command, request.consistency, timeout_ms
-        )
+        return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
 
     async def get_policies(
         self, request: pb.GetPoliciesRequest, timeout_ms: int

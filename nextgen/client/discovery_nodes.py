@@ -1,7 +1,7 @@
 """Calls to whichever discovery node answers: fail-over and retries of one logical request.
 
-A retry sends the very same message, command id included, so an attempt whose answer was lost
-becomes a no-op the second time.
+A retry sends the very same message, command id and the positions it was issued at included, so an
+attempt whose answer was lost becomes a no-op the second time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.issued import IssuedPositions, is_command, is_issued, take_back
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -29,7 +30,9 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
+from nextgen.kernel.outcome_limits import COMMAND_REPEATED_MS_MAX
 from nextgen.runtime import tracing
+from protos.nextgen.v1.discovery_service_pb2 import GetPositionsRequest, GetPositionsResponse
 
 SERVICE = "/nextgen.v1.DiscoveryService/"
 
@@ -55,6 +58,7 @@ class DiscoveryNodes:
         self._endpoints = tuple(endpoints)
         self._turn = 0 if in_order else random.randrange(len(self._endpoints))
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._positions = IssuedPositions()
 
     @property
     def endpoint(self) -> str:
@@ -78,6 +82,7 @@ class DiscoveryNodes:
             self._turn = (self._turn + 1) % len(self._endpoints)
 
     async def close(self) -> None:
+        await self._positions.close()
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await close_channel(channel)
@@ -93,7 +98,10 @@ class DiscoveryNodes:
     ) -> Response:
         """Carry out one unary call, over all nodes and with retries until ``timeout_ms``.
 
-        Unless it ``is_repeatable`` an attempt that may have been carried out is the last.
+        Unless it ``is_repeatable`` an attempt that may have been carried out is the last. A
+        command gets the positions it was issued at, unless it has them. It keeps them if it may
+        have been carried out: whoever repeats it later sends the same message. Behind an attempt
+        that may have been it is repeated for ``COMMAND_REPEATED_MS_MAX`` at most.
 
         Raises:
             MetadataError: What the last attempt said; indefinite if any attempt was.
@@ -113,11 +121,15 @@ class DiscoveryNodes:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
         backoff_ms = _BACKOFF_MS_MIN
+        # A command that has its positions was sent before, and nobody here knows how that ended.
+        is_new = not is_issued(request)
         was_indefinite = False
         while True:
             remaining_ms = max(1.0, (deadline - loop.time()) * 1_000)
             endpoint = self.endpoint
             try:
+                if is_new and not was_indefinite:
+                    await self._issue(endpoint, request, self._share_ms(remaining_ms))
                 return await self.call_at(
                     endpoint,
                     method,
@@ -129,19 +141,45 @@ class DiscoveryNodes:
                 raise
             except retried as failure:
                 error: MetadataError = failure
-            was_indefinite = was_indefinite or isinstance(error, Indefinite)
-            if isinstance(error, ConnectionLost | DeadlineExceeded | Unavailable):
-                self.fail_over(endpoint)
+            if isinstance(error, Indefinite) and not was_indefinite:
+                was_indefinite = True
+                deadline = min(deadline, loop.time() + COMMAND_REPEATED_MS_MAX / 1_000)
+            self._react(endpoint, error)
             pause_ms = backoff_ms * random.uniform(0.5, 1.0)
             # An attempt without time would say so, and hide what is really the matter.
-            if loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline:
-                raise _settled(error, was_indefinite=was_indefinite)
-            await asyncio.sleep(pause_ms / 1_000)
-            if loop.time() >= deadline:
-                # This process slept. What is sent later than anybody waits may come too late for
-                # its first outcome to be known.
+            is_over = loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline
+            if not is_over:
+                await asyncio.sleep(pause_ms / 1_000)
+                # Or this process slept. What is sent later than anybody waits may come too late
+                # for its first outcome to be known.
+                is_over = loop.time() >= deadline
+            if is_over:
+                if is_new and not was_indefinite and is_command(request):
+                    take_back(request)
                 raise _settled(error, was_indefinite=was_indefinite)
             backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
+
+    async def _issue(self, endpoint: str, request: Message, timeout_ms: float) -> None:
+        if not is_command(request):
+            return
+
+        async def read() -> GetPositionsResponse:
+            return await self.call_at(
+                endpoint,
+                "GetPositions",
+                GetPositionsRequest(),
+                GetPositionsResponse,
+                timeout_ms=timeout_ms,
+            )
+
+        await self._positions.stamp(request, read, timeout_ms)
+
+    def _react(self, endpoint: str, error: MetadataError) -> None:
+        if isinstance(error, ConnectionLost | DeadlineExceeded | Unavailable):
+            self.fail_over(endpoint)
+        if isinstance(error, Unavailable):
+            # A shard may have been unknown when the positions were read.
+            self._positions.forget()
 
     async def call_at(
         self,

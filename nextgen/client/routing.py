@@ -123,6 +123,8 @@ class _Attempts:
     dead: set[str] = field(default_factory=set)
     """Endpoints that were not there: hints to them are out of date."""
     was_indefinite: bool = False
+    issued_at: int | None = None
+    """The shard that the caller of a command named a position of; None: the router stamps it."""
 
 
 class ShardRouter:
@@ -165,8 +167,9 @@ class ShardRouter:
         """Have the shard's leader answer ``request``, with at most ``ROUTER_RETRIES_MAX`` retries.
 
         ``idempotent``: carrying it out twice is harmless (a read, or every command has an id).
-        ``request`` belongs to the router until this returns. With retries ``on_progress`` may
-        be called again for what it was called for already.
+        ``request`` belongs to the router until this returns. A command in it with an
+        ``issued_position`` and ``shard_id`` keeps them at every attempt. With retries
+        ``on_progress`` may be called again for what it was called for already.
 
         Raises:
             MetadataError: What the last attempt said; indefinite if any attempt was, and the
@@ -241,6 +244,8 @@ class ShardRouter:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1_000
         attempts = _Attempts(resolve, request, deadline, idempotent, on_progress)
         attempts.trace_id = request.trace_id
+        if request.HasField("execute") and request.execute.issued_position:
+            attempts.issued_at = request.shard_id
         self.statistics.requests += 1
         try:
             response = await self._attempt_until_settled(attempts)
@@ -325,9 +330,22 @@ class ShardRouter:
             raise
 
     def _stamp(self, attempts: _Attempts, shard_id: int) -> None:
-        """Say where the request goes, and at its first attempt how far that shard was by then."""
+        """Say where the request goes, and how far that shard was when its command was issued.
+
+        A command whose caller named no position counts as issued at its first attempt here.
+
+        Raises:
+            StaleShardMap: The command goes to another shard than the one its caller meant.
+        """
         request = attempts.request
-        if request.HasField("execute") and (not attempts.retries or request.shard_id != shard_id):
+        if attempts.issued_at is not None:
+            if attempts.issued_at != shard_id:
+                raise StaleShardMap(
+                    f"the command was issued for shard {attempts.issued_at}, shard {shard_id} has "
+                    "its slot",
+                    self._link.view.shard_map_version,
+                )
+        elif request.HasField("execute") and (not attempts.retries or request.shard_id != shard_id):
             request.execute.issued_position = self._positions.get(shard_id, 0)
         request.shard_id = shard_id
 

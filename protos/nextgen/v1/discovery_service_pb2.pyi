@@ -40,6 +40,16 @@ class LookupResponse(_message.Message):
     fresh: bool
     def __init__(self, answers: _Optional[_Iterable[_Union[_inventory_pb2.LookupAnswer, _Mapping]]] = ..., request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., fresh: _Optional[bool] = ...) -> None: ...
 
+class GetPositionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetPositionsResponse(_message.Message):
+    __slots__ = ("positions",)
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    positions: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    def __init__(self, positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ...) -> None: ...
+
 class WriteResponse(_message.Message):
     __slots__ = ("id", "version", "shard_id", "position", "shard_map_version")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -55,7 +65,7 @@ class WriteResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
 
 class CreateTenantRequest(_message.Message):
-    __slots__ = ("command_id", "name", "properties", "consistency")
+    __slots__ = ("command_id", "name", "properties", "issued", "consistency")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,15 +76,17 @@ class CreateTenantRequest(_message.Message):
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     properties: _containers.ScalarMap[str, str]
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class CreateNamespaceRequest(_message.Message):
-    __slots__ = ("command_id", "name", "properties", "consistency")
+    __slots__ = ("command_id", "name", "properties", "issued", "consistency")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -85,15 +97,17 @@ class CreateNamespaceRequest(_message.Message):
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     properties: _containers.ScalarMap[str, str]
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class SetPropertiesRequest(_message.Message):
-    __slots__ = ("command_id", "name", "properties", "expected_version", "consistency")
+    __slots__ = ("command_id", "name", "properties", "expected_version", "issued", "consistency")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -105,39 +119,45 @@ class SetPropertiesRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     properties: _containers.ScalarMap[str, str]
     expected_version: int
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
-    __slots__ = ("command_id", "name", "consistency")
+    __slots__ = ("command_id", "name", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class SetPoliciesRequest(_message.Message):
-    __slots__ = ("command_id", "name", "policies", "expected_version", "expects_none", "consistency")
+    __slots__ = ("command_id", "name", "policies", "expected_version", "expects_none", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
     EXPECTS_NONE_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     policies: _policies_pb2.Policies
     expected_version: int
     expects_none: bool
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., expected_version: _Optional[int] = ..., expects_none: _Optional[bool] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., expected_version: _Optional[int] = ..., expects_none: _Optional[bool] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class GetPoliciesRequest(_message.Message):
     __slots__ = ("name", "merged")
@@ -174,14 +194,16 @@ class UnloadTopicsResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[_shard_service_pb2.UnassignOutcome, _Mapping]]] = ...) -> None: ...
 
 class CreateTopicsRequest(_message.Message):
-    __slots__ = ("command_id", "topics", "consistency")
+    __slots__ = ("command_id", "topics", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     topics: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.TopicSpec]
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[_shard_service_pb2.TopicSpec, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[_shard_service_pb2.TopicSpec, _Mapping]]] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class CreateTopicsResponse(_message.Message):
     __slots__ = ("topics", "positions", "shard_map_version")

@@ -46,6 +46,11 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.LookupRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.LookupResponse.FromString,
                 _registered_method=True)
+        self.GetPositions = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/GetPositions',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPositionsRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPositionsResponse.FromString,
+                _registered_method=True)
         self.CreateTenant = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/CreateTenant',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CreateTenantRequest.SerializeToString,
@@ -205,6 +210,13 @@ class DiscoveryServiceServicer:
 
     def LookupStream(self, request_iterator, context):
         """The same, many names a message and many messages in flight; answered out of order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPositions(self, request, context):
+        """How far each shard is: what a client puts into `issued` of the commands that it sends next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -407,6 +419,11 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.LookupRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.LookupResponse.SerializeToString,
             ),
+            'GetPositions': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPositions,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPositionsRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPositionsResponse.SerializeToString,
+            ),
             'CreateTenant': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateTenant,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CreateTenantRequest.FromString,
@@ -607,6 +624,33 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/LookupStream',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.LookupRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.LookupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPositions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/GetPositions',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPositionsRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetPositionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -281,3 +281,41 @@ async def test_the_default_namespace_is_there_for_its_first_topic(site):
     assert await site.client.get_topic("persistent://public/default/orders") is not None
     assert await site.client.get_tenant("public") is not None
     assert await site.client.get_namespace("public/default") is not None
+
+
+async def test_what_a_client_says_of_when_it_issued_a_command_reaches_the_shard_unchanged(site):
+    await site.client.create_tenant("other")  # The node knows the shard's position from it.
+    shard_id = site.node.core.router.shard_of_key("acme")
+    request = pb.CreateTenantRequest(
+        command_id=bytes(16), name="acme", issued=[{"shard_id": shard_id, "position": 3}]
+    )
+
+    await call(site, "CreateTenant", request, pb.WriteResponse)
+
+    assert site.server.requests[-1].execute.issued_position == 3
+    counters = await site.client.counters()
+    assert counters["writes_without_positions"] == 0
+
+
+async def test_a_create_in_several_shards_carries_the_position_of_each(site):
+    topics = [{"name": f"t/n/x{number}"} for number in range(50)]
+    issued = [{"shard_id": shard_id, "position": 3 + shard_id} for shard_id in site.server.shards]
+
+    request = pb.CreateTopicsRequest(command_id=bytes(16), topics=topics, issued=issued)
+    await call(site, "CreateTopics", request, pb.CreateTopicsResponse)
+
+    said = {each.shard_id: each.execute.issued_position for each in site.server.requests}
+    assert said == {shard_id: 3 + shard_id for shard_id in site.server.shards}
+
+
+async def test_a_command_without_a_position_of_its_shard_is_sent_nowhere(site):
+    others = set(site.server.shards) - {site.node.core.router.shard_of_key("acme")}
+    issued = [{"shard_id": shard_id, "position": 3} for shard_id in others]
+    request = pb.CreateTenantRequest(command_id=bytes(16), name="acme", issued=issued)
+
+    with pytest.raises(Unavailable, match="without a position of shard"):
+        await site.client._nodes.call_at(
+            site.endpoint, "CreateTenant", request, pb.WriteResponse, timeout_ms=TIMEOUT_MS
+        )
+
+    assert site.server.requests == []

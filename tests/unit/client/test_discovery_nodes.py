@@ -21,7 +21,7 @@ from tests.support.virtual_time import run_virtual
 
 
 class Refusing(DiscoveryNodes):
-    """Nodes that answer every attempt with ``error``."""
+    """Nodes that answer every attempt with ``error``, and say how far the shards are."""
 
     def __init__(self, error: MetadataError) -> None:
         super().__init__(["a:1", "b:1"], in_order=True)
@@ -37,6 +37,8 @@ class Refusing(DiscoveryNodes):
         *,
         timeout_ms: float,
     ) -> Response:
+        if method == "GetPositions":
+            return response_type(positions=[pb.ShardPosition(shard_id=1, position=10)])
         self.attempts.append(asyncio.get_running_loop().time())
         raise self.error
 

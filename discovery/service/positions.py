@@ -1,0 +1,95 @@
+"""How far each shard is: what clients put into the commands that they are about to send."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from discovery.ports import Clock, Directory, Shards
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.outcome_limits import (
+    POSITION_FRESH_MS,
+    POSITION_READ_TIMEOUT_MS,
+    POSITION_WAIT_MS,
+)
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1.shard_service_pb2 import GetRequest, ShardRequest
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    position: int
+    asked_at: float
+
+
+class PositionService:
+    """Reads positions from the shards' leaders, once for all who ask at the same time.
+
+    A position that was read is reached for ever, so an old one is never wrong, only less useful.
+    Owned by one event loop; ``stop`` it at the end.
+    """
+
+    def __init__(self, shards: Shards, directory: Directory, clock: Clock) -> None:
+        self._shards = shards
+        self._directory = directory
+        self._clock = clock
+        self._known: dict[int, _Known] = {}
+        self._reading: dict[int, asyncio.Task[None]] = {}
+
+    def __repr__(self) -> str:
+        return f"<PositionService shards={len(self._known)} reading={sorted(self._reading)}>"
+
+    async def positions(
+        self, _request: pb.GetPositionsRequest, timeout_ms: int
+    ) -> pb.GetPositionsResponse:
+        """Return a position of each shard that was ever reached from here.
+
+        Those read within ``POSITION_FRESH_MS`` are given at once, the others are read first. A
+        shard that does not answer within ``POSITION_WAIT_MS`` is given as it was last read.
+
+        Raises:
+            Unavailable: No shard map is known here yet.
+        """
+        shard_ids = self._directory.view.shard_ids
+        if not shard_ids:
+            raise Unavailable("no shard map is known here yet")
+        fresh_from = self._clock() - POSITION_FRESH_MS / 1_000
+        stale = [
+            shard_id
+            for shard_id in shard_ids
+            if shard_id not in self._known or self._known[shard_id].asked_at < fresh_from
+        ]
+        if stale:
+            reads = [self._read(shard_id) for shard_id in stale]
+            await asyncio.wait(reads, timeout=min(timeout_ms, POSITION_WAIT_MS) / 1_000)
+        response = pb.GetPositionsResponse()
+        for shard_id in shard_ids:
+            if shard_id in self._known:
+                known = self._known[shard_id]
+                response.positions.add(shard_id=shard_id, position=known.position)
+        return response
+
+    async def stop(self) -> None:
+        """Give up what is being read."""
+        reads = list(self._reading.values())
+        for task in reads:
+            task.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+
+    def _read(self, shard_id: int) -> asyncio.Task[None]:
+        task = self._reading.get(shard_id)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._read_from(shard_id))
+            self._reading[shard_id] = task
+            task.add_done_callback(lambda _done: self._reading.pop(shard_id))
+        return task
+
+    async def _read_from(self, shard_id: int) -> None:
+        asked_at = self._clock()
+        # A read of no names is linearizable like any other: its answer says how far the shard is.
+        request = ShardRequest(get=GetRequest())
+        try:
+            answer = await self._shards.call(shard_id, request, timeout_ms=POSITION_READ_TIMEOUT_MS)
+        except MetadataError:
+            return
+        self._known[shard_id] = _Known(answer.position, asked_at)
