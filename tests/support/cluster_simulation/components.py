@@ -17,12 +17,14 @@ from cluster_manager import capacity
 from cluster_manager.config import ManagerConfig, Peer
 from discovery import bootstrap as discovery
 from discovery.config import DiscoveryConfig
+from nextgen.client import issued
 from nextgen.kernel.policies import FOR_EVER
 from nextgen.runtime.process import Shutdown
 from nextgen.runtime.settings import Address
 from shards import bootstrap as shards
-from shards import lease_table
+from shards import lease_table, outcome_retention
 from shards.config import ShardNodeConfig
+from shards.projections import outcomes
 
 CLUSTER_ID = "simulation"
 GRPC_PORT, RAFT_PORT, HTTP_PORT, PULSAR_PORT = 7000, 7001, 7002, 6650
@@ -30,6 +32,7 @@ DRAIN_MS_MAX = 3_000
 """A broker that is told to stop gives its units away for so long."""
 
 
+SHORT_OUTCOME_WINDOW_MS, SHORT_FRESH_MS = 4_000, 1_000
 SHORT_LEASE_MS, SHORT_MARGIN_MS, SHORT_UNUSED_MS = 9_000, 2_000, 3_000
 
 Serve = Callable[[Shutdown], Coroutine[Any, Any, None]]
@@ -49,6 +52,8 @@ class ClusterPlan:
     replication_factor: int = 3
     has_short_leases: bool = False
     """Leases end and are given back within seconds, so that a run sees it."""
+    outcome_window_positions: int | None = None
+    """Outcomes of commands are forgotten so soon, so that a run sees it; None: as in production."""
 
     @property
     def manager_names(self) -> list[str]:
@@ -72,9 +77,17 @@ class ClusterPlan:
 
 
 @contextmanager
-def leases_of(plan: ClusterPlan) -> Iterator[None]:
-    """Have leases of capacity live as long as ``plan`` says, for the time of a run."""
+def limits_of(plan: ClusterPlan) -> Iterator[None]:
+    """Have leases of capacity and outcomes live as long as ``plan`` says, for a run."""
     with ExitStack() as stack:
+        if plan.outcome_window_positions is not None:
+            for module, name, value in (
+                (outcomes, "OUTCOME_WINDOW_POSITIONS", plan.outcome_window_positions),
+                (outcome_retention, "OUTCOME_WINDOW_POSITIONS", plan.outcome_window_positions),
+                (outcome_retention, "OUTCOME_WINDOW_MS", SHORT_OUTCOME_WINDOW_MS),
+                (issued, "ISSUED_POSITIONS_FRESH_MS", SHORT_FRESH_MS),
+            ):
+                stack.enter_context(patch.object(module, name, value))
         if plan.has_short_leases:
             for module, name, value in (
                 (capacity, "CAPACITY_LEASE_TTL_MS", SHORT_LEASE_MS),

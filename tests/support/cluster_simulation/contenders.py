@@ -3,13 +3,19 @@
 The other clients of the simulation use each name once, so an answer says by itself whether it is
 right. These create, change, read, delete, look up and move the same topics at the same time, and
 set their policies: which answers fit together is for ``nextgen.history`` to find out.
+
+Each begins at another discovery node. A write may be given up early, or its answer dropped, and
+then be repeated with its command id at the next node: after others have written meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
 
 from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.cli.history_log import log_event_of
@@ -17,6 +23,7 @@ from nextgen.cli.load.recorded_calls import RecordedCalls
 from nextgen.history import Finding, check
 from nextgen.history.model import LogEvent, Operation, Record, Run
 from nextgen.history.record_file import history_of
+from nextgen.kernel.errors import Definite, MetadataError, Refused
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from protos.nextgen.v1.policies_pb2 import Policies
@@ -26,6 +33,11 @@ TOPICS = tuple(f"persistent://{NAMESPACE}/topic-{number}" for number in range(3)
 SCOPES = (TENANT, f"persistent://{TENANT}/")
 CALL_MS = 6_000
 PAUSE_S_MAX = 0.5
+IMPATIENT_MS = (60, 400, CALL_MS)
+"""How long a write that will be repeated is waited for at first."""
+
+REPEATED_AFTER_S = (0.0, 0.3, 2.0, 8.0)
+"""The longest is longer than outcomes are kept in a plan with a short window."""
 
 
 class Records(list[Record]):
@@ -33,6 +45,73 @@ class Records(list[Record]):
 
     def write(self, record: Record) -> None:
         self.append(record)
+
+
+class RestlessClient:
+    """A ``DiscoveryClient`` that gives some writes up and repeats them at the next node.
+
+    It holds the cluster to one outcome of each command: two answers that differ break the run.
+    """
+
+    def __init__(self, endpoints: Sequence[str], chance: random.Random) -> None:
+        self._clients = [
+            DiscoveryClient([*endpoints[first:], *endpoints[:first]], timeout_ms=CALL_MS)
+            for first in range(len(endpoints))
+        ]
+        self._impatient = {
+            timeout_ms: [
+                DiscoveryClient([endpoint], timeout_ms=timeout_ms) for endpoint in endpoints
+            ]
+            for timeout_ms in IMPATIENT_MS
+        }
+        self._chance = chance
+
+    async def close(self) -> None:
+        for client in (*self._clients, *(each for of in self._impatient.values() for each in of)):
+            await client.__aexit__()
+
+    async def call(self, method: str, request: Message) -> Any:
+        """See ``DiscoveryClient.call``."""
+        if not getattr(request, "command_id", b"") or self._chance.random() < 0.65:
+            return await self._clients[0].call(method, request)
+        timeout_ms = self._chance.choice(IMPATIENT_MS)
+        first = await _answer_of(self._impatient[timeout_ms][0], method, request)
+        await asyncio.sleep(self._chance.choice(REPEATED_AFTER_S))
+        second = await _answer_of(self._clients[-1], method, request)
+        return _settled(method, first, second)
+
+
+async def _answer_of(client: DiscoveryClient, method: str, request: Message) -> Any:
+    try:
+        return await client.call(method, request)
+    except MetadataError as error:
+        return error
+
+
+def _settled(method: str, first: Any, second: Any) -> Any:
+    """Return or raise what both attempts together say of the command."""
+    known = [each for each in (first, second) if _outcome(each) is not None]
+    assert len({_outcome(each) for each in known}) < 2, (
+        f"one {method} has two outcomes: {first!r} and {second!r}"
+    )
+    if known:
+        answer = known[0]
+    elif isinstance(second, Definite) and not isinstance(first, Definite):
+        answer = first
+    else:
+        answer = second
+    if isinstance(answer, MetadataError):
+        raise answer
+    return answer
+
+
+def _outcome(answer: Any) -> str | None:
+    """Return what an answer says that a repetition must say again; None if it says nothing."""
+    if isinstance(answer, MetadataError):
+        return answer.code if isinstance(answer, Refused) else None
+    if hasattr(answer, "topics"):
+        return " ".join(each.rejection_code or each.topic_id for each in answer.topics)
+    return f"{answer.id} {answer.version}"
 
 
 class Contender:
@@ -43,7 +122,7 @@ class Contender:
     ) -> None:
         self.stopping = False
         self._chance = chance
-        self._client = DiscoveryClient(endpoints, timeout_ms=CALL_MS)
+        self._client = RestlessClient(endpoints, chance)
         self._calls = RecordedCalls(name, self._client, records)  # type: ignore[arg-type]
         self._versions: dict[str, int] = {}
         self._policies_versions: dict[str, int] = {}
@@ -67,7 +146,7 @@ class Contender:
                 await asyncio.sleep(self._chance.uniform(0, PAUSE_S_MAX))
                 await self._chance.choice(doings)(self._chance.choice(TOPICS))  # type: ignore[misc]
         finally:
-            await self._client.__aexit__()
+            await self._client.close()
 
     async def _create(self, topic: str) -> None:
         await self._calls.create(topic, self._properties())

@@ -22,7 +22,7 @@ from nextgen.replication.ports import Role
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.report import SeedReport
 from tests.support.cluster_simulation.administrators import Administrator
-from tests.support.cluster_simulation.components import ClusterPlan, leases_of
+from tests.support.cluster_simulation.components import ClusterPlan, limits_of
 from tests.support.cluster_simulation.contenders import Contender, Records, judge
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
@@ -35,7 +35,7 @@ from tests.support.sim_process import PROCESS
 
 FAULTS_PER_SEED = 30
 CLIENTS = 3
-CONTENDERS = 3
+CONTENDERS = 6
 READY_S_MAX = 40.0
 """An empty cluster without faults is complete within it."""
 
@@ -122,7 +122,7 @@ class ClusterRun:
         with (
             simulated_world(self._loop, simulation.network, self.seed),
             shared_storage(simulation.storage),
-            leases_of(simulation.plan),
+            limits_of(simulation.plan),
         ):
             try:
                 await self._live(simulation, faults)
@@ -214,6 +214,8 @@ class ClusterRun:
     ) -> tuple[SimulatedProcess, Contender]:
         process = simulation.client(f"contender-{number}")
         endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+        first = number % len(endpoints)
+        endpoints = [*endpoints[first:], *endpoints[:first]]
         chance = random.Random(f"contender {number} {self.seed}")
         return process, process.run(Contender, f"k{number}", endpoints, chance, self.records)
 
@@ -458,6 +460,7 @@ def plan_of(seed: int) -> ClusterPlan:
         brokers=chance.choice((2, 3, 3)),
         broker_units=chance.choice((12, 60, 200)),
         has_short_leases=chance.random() < 0.5,
+        outcome_window_positions=chance.choice((None, 10, 40)),
     )
 
 
