@@ -14,7 +14,7 @@ from tests.simulation.engine.run import run_seed
 from tests.simulation.mutants import engine
 from tests.simulation.mutants.catalog import BY_NAME, MUTANTS
 from tests.simulation.mutants.mutant import Edit, GuardMoved, Mutant, removed
-from tests.simulation.prove import Proof, document_of, known_rows, known_seed, row_of
+from tests.simulation.prove import Proof, document_of, known_rows, known_seed, known_test, row_of
 
 SEEDS = range(1, 6)
 
@@ -88,13 +88,13 @@ def test_the_document_says_what_failed_and_remembers_the_seed(tmp_path: Path) ->
         Proof(names[2], "tests/unit/test_x.py::test_some", "cluster", 3, "behind"),
         Proof(names[3], seeds_run=(("engine", 40), ("cluster", 6))),
     ]
-    rows = {proof.name: row_of(proof, date(2026, 1, 2), "abc1234") for proof in proofs}
+    rows = {proof.name: row_of(proof, date(2026, 1, 2)) for proof in proofs}
     path = tmp_path / "guards.md"
 
     path.write_text(document_of(rows))
 
     text = path.read_text()
-    assert "| engine seed 17: two leaders / in term 3 | 2026-01-02 abc1234 |" in text
+    assert "| engine seed 17: two leaders / in term 3 | 2026-01-02 |" in text
     assert "| `test_some`; no engine seed of 40 |" in text
     assert "| `test_some`; cluster seed 3: behind |" in text
     assert "| **nothing**; no engine seed of 40; no cluster seed of 6 |" in text
@@ -106,6 +106,7 @@ def test_the_document_says_what_failed_and_remembers_the_seed(tmp_path: Path) ->
         ("cluster", 3),
         None,
     ]
+    assert [known_test(rows[name]) for name in names] == [None, "test_some", "test_some", None]
 
 
 def test_the_document_in_the_tree_speaks_of_guards_that_exist() -> None:

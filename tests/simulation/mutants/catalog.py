@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.simulation.mutants import capacity, engine
+from tests.simulation.mutants import capacity, effective, engine, lookups, mends, sessions
 from tests.simulation.mutants.mutant import Mutant
 
 COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
+    "Faults that were found by reading, put back": mends.MUTANTS,
     "The engine": engine.MUTANTS,
     "Leases and the capacity ledger": capacity.MUTANTS,
+    "Broker sessions": sessions.MUTANTS,
+    "Answers to lookups": lookups.MUTANTS,
+    "Effective writes": effective.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from nextgen.replication import (
     append_rules,
     applier,
-    checked_file,
     following,
     group_commit,
     journal_pending,
@@ -22,6 +21,7 @@ from nextgen.replication import (
     read_rounds,
     replicator,
     snapshot_transfer,
+    storage,
 )
 from nextgen.replication.election import Election
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
@@ -481,7 +481,7 @@ _GUARDS: tuple[Mutant, ...] = (
         "writes-over-a-draft",
         "R3",
         "what a crash left of a small file is no part of the next one",
-        (Edit(checked_file, "replace_file", "storage.unlink(draft)", "pass"),),
+        (Edit(storage, "replace_content", "storage.unlink(draft)", "pass"),),
         (_REPLICATION + "test_checked_file.py",),
     ),
     Mutant(

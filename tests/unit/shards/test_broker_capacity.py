@@ -179,7 +179,65 @@ def test_who_waits_for_the_report_of_a_session_that_ends_is_told(tmp_path: Path)
     in_shard(tmp_path, scenario)
 
 
-async def report(shard: Harness, broker: FakeBroker, *numbers: int) -> None:
+def test_what_a_broker_holds_is_known_with_the_last_page_of_its_report(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1")
+        await assign(shard, broker, 1, 2)
+        shard.next_term()
+        await broker.connect()
+        session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
+
+        await report(shard, broker, 1, complete=False)
+        assert not session.reported.is_set()
+        await report(shard, broker, 2)
+
+        assert session.reported.is_set()
+        assert session.metadata.units == 2
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_a_broker_is_known_to_have_is_sent_again_before_its_report_is_complete(
+    tmp_path: Path,
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=2)
+        await assign(shard, broker, 1, 2)
+        shard.next_term()
+        hello = broker.hello()
+        hello.ClearField("units_held")
+        broker.connection = await shard.leader.brokers.sessions.connect(hello)
+        await report(shard, broker, 1, complete=False)
+
+        again = asyncio.create_task(assign(shard, broker, 1))
+        await asyncio.sleep(1)
+
+        session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
+        assert session.sequence > session.acked, "it is on its way to a broker that does not sync"
+        again.cancel()
+
+    in_shard(tmp_path, scenario)
+
+
+def test_what_a_broker_that_comes_back_holds_counts_once(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics("t-1")
+        broker = await shard.start_broker("broker-1", capacity_units=4)
+        await assign(shard, broker, 1, 2)
+
+        await broker.connect()
+
+        assert broker.resumed
+        assert not broker.is_asked_what_it_holds
+        await assign(shard, broker, 3, 4)
+        await no_room(shard, broker, 5)
+
+    in_shard(tmp_path, scenario)
+
+
+async def report(shard: Harness, broker: FakeBroker, *numbers: int, complete: bool = True) -> None:
     """Have a broker say what it holds."""
     held = broker_pb.HeldMetadata(
         objects=[
@@ -191,7 +249,7 @@ async def report(shard: Harness, broker: FakeBroker, *numbers: int) -> None:
             )
             for number in numbers
         ],
-        complete=True,
+        complete=complete,
     )
     assert broker.connection is not None
     shard.leader.brokers.sessions.receive(broker.connection, broker_pb.BrokerMessage(held=held))

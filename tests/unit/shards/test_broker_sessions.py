@@ -19,7 +19,9 @@ from nextgen.kernel.limits import (
 from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from shards import broker_sessions
 from shards.broker_sessions import BrokerSessions
+from shards.domain.broker_session import SetDrain
 from shards.ports import Cancellable
 from tests.support.shard_harness import FakeBroker, Harness, in_shard
 
@@ -570,5 +572,154 @@ def test_what_is_said_on_a_stream_whose_session_is_over_is_not_about_the_next_on
         await asyncio.sleep(RECORDING_S)
 
         assert await shard.events("broker_drain_set") == []
+
+    in_shard(tmp_path, scenario)
+
+
+def test_of_two_that_register_at_the_same_time_one_has_a_session(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        shard.log.hold_commits()
+        first = asyncio.create_task(FakeBroker(shard, "broker-1", capacity_units=100).connect())
+        await asyncio.sleep(RECORDING_S)
+        second = asyncio.create_task(shard.start_broker("broker-1", capacity_units=50))
+        await asyncio.sleep(RECORDING_S)
+
+        shard.log.release_commits()
+
+        with pytest.raises(SessionExpired):
+            await first
+        broker = await second
+        sessions = shard.leader.brokers.sessions
+        assert [each.session_id for each in sessions.statuses()] == [broker.session_id]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_who_registers_gets_no_session_that_ended_before_it_was_answered(tmp_path: Path) -> None:
+    """1. The session is committed. 2. The leader steps down. 3. Its broker would be answered."""
+
+    async def scenario(shard: Harness) -> None:
+        sessions = shard.leader.brokers.sessions
+        asking = asyncio.create_task(FakeBroker(shard, "broker-1").connect())
+        while sessions.count == 0:
+            await asyncio.sleep(0)
+
+        sessions.close(NotLeader("it stepped down"))
+
+        with pytest.raises(NotLeader):
+            await asking
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_shard_has_so_many_sessions_and_not_one_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_sessions, "SESSIONS_PER_SHARD_MAX", 2)
+
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        broker = await shard.start_broker("broker-2")
+
+        with pytest.raises(Overloaded):
+            await shard.start_broker("broker-3")
+        await broker.connect()
+
+        assert broker.resumed
+        assert shard.leader.brokers.sessions.count == 2
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_new_leader_does_not_take_over_a_session_that_ended(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        broker = await shard.start_broker("broker-2")
+        broker.vanish()
+        await asyncio.sleep(RESUME_S + RECORDING_S)
+
+        shard.next_term()
+
+        statuses = shard.leader.brokers.sessions.statuses()
+        assert [each.broker_id for each in statuses] == ["broker-1"]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_session_is_only_of_the_broker_that_began_it(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        broker = await shard.start_broker("broker-2")
+
+        with pytest.raises(SessionExpired):
+            shard.leader.brokers.sessions.live("broker-1", broker.session_id)
+
+    in_shard(tmp_path, scenario)
+
+
+def test_who_waits_for_a_broker_that_never_comes_is_refused(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        shard.next_term()
+        sessions = shard.leader.brokers.sessions
+        waiting = asyncio.create_task(sessions.attached("broker-1", broker.session_id))
+
+        await asyncio.sleep(TTL_S + RECORDING_S)
+
+        with pytest.raises(SessionExpired):
+            await waiting
+
+    in_shard(tmp_path, scenario)
+
+
+def test_each_revision_of_a_drain_is_reported_once_and_in_order(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        sessions = shard.leader.brokers.sessions
+        wishes = [
+            SetDrain("broker-1", broker.session_id, draining=draining)
+            for draining in (True, True, False, False)
+        ]
+        shard.log.hold_commits()
+        asking = []
+        for wish in wishes:
+            asking.append(asyncio.create_task(sessions.carry_out(wish)))
+            await asyncio.sleep(RECORDING_S)
+
+        shard.log.release_commits()
+        await asyncio.gather(*asking)
+
+        assert [each.revision for each in shard.cluster.reports if each.revision] == [1, 2]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_session_is_reported_again_once_it_is_committed_and_not_before(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        shard.log.hold_commits()
+        asking = asyncio.create_task(shard.start_broker("broker-1"))
+        await asyncio.sleep(RECORDING_S)
+
+        shard.cluster.reconnect()
+        assert shard.cluster.reports == []
+        shard.log.release_commits()
+        broker = await asking
+
+        assert [each.session_id for each in shard.cluster.reports] == [broker.session_id]
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_leader_whose_term_is_over_reports_nothing_again(tmp_path: Path) -> None:
+    """1. A commit is lost. 2. A cluster manager is back. 3. The leader hears that it is deposed."""
+
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        shard.cluster.reports.clear()
+        shard.leader.state.close()
+
+        shard.cluster.reconnect()
+
+        assert shard.cluster.reports == []
 
     in_shard(tmp_path, scenario)

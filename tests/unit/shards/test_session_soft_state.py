@@ -46,6 +46,17 @@ def test_the_sequence_is_dense_and_goes_on_behind_what_the_broker_has() -> None:
     assert sequences(connection) == []
 
 
+def test_what_a_broker_synced_before_it_was_sent_here_is_not_sent() -> None:
+    """It had got it on its earlier stream, and says so after it resumed."""
+    one, connection = attached()
+    for _ in range(3):
+        one.append(delivery())
+
+    one.acknowledge(2)
+
+    assert sequences(connection) == [3]
+
+
 def test_nothing_has_a_sequence_before_the_broker_came() -> None:
     with pytest.raises(AssertionError):
         session().append(delivery())

@@ -266,6 +266,16 @@ def test_a_quarantine_is_served_to_its_end_by_the_sessions_that_follow():
     assert starts_at(*times, until_ms).quarantined_until_ms == 0
 
 
+def test_a_quarantine_is_served_to_its_end_though_starts_fell_out_of_the_window():
+    step_ms = QUARANTINE_WINDOW_MS // (SESSIONS_STARTED_MAX + 1)
+    times = [1_000 + step_ms * each for each in range(SESSIONS_STARTED_MAX + 1)]
+    until_ms = times[-1] + QUARANTINE_MS
+
+    assert starts_at(*times).quarantined_until_ms == until_ms
+    assert starts_at(*times, times[2] + QUARANTINE_WINDOW_MS).quarantined_until_ms == until_ms
+    assert starts_at(*times, until_ms).quarantined_until_ms == 0
+
+
 def test_sessions_of_a_release_that_counted_no_starts_are_not_counted():
     assert starts_at(*[0] * 20).started_at_ms == ()
     assert starts_at(*[0] * 20, 5_000).quarantined_until_ms == 0

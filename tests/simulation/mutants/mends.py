@@ -1,0 +1,158 @@
+"""Faults that were found by reading and not by a simulation, put back: the nets must find them."""
+
+from __future__ import annotations
+
+from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.service.lookup import LookupService
+from discovery.service.shard_lookups import _Flight
+from nextgen.replication.election import Election
+from nextgen.replication.raft_replica import RaftReplica
+from shards.assignment_feed import Subscription
+from shards.broker_manager import BrokerManager
+from shards.effective_writes import EffectiveWrites
+from tests.simulation.mutants.mutant import Edit, Mutant
+
+_ELECTION = ("tests/unit/replication/test_election_time.py",)
+_FRESHNESS = ("tests/unit/discovery/service/test_lookup_freshness.py",)
+_RETURNING = (
+    "tests/unit/shards/test_effective_writes.py",
+    "tests/unit/shards/test_returning_managers.py",
+)
+
+MUTANTS = (
+    Mutant(
+        "backs-off-without-bound",
+        "L21",
+        "a voter refuses pre-votes for the longest election timeout at most",
+        (
+            Edit(
+                Election,
+                "_campaign",
+                "min(2 * timeout_ms, self._config.election_ms_max)",
+                "2 * timeout_ms",
+            ),
+        ),
+        _ELECTION,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "backs-off-from-a-better-log",
+        "L21",
+        "a candidate whose log is better, and which alone may be able to win, is not put off",
+        (Edit(Election, "on_pre_vote", " or self._is_behind(message)", ""),),
+        _ELECTION,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "promises-votes-on-a-stuck-disk",
+        "L21",
+        "a replica whose disk is stuck promises no vote that it could not write down",
+        (Edit(Election, "on_pre_vote", "and not self._is_disk_stuck()", ""),),
+        _ELECTION,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "campaigns-on-a-stuck-disk",
+        "L21",
+        "a replica whose disk is stuck does not campaign",
+        (Edit(RaftReplica, "_may_campaign", "and not self._is_disk_stuck()", ""),),
+        _ELECTION,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "feed-prolongs-by-a-partial-page",
+        "A11",
+        "only an update that reaches the position of a confirmation prolongs",
+        (
+            Edit(
+                Subscription,
+                "take_update",
+                "self._unreached and self._unreached[0][0] <= update.position",
+                "self._unreached",
+            ),
+        ),
+        ("tests/unit/shards/test_leased_watch.py", "tests/unit/shards/test_assignment_feed.py"),
+        (("cluster", 40),),
+    ),
+    Mutant(
+        "discovery-answers-for-20-s-too-long",
+        "A5, L19",
+        "an answer is given for one time-to-live from the question on",
+        (
+            Edit(
+                LeasedAssignments,
+                "_renew",
+                "min(max(0, ttl_ms - WATCH_TTL_MARGIN_MS), LOOKUP_STALENESS_MS_MAX)",
+                "ttl_ms + 20_000",
+            ),
+        ),
+        ("tests/unit/discovery/adapters/test_leased_assignments.py",),
+        (("cluster", 40),),
+    ),
+    Mutant(
+        "lookups-join-a-question-of-any-age",
+        "A12",
+        "a lookup joins no question that was sent before an answer may be",
+        (Edit(_Flight, "may_be_joined", "now - sent_at <= _STALENESS_S", "True"),),
+        _FRESHNESS,
+        (("cluster", 12),),
+    ),
+    Mutant(
+        "fresh-lookups-join-what-was-sent",
+        "A14",
+        "a fresh lookup is answered by a question that was sent behind its beginning",
+        (Edit(_Flight, "may_be_joined", "not is_fresh and ", ""),),
+        _FRESHNESS,
+        (("cluster", 12),),
+    ),
+    Mutant(
+        "fresh-lookups-take-what-is-cached",
+        "A14",
+        "a fresh lookup is not answered from the cache",
+        (Edit(LookupService, "_take_out", "if request.fresh:", "if False:"),),
+        _FRESHNESS,
+        (("cluster", 12),),
+    ),
+    Mutant(
+        "lookups-take-an-earlier-epoch-than-demanded",
+        "A14",
+        "an answer of an earlier epoch than is demanded is asked for",
+        (
+            Edit(
+                LookupService, "_take_out", "decoded_answer(answers[place]).epoch < epoch", "False"
+            ),
+        ),
+        _FRESHNESS,
+    ),
+    Mutant(
+        "lookups-go-back-by-a-late-answer",
+        "A13",
+        "an early answer that arrives last is not given",
+        (Edit(_Flight, "settle", "flight.older, flight = None, flight.older", "flight = None"),),
+        _FRESHNESS,
+        (("cluster", 12),),
+    ),
+    Mutant(
+        "effective-without-managers-that-return",
+        "PO5",
+        "a new leader waits for the broker manager of every shard",
+        (Edit(EffectiveWrites, "_is_effective", " or not self.returning.are_back(now)", ""),),
+        _RETURNING,
+        (("cluster", 40),),
+    ),
+    Mutant(
+        "managers-take-what-a-former-leader-sent",
+        "PO5",
+        "a broker manager takes no assignment of a former leader of the home shard",
+        (
+            Edit(
+                BrokerManager,
+                "_check_term",
+                "request.term < (known := self.metadata.term_of(shard_id))",
+                "(known := self.metadata.term_of(shard_id)) < 0",
+            ),
+        ),
+        ("tests/unit/shards/test_broker_manager.py",),
+        (("cluster", 12),),
+    ),
+)
