@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sql
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
 from cluster_manager import wire
@@ -20,7 +20,11 @@ from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
 from cluster_manager.projections import tables
 from nextgen.replication.ports import Entry
-from nextgen.replication.view_digest import rows_digest
+from nextgen.replication.view_database import driver_of
+from nextgen.replication.view_digest import rows_digest, select_of
+
+_ALL = "true"
+"""The condition that selects every row."""
 
 
 def fold_entries(connection: Connection, entries: Sequence[Entry]) -> int:
@@ -45,11 +49,9 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
             return change + _fold_account(connection, broker.broker_id, event)
         case LookupWindowRecorded(window):
             limit_ms = forgotten_before_ms(window.began_at_ms)
-            forgotten = tables.LOOKUP_REPORTS.c.last_began_at_ms < limit_ms
-            change = _replace_rows(connection, tables.LOOKUP_REPORTS, forgotten, [])
-            return change + _put(
-                connection, tables.LOOKUP_REPORTS, tables.lookup_report_row(window)
-            )
+            reports = tables.LOOKUP_REPORTS
+            change = _replace_rows(connection, reports, "last_began_at_ms < ?", (limit_ms,), [])
+            return change + _put(connection, reports, tables.lookup_report_row(window))
         case QuotasSet(quotas):
             return _replace_quotas(connection, quotas)
         case _:
@@ -63,56 +65,67 @@ def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) ->
     if account is None or account == before.accounts.get(broker_id):
         return 0
     change = _put(connection, tables.ACCOUNTS, tables.account_row(broker_id, account))
-    return change + _replace_rows(
-        connection,
-        tables.LEASES,
-        tables.LEASES.c.broker_id == broker_id,
-        tables.lease_rows(broker_id, account),
-    )
+    leases = tables.lease_rows(broker_id, account)
+    return change + _replace_rows(connection, tables.LEASES, "broker_id = ?", (broker_id,), leases)
 
 
 def _replace_shard_map(connection: Connection, shard_map: ShardMap) -> int:
     row = {"version": shard_map.version, "slot_owners": shard_map.table.to_bytes()}
-    change = _replace_rows(connection, tables.SHARD_MAP, sql.true(), [row])
+    change = _replace_rows(connection, tables.SHARD_MAP, _ALL, (), [row])
     placements = tables.placement_rows(shard_map)
-    change += _replace_rows(connection, tables.PLACEMENTS, sql.true(), placements)
+    change += _replace_rows(connection, tables.PLACEMENTS, _ALL, (), placements)
     replicas = tables.replica_rows(shard_map)
-    return change + _replace_rows(connection, tables.REPLICAS, sql.true(), replicas)
+    return change + _replace_rows(connection, tables.REPLICAS, _ALL, (), replicas)
 
 
 def _replace_quotas(connection: Connection, quotas: Quotas) -> int:
-    change = _replace_rows(connection, tables.QUOTAS, sql.true(), [tables.quotas_row(quotas)])
-    rows = tables.quota_unit_rows(quotas)
-    return change + _replace_rows(connection, tables.QUOTA_UNITS, sql.true(), rows)
+    rows = [tables.quotas_row(quotas)]
+    change = _replace_rows(connection, tables.QUOTAS, _ALL, (), rows)
+    units = tables.quota_unit_rows(quotas)
+    return change + _replace_rows(connection, tables.QUOTA_UNITS, _ALL, (), units)
 
 
 def _replace_rows(
     connection: Connection,
     table: sql.Table,
-    which: sql.ColumnElement[bool],
-    rows: list[dict[str, Any]],
+    where: str,
+    parameters: tuple[Any, ...],
+    rows: Sequence[Mapping[str, Any]],
 ) -> int:
-    before = _digest(connection, table, which)
-    connection.execute(sql.delete(table).where(which))
-    if rows:
-        connection.execute(sql.insert(table), rows)
-    return _digest(connection, table, which) - before
+    """Put ``rows`` in the place of those that a condition on ``parameters`` selects."""
+    driver = driver_of(connection)
+    before = _digest(driver, table, where, parameters)
+    driver.execute(f"DELETE FROM {table.name} WHERE {where}", parameters)
+    driver.executemany(_insert_of(table), [_values(table, row) for row in rows])
+    return _digest(driver, table, where, parameters) - before
 
 
-def _put(connection: Connection, table: sql.Table, row: dict[str, Any]) -> int:
+def _put(connection: Connection, table: sql.Table, row: Mapping[str, Any]) -> int:
     """Insert ``row``, or replace the one with the same key."""
+    driver = driver_of(connection)
     keys = [column.name for column in table.primary_key.columns]
-    values = {name: value for name, value in row.items() if name not in keys}
-    statement = insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=values)
-    which = sql.and_(*(table.c[name] == row[name] for name in keys))
-    before = _digest(connection, table, which)
-    connection.execute(statement)
-    return _digest(connection, table, which) - before
+    where = " AND ".join(f"{name} = ?" for name in keys)
+    parameters = tuple(row[name] for name in keys)
+    before = _digest(driver, table, where, parameters)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in row if name not in keys)
+    # Not by OR REPLACE: a row keeps its place among those that are read without an order.
+    statement = f"{_insert_of(table)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
+    driver.execute(statement, _values(table, row))
+    return _digest(driver, table, where, parameters) - before
 
 
-def _digest(connection: Connection, table: sql.Table, which: sql.ColumnElement[bool]) -> int:
+def _insert_of(table: sql.Table) -> str:
+    return f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})"
+
+
+def _values(table: sql.Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    assert row.keys() == set(table.columns.keys()), f"a row of {table.name} has other columns"
+    return tuple(row[column.name] for column in table.columns)
+
+
+def _digest(
+    driver: sqlite3.Connection, table: sql.Table, where: str, parameters: tuple[Any, ...]
+) -> int:
     """Return the digest of some rows, read back: as they are stored, not as they were given."""
-    # Columns without their types: a boolean is stored as a number, and hashed as one.
-    columns = [sql.type_coerce(column, sql.types.NullType()) for column in table.columns]
-    rows = connection.execute(sql.select(*columns).where(which))
-    return rows_digest(table.name, map(tuple, rows))
+    found = driver.execute(f"{select_of(table)} WHERE {where}", parameters)
+    return rows_digest(table.name, found.fetchall())

@@ -18,6 +18,8 @@ from cluster_manager.domain.quotas import Quotas
 from cluster_manager.domain.shard_map import Placement, ShardMap
 from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.kernel.slots import SlotTable
+from nextgen.replication.view_database import driver_of
+from nextgen.replication.view_digest import select_of
 
 METADATA = sql.MetaData()
 
@@ -266,7 +268,7 @@ def load_quotas(connection: Connection) -> Quotas:
 def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
     """Return the accounts of all brokers, or of one. Quotas are not among them."""
     leases: dict[str, dict[int, Lease]] = {}
-    for row in _rows(connection, LEASES, broker_id):
+    for row in _rows_of_broker(connection, LEASES, broker_id):
         lease = Lease(
             row["units"],
             row["expires_at_ms"],
@@ -279,12 +281,12 @@ def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
         {
             row["broker_id"]: Account(
                 session_id=row["session_id"],
-                is_live=row["is_live"],
+                is_live=bool(row["is_live"]),
                 capacity_units=row["capacity_units"],
                 granted_units=row["granted_units"],
                 leases=leases.get(row["broker_id"], {}),
             )
-            for row in _rows(connection, ACCOUNTS, broker_id)
+            for row in _rows_of_broker(connection, ACCOUNTS, broker_id)
         }
     )
 
@@ -311,8 +313,17 @@ def _load_shard_map(connection: Connection) -> ShardMap | None:
     )
 
 
-def _rows(connection: Connection, table: sql.Table, broker_id: str | None = None) -> list[Row]:
-    query = sql.select(table)
+def _rows(connection: Connection, table: sql.Table) -> list[Row]:
+    return [dict(row) for row in connection.execute(sql.select(table)).mappings()]
+
+
+def _rows_of_broker(connection: Connection, table: sql.Table, broker_id: str | None) -> list[Row]:
+    """Return the rows of one broker, or of all, as they are stored. Every event of an account
+    reads them, so they are read by the driver itself."""
+    columns = table.columns.keys()
+    statement = select_of(table)
+    parameters: tuple[str, ...] = ()
     if broker_id is not None:
-        query = query.where(table.c.broker_id == broker_id)
-    return [dict(row) for row in connection.execute(query).mappings()]
+        statement, parameters = f"{statement} WHERE broker_id = ?", (broker_id,)
+    found = driver_of(connection).execute(statement, parameters)
+    return [dict(zip(columns, row, strict=True)) for row in found]
