@@ -6,6 +6,8 @@ import hashlib
 import struct
 from collections.abc import Callable
 
+_INSTANT = struct.Struct("<d")
+
 
 class Trace:
     """Takes in everything; equal runs have equal hashes. ``echo`` gets each line of text."""
@@ -23,8 +25,7 @@ class Trace:
     def step(self, process_name: str) -> None:
         """Count one callback of a process."""
         self.steps += 1
-        self._hash.update(struct.pack("<d", self._clock()))
-        self._hash.update(process_name.encode())
+        self._hash.update(_INSTANT.pack(self._clock()) + process_name.encode())
 
     def frame(self, sender: str, target: str, frame: bytes, text: Callable[[], str]) -> None:
         """Note a frame as it arrives; ``text`` is asked only if somebody reads."""

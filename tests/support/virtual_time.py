@@ -7,6 +7,7 @@ import heapq
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
+from concurrent.futures._base import PENDING
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, TypeVar
@@ -271,6 +272,27 @@ def pytest_asyncio_loop_factories() -> dict[str, type[VirtualTimeLoop]]:
     return {"virtual": VirtualTimeLoop}
 
 
+class _NoLock:
+    """The condition of a future that only one thread knows."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def notify_all(self) -> None: ...
+
+
+class _UnlockedFuture(Future[Any]):
+    """What ``Future`` has but for its locks, which would be most of what a virtual thread costs."""
+
+    def __init__(self) -> None:
+        self._condition = _NoLock()
+        self._state = PENDING
+        self._result = self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+
+
 class VirtualWorker(Executor):
     """One worker thread's stand-in: each call takes some virtual time, in order.
 
@@ -292,7 +314,7 @@ class VirtualWorker(Executor):
         self._free_at = max(self._free_at, until_s)
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+        future: Future[Any] = _UnlockedFuture()
 
         def run() -> None:
             if self._killed or not future.set_running_or_notify_cancel():

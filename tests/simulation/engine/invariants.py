@@ -44,6 +44,10 @@ class Invariant:
         self.world = world
         self.history = world.history
 
+    def looks_at(self, occasion: str) -> bool:
+        """Return whether it does anything in ``after_step``, ``sent`` or ``arrived``."""
+        return getattr(type(self), occasion) is not getattr(Invariant, occasion)
+
     def after_step(self, node: SimNode) -> None:
         """``node`` is up and has done something."""
 

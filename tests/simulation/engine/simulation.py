@@ -82,6 +82,9 @@ class EngineSimulation(RaftSimulation):
         self._invariants: list[Invariant] = [make(self) for make in INVARIANTS]
         self._has_a_majority = NoLeaderWithoutMajority(self)
         self._invariants.append(self._has_a_majority)
+        self._after_step = [i.after_step for i in self._invariants if i.looks_at("after_step")]
+        self._on_sent = [i.sent for i in self._invariants if i.looks_at("sent")]
+        self._on_arrived = [i.arrived for i in self._invariants if i.looks_at("arrived")]
         self._seen: dict[NodeId, tuple[object, ...]] = {}
         self._disturbed = next(i for i in self._invariants if isinstance(i, NobodyIsDisturbed))
         self.network.tap = self._sent
@@ -184,8 +187,8 @@ class EngineSimulation(RaftSimulation):
         # Whatever an invariant looks at is among these: equal ones need no second look.
         if self._seen.get(node.node_id) != seen:
             self._seen[node.node_id] = seen
-            for invariant in self._invariants:
-                invariant.after_step(node)
+            for check in self._after_step:
+                check(node)
 
     def fail(self, sentence: str) -> None:
         """Note the first thing that broke; the run ends soon after."""
@@ -195,12 +198,6 @@ class EngineSimulation(RaftSimulation):
             if not self.failed.done():
                 self.failed.set_result(None)
 
-    def _guard(self, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except Violation as violation:
-            self.fail(str(violation))
-
     def _folded(self, node: SimNode, index: int, chain: str) -> None:
         """ReplicasAgree: views that folded the same index hold the same."""
         known = self._chains.setdefault(index, chain)
@@ -208,14 +205,17 @@ class EngineSimulation(RaftSimulation):
             self.fail(f"the view of {node.node_id} differs from another at entry {index}")
 
     def _sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
-        for invariant in self._invariants:
-            self._guard(lambda: invariant.sent(sender, target, message))  # noqa: B023
+        for check in self._on_sent:
+            try:
+                check(sender, target, message)
+            except Violation as violation:
+                self.fail(str(violation))
 
     def _arrived(self, sender: NodeId, target: NodeId, frame: bytes, message: Message) -> None:
         self.snapshots.arrived(sender, target, message, self.now)
         self.trace.frame(sender, target, frame, lambda: _described(message))
-        for invariant in self._invariants:
-            invariant.arrived(sender, target, message)
+        for check in self._on_arrived:
+            check(sender, target, message)
 
     def _unreachable(self, node_id: NodeId, peer: NodeId) -> None:
         self._disturbed.unreachable(node_id, peer)
