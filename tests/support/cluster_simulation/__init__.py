@@ -8,6 +8,7 @@
     residents.py     producers at the brokers, and the storage that brokers share
     contenders.py    clients that use the same topics, judged by their history at the end
     invariants.py    what may never be seen, checked as it happens
+    in_touch.py      whom effective writes have to wait for
     process.py       one process: what dies with it, and what stays on its disk
     components.py    what each kind of process runs: the components' own ``serve``
     raft_surroundings.py  mesh, disk and views of a process with Raft groups

@@ -39,7 +39,10 @@ class Faults:
             "stop": self._stop,
             "freeze": self._freeze,
             "short freeze": self._freeze_shortly,
+            "leader stall": self._stall_leader,
+            "two down": self._two_down,
             "cut": self._cut,
+            "one-way cut": self._cut_one_way,
             "isolate": self._isolate,
             "split": self._split,
             "reset": self._reset,
@@ -82,8 +85,10 @@ class Faults:
         nodes = [node for node in self._simulation.nodes.values() if node.is_running]
         if kind in ("slow disk", "transfer", "snapshot", "blackout"):
             nodes = [node for node in nodes if has_disk(node.name)]
-        if kind in ("lost disk", "replicas"):
+        if kind in ("lost disk", "replicas", "leader stall", "two down"):
             nodes = [node for node in nodes if kind_of(node.name) == "shard"]
+        if kind == "leader stall":
+            nodes = [node for node in nodes if self._leads_shard(node)]
         if kind == "lost disk" and not self._may_lose_disk():
             return None
         if kind == "replicas" and not self._may_change_replicas():
@@ -91,7 +96,9 @@ class Faults:
         away = len(self._simulation.nodes) - sum(
             node.is_running for node in self._simulation.nodes.values()
         )
-        if kind in ("kill", "power cut", "stop", "freeze") and away >= DOWN_MAX:
+        if kind == "two down" and (away > DOWN_MAX - 2 or not self._may_put_two_down()):
+            return None
+        if kind in ("kill", "power cut", "stop", "freeze", "leader stall") and away >= DOWN_MAX:
             return None
         return self._chance.choice(nodes) if nodes else None
 
@@ -145,6 +152,26 @@ class Faults:
     async def _freeze_shortly(self, node: Node) -> None:
         await self._freeze_for(node, self._chance.uniform(0.05, 0.6))
 
+    def _leads_shard(self, node: Node) -> bool:
+        return any(log.is_leader for log in self._simulation.logs_of(node))
+
+    async def _stall_leader(self, node: Node) -> None:
+        """A shard's leader stands still, others lead meanwhile, and it goes on as if it led."""
+        await self._freeze_for(node, self._chance.choice((2.5, 6.0, 20.0)))
+
+    def _may_put_two_down(self) -> bool:
+        names = self._simulation.plan.shard_node_names
+        return all(self._simulation.nodes[name].is_running for name in names)
+
+    async def _two_down(self, node: Node) -> None:
+        """Two machines of shard nodes lose power; one comes back much later than the other."""
+        names = self._simulation.plan.shard_node_names
+        other = self._simulation.nodes[self._chance.choice([n for n in names if n != node.name])]
+        for each in (node, other):
+            each.crash(power_cut=True)
+        await self._come_back(other, (1.0, 4.0))
+        await self._come_back(node, (4.0, 15.0))
+
     async def _freeze_for(self, node: Node, seconds: float) -> None:
         process = node.process
         assert process is not None
@@ -159,6 +186,17 @@ class Faults:
         others = [name for name in self._simulation.nodes if name != node.name]
         for other in self._chance.sample(others, self._chance.randint(1, 3)):
             self._simulation.network.cut(pair_of(node.name, other))
+
+    async def _cut_one_way(self, node: Node) -> None:
+        """What ``node`` sends to some others is lost, or what they send to it."""
+        others = [name for name in self._simulation.nodes if name != node.name]
+        some = self._chance.sample(others, self._chance.randint(1, len(others)))
+        sends = self._chance.random() < 0.5
+        for other in some:
+            way = (node.name, other) if sends else (other, node.name)
+            self._simulation.network.cut_way(*way)
+        await asyncio.sleep(self._chance.choice((0.5, 3.0, 14.0)))
+        self._simulation.network.heal()
 
     async def _isolate(self, node: Node) -> None:
         for other in self._simulation.nodes:

@@ -139,7 +139,8 @@ class Connection:
     def _arrive(self, direction: _Direction, message: tuple[Any, ...]) -> None:
         if direction.to in self._told:
             return
-        if direction.stalled or self._network.is_cut(self.pair):
+        source, target = direction.source.host, direction.target.host
+        if direction.stalled or self._network.is_cut(source, target):
             direction.stalled.append(message)
             return
         what, data, take, arguments = message
@@ -210,6 +211,7 @@ class Network:
         self.delay_ms_max = DELAY_MS_TYPICAL
         self.slow_pairs: dict[tuple[str, str], float] = {}
         self._cut: dict[tuple[str, str], int] = {}
+        """By source and target: which cut it was."""
         self._cuts_made = 0
         self._listeners: dict[str, Acceptor] = {}
         self._connections: dict[int, Connection] = {}
@@ -227,21 +229,38 @@ class Network:
 
     # Faults -----------------------------------------------------------------------------------
 
-    def is_cut(self, pair: tuple[str, str]) -> bool:
-        return pair in self._cut
+    def is_cut(self, source: str, target: str) -> bool:
+        """Return whether nothing that ``source`` sends arrives at ``target``."""
+        return (source, target) in self._cut
 
     def is_cut_off(self, host: str) -> bool:
-        """Return whether anybody does not reach ``host``."""
-        return any(host in pair for pair in self._cut)
+        """Return whether anybody does not reach ``host``, or is not reached by it."""
+        return any(host in way for way in self._cut)
+
+    def reach(self, one: str, other: str) -> bool:
+        """Return whether two hosts reach each other both ways, without long delays."""
+        if (one, other) in self._cut or (other, one) in self._cut:
+            return False
+        return pair_of(one, other) not in self.slow_pairs
 
     def cut(self, pair: tuple[str, str]) -> None:
-        if pair in self._cut:
+        one, other = pair
+        self.cut_way(one, other)
+        self.cut_way(other, one)
+
+    def cut_way(self, source: str, target: str) -> None:
+        """Lose what ``source`` sends to ``target``; the other way everything arrives.
+
+        Both ends give a connection up: neither gets its keep-alives acknowledged.
+        """
+        way = (source, target)
+        if way in self._cut:
             return
         self._cuts_made += 1
-        number = self._cut[pair] = self._cuts_made
+        number = self._cut[way] = self._cuts_made
         for connection in self._living():
-            if connection.pair == pair:
-                self._give_up_later(connection, lambda: self._cut.get(pair) == number)
+            if connection.pair == pair_of(source, target):
+                self._give_up_later(connection, lambda: self._cut.get(way) == number)
 
     def heal(self) -> None:
         """Take back every cut, and every slowness."""
@@ -350,7 +369,8 @@ class Network:
         def knock() -> None:
             if client.is_dead or not is_wanted():
                 return
-            if self.is_cut(pair) or host in self.silent_hosts:
+            is_cut = self.is_cut(client.host, host) or self.is_cut(host, client.host)
+            if is_cut or host in self.silent_hosts:
                 self.loop.call_later(SYN_INTERVAL_S, knock, context=OUTSIDE)
                 return
             acceptor = self._listeners.get(endpoint)

@@ -23,7 +23,7 @@ from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, Role
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_host import PySyncObjHost, Surroundings
 from nextgen.runtime.data_directory import LOCK_FILE
-from tests.support.cluster_simulation.network import Network, pair_of
+from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.sim_disk import SimDisk
 
@@ -80,9 +80,9 @@ class MeshFabric:
             self._later(target, lambda: self._arrive(sender, target, frame))
 
     def _arrive(self, sender: SimulatedMesh, target: SimulatedMesh, frame: bytes) -> None:
-        pair = pair_of(sender.process.host, target.process.host)
+        is_cut = self.network.is_cut(sender.process.host, target.process.host)
         # What a process was sent before it died dies with its connections.
-        if self.network.is_cut(pair) or target.connected.get(sender.node_id) is not sender:
+        if is_cut or target.connected.get(sender.node_id) is not sender:
             return
         self.network.trace.note(f"{sender.node_id}>{target.node_id} raft", frame)
         (body,) = FrameReader().receive_data(frame)

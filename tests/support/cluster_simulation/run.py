@@ -157,6 +157,8 @@ class ClusterRun:
         await self._become_served(simulation)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
+        # Serving them was committed, too. No await is between this and the look at the views.
+        await self._settle(simulation)
         if simulation.invariants.has_gap():
             simulation.violate("a committed entry was never seen by anybody")
         for lost in simulation.storage.lost():

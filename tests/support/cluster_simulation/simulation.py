@@ -20,6 +20,7 @@ from nextgen.replication.ports import Role
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.runtime.process import Shutdown
 from tests.support.cluster_simulation.components import ClusterPlan, has_disk, serve_of
+from tests.support.cluster_simulation.in_touch import InTouch
 from tests.support.cluster_simulation.invariants import Invariants
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
@@ -150,6 +151,7 @@ class ClusterSimulation:
         self.seed = seed
         self.storage = Storage()
         self._disturbed_at_s: dict[str, float] = {}
+        self.in_touch = InTouch(lambda: loop.now_s, self._running_leader, self._reach)
         self._led: set[tuple[str, int]] = set()
         self.chance = random.Random(f"cluster {seed}")
         self.network = Network(loop, random.Random(f"network {seed}"))
@@ -188,6 +190,7 @@ class ClusterSimulation:
     def look_at_brokers(self) -> None:
         """Check what every broker holds at this moment; one that has just begun gets clients."""
         self._note_disturbed()
+        self.in_touch.look(self.invariants.placements)
         for node in self.nodes.values():
             if node.process is None:
                 continue
@@ -220,19 +223,21 @@ class ClusterSimulation:
         return await process.run(self.loop.create_task, process.resident.prove(name))
 
     def check_effective(self, name: str, object_id: str, version: int) -> None:
-        """A write was said to be effective: look at every broker, frozen or cut off.
+        """A write was answered as effective: look at every broker whose session goes on.
 
-        A broker manager that is silent for a time-to-live counts as gone (docs/flows/policies.md),
-        and its brokers with it: they are looked at when there is one again that is in touch.
+        It holds the version, and what it has open acts on that: frozen, cut off or not. Brokers
+        whose manager had not to be waited for are left out, see ``in_touch``.
         """
+        home = self.home_of(name)
         for node in self.nodes.values():
             for collector in node.process.collectors if node.process is not None else ():
                 if isinstance(collector, BrokerCollector):
                     session = collector._agent.session
-                    if self._is_managed(session.session_id):
+                    if self._is_managed(session.session_id, home):
                         self.invariants.check_effective(
                             node.name, session, name, object_id, version
                         )
+                        self.invariants.check_open_topics(node.name, session, collector._front)
 
     def home_of(self, name: str) -> int:
         """Return the home shard of a tenant, namespace or topic."""
@@ -240,11 +245,20 @@ class ClusterSimulation:
         assert table is not None, "there is no shard map yet"
         return table.shard_for_key(parse_topic(name).routing_key if "://" in name else name)
 
-    def _is_managed(self, session_id: str) -> bool:
-        """Return whether a session goes on under a broker manager that is well."""
+    def _running_leader(self, group_id: int) -> str | None:
+        name = self.invariants.leader_of(group_id)
+        return name if name is not None and self.nodes[name].is_running else None
+
+    def _reach(self, one: str, other: str) -> bool:
+        return one == other or self.network.reach(one, other)
+
+    def _is_managed(self, session_id: str, home: int) -> bool:
+        """Return whether a session goes on under a broker manager that a home waits for."""
         if not self.invariants.goes_on(session_id):
             return False
         shard_id = self.invariants.sessions[session_id].shard_id
+        if self.in_touch.counts(shard_id, home):
+            return True
         calm_since_s = self.loop.now_s - IN_TOUCH_S
         leaders = [
             name

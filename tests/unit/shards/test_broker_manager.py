@@ -728,3 +728,17 @@ def test_metadata_that_was_read_from_an_earlier_home_leader_is_read_again(tmp_pa
         ]
 
     in_shard(tmp_path, scenario)
+
+
+def test_an_assignment_says_in_which_term_its_sender_leads(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        (topic,) = await shard.create_topics("t")
+        broker = await shard.start_broker("broker-1")
+        shard.next_term()
+        await broker.connect()
+
+        await shard.lookup(topic)
+
+        assert [request.term for request in shard.others.assigned] == [shard.leader.term]
+
+    in_shard(tmp_path, scenario)
