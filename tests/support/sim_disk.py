@@ -191,6 +191,12 @@ class SimDisk:
         return found
 
     @property
+    def has_faults(self) -> bool:
+        """True while something is set that makes an operation fail."""
+        is_cut = self._operations_left is not None
+        return is_cut or self._capacity is not None or any(self._failing.values())
+
+    @property
     def used_bytes(self) -> int:
         return sum(len(data) for data in self.image().values())
 

@@ -55,6 +55,18 @@ class SimNetwork:
     def is_cut(self, sender: NodeId, target: NodeId) -> bool:
         return (sender, target) in self.cut_one_way or frozenset((sender, target)) in self.cut
 
+    def are_connected(self, one: NodeId, other: NodeId) -> bool:
+        """True if two processes are connected and hear each other."""
+        mesh, peer = self.meshes.get(one), self.meshes.get(other)
+        return (
+            mesh is not None
+            and peer is not None
+            and mesh.peers.get(other) is peer
+            and peer.peers.get(one) is mesh
+            and not self.is_cut(one, other)
+            and not self.is_cut(other, one)
+        )
+
     def send(self, sender: SimMesh, target_id: NodeId, channel: int, message: Message) -> bool:
         target = sender.peers.get(target_id)
         if target is None:

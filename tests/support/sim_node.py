@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.journal_format import decode_segment_header
+from nextgen.replication.journal_recovery import SEGMENT_SUFFIX
 from nextgen.replication.ports import Entry, GroupId, NodeId, RoleChange
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_host import PySyncObjHost, Surroundings
@@ -16,10 +18,16 @@ from tests.support.sim_disk import SimDisk
 from tests.support.sim_network import SimMesh, SimNetwork
 from tests.support.sim_process import SimProcess
 from tests.support.sim_view import SimView
-from tests.support.virtual_time import VirtualWorker
+from tests.support.virtual_time import VirtualTimeLoop, VirtualWorker
 
 GROUP = GroupId(1)
 DATA = Path("/data")
+
+USUAL_DELAY_MS = 1.0
+"""What an operation of a disk without faults takes, within half of it."""
+
+BUSY_S_MAX = 0.05
+"""A worker that is busy for longer has work left from when its disk was slow."""
 
 
 class World(Protocol):
@@ -43,14 +51,15 @@ class SimNode:
         self._world = world
         self.node_id = node_id
         self.lose_disk()
-        self.disk_delay_ms = 1.0
-        self.view_delay_ms = 1.0
+        self.disk_delay_ms = USUAL_DELAY_MS
+        self.view_delay_ms = USUAL_DELAY_MS
         self.process: SimProcess | None = None
         self.host: PySyncObjHost | None = None
         self.log: PySyncObjGroup | None = None
         self.view: SimView | None = None
         self._mesh: SimMesh | None = None
         self._workers: list[VirtualWorker] = []
+        self._loop: VirtualTimeLoop = asyncio.get_running_loop()  # type: ignore[assignment]
         self._disk_hangs_until_s = 0.0
 
     def __repr__(self) -> str:
@@ -74,13 +83,21 @@ class SimNode:
 
         A restart changes nothing about that, a power cut ends it.
         """
-        self._disk_hangs_until_s = asyncio.get_running_loop().time() + seconds
+        self._disk_hangs_until_s = self._loop.now_s + seconds
         for worker in self._workers:
-            worker.hang(self._disk_hangs_until_s)
+            worker.hang(seconds)
 
     @property
-    def is_disk_hanging(self) -> bool:
-        return asyncio.get_running_loop().time() < self._disk_hangs_until_s
+    def disk_hangs_s(self) -> float:
+        """Return for how long the disk will still hang."""
+        return max(0.0, self._disk_hangs_until_s - self._loop.now_s)
+
+    @property
+    def is_disk_quick(self) -> bool:
+        """True if the disk and the view take no longer than they usually do."""
+        slow_ms = max(self.disk_delay_ms, self.view_delay_ms)
+        busy_s = max((worker.busy_s for worker in self._workers), default=0.0)
+        return slow_ms <= USUAL_DELAY_MS and not self.disk_hangs_s and busy_s <= BUSY_S_MAX
 
     @property
     def is_up(self) -> bool:
@@ -97,8 +114,8 @@ class SimNode:
         assert self._mesh is not None, f"{self.node_id} is down"
         return self._mesh
 
-    async def start(self, *, rejoining: bool = False, joining: bool = False) -> None:
-        """Start a process and open the group.
+    async def start(self, *, may_be_lost: bool = False, joining: bool = False) -> None:
+        """Start a process and open the group. ``may_be_lost``: see ``Groups.open`` of a shard node.
 
         Raises:
             ConnectionResetError: The process died meanwhile.
@@ -107,11 +124,28 @@ class SimNode:
         assert self.process is None, f"{self.node_id} runs already"
         process = self.process = SimProcess(self.node_id, self._world.saw_step)
         try:
-            await process.ask(lambda: self._open(rejoining=rejoining, joining=joining))
+            await process.ask(lambda: self._open(may_be_lost=may_be_lost, joining=joining))
         except BaseException:
             if self.process is process:
                 self.kill()
             raise
+
+    def rot_tail(self, length: int) -> None:
+        """Turn the last ``length`` bytes that the journal holds to garbage, its header excepted.
+
+        The process must be gone.
+        """
+        directory = DATA / f"group-{GROUP}" / "journal"
+        segments = [n for n in self.disk.list_names(directory) if n.endswith(SEGMENT_SUFFIX)]
+        if segments:
+            path = directory / segments[-1]
+            data = self.disk.read(path)
+            header = decode_segment_header(data)
+            if header is None:
+                return  # What its last process began was never finished.
+            end = len(data.rstrip(b"\0"))
+            begin = max(header.bytes_long, end - length)
+            self.disk.damage(path, begin, b"\xb6" * max(0, end - begin))
 
     def crash(self, *, keep_some: bool = True, silently: bool = False) -> None:
         """Cut the power. Of the unsynced bytes some may survive, or none.
@@ -155,7 +189,7 @@ class SimNode:
         self.process = self.host = self.log = self.view = self._mesh = None
         self._workers.clear()
 
-    async def _open(self, *, rejoining: bool, joining: bool) -> None:
+    async def _open(self, *, may_be_lost: bool, joining: bool) -> None:
         world = self._world
         self._mesh = SimMesh(world.network, self.node_id)
         self.host = PySyncObjHost(
@@ -175,6 +209,8 @@ class SimNode:
         )
         await self.host.start()
         view = world.make_view(self)
+        # As ``RaftGroups`` decides it.
+        rejoining = may_be_lost and not self.disk.is_directory(DATA / f"group-{GROUP}")
         log = await self.host.open_group(
             GROUP, world.members, view, rejoining=rejoining, joining=joining
         )
@@ -190,6 +226,6 @@ class SimNode:
             return chance.uniform(0.5, 1.5) * typical_ms
 
         worker = VirtualWorker(delay_ms)
-        worker.hang(self._disk_hangs_until_s)
+        worker.hang(self.disk_hangs_s)
         self._workers.append(worker)
         return worker

@@ -309,9 +309,19 @@ class VirtualWorker(Executor):
     def kill(self) -> None:
         self._killed = True
 
-    def hang(self, until_s: float) -> None:
-        """Begin nothing that is submitted from now on before the loop's time ``until_s``."""
-        self._free_at = max(self._free_at, until_s)
+    def hang(self, seconds: float) -> None:
+        """Begin nothing that is submitted from now on before ``seconds`` have passed."""
+        self._free_at = max(self._free_at, self._now + seconds)
+
+    @property
+    def busy_s(self) -> float:
+        """Return for how long it is busy with what was submitted, or hangs."""
+        return max(0.0, self._free_at - self._now)
+
+    @property
+    def _now(self) -> float:
+        """By the clock of its process."""
+        return self._context.copy().run(self._loop.time)
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = _UnlockedFuture()

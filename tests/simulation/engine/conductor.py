@@ -116,6 +116,7 @@ class Conductor:
             return
         world.trace.note(f"{fault.name} at {node.node_id}, {', '.join(before[0])}")
         world.faults[fault.name] += 1
+        world.liveness.disturbed(hit)
         for states in before:
             for state in set(states):
                 world.cells[fault.name, state.value] += 1

@@ -12,30 +12,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from tests.simulation.engine.outage import Outage, Struck
 from tests.simulation.engine.states import State
 from tests.support.sim_network import SimNetwork
 from tests.support.sim_node import SimNode
 
 CLOCK_LEAP_S_MAX = 30.0
 WALL_JUMP_S = 3_600.0
+HANG_S = (120.0, 300.0)
+"""How long a disk hangs: what a controller that resets, or a volume over a network, takes."""
+
+FAILING_SYNCS = ("journal.batch", "journal.batch", "journal.segment_header", "journal.mark")
+"""Labels of syncs that fail; a replica may stop for it."""
+
 TORN_OPERATIONS_MAX = 6
 """A power cut in the middle of writing comes within so many operations of the disk."""
 
 
-class Faulty(Protocol):
+class Faulty(Struck, Protocol):
     """What faults do things to."""
 
-    chance: random.Random
-    network: SimNetwork
-    nodes: list[SimNode]
-
     def later(self, seconds: float, work: Callable[[], None]) -> None: ...
-    def restart_soon(self, node: SimNode) -> None: ...
     def leap(self, node: SimNode, seconds: float) -> None: ...
     def jump_wall_clock(self, node: SimNode, seconds: float) -> None: ...
     def freeze(self, node: SimNode, seconds: float) -> None: ...
     def may_lose_disk(self, node: SimNode) -> bool: ...
-    def lose_disk(self, node: SimNode) -> None: ...
+    def lose_disk(self, node: SimNode, *, interruptions: int = 0) -> None: ...
+    def rot(self, node: SimNode, length: int) -> None: ...
     def snapshot(self, node: SimNode) -> None: ...
     def transfer(self, node: SimNode) -> None: ...
     def expect_disk_failure(self, node: SimNode) -> None: ...
@@ -47,6 +50,9 @@ Injection = Callable[[Faulty, SimNode], bool]
 _RUNNING = frozenset(State) - {State.DOWN}
 _THERE = _RUNNING - {State.RECOVERING}
 _LEADING = frozenset({State.LEADER_BUSY, State.LEADER_IDLE, State.SENDING, State.CHANGING})
+
+_LOSING_STATES = _RUNNING - _LEADING - {State.IN_DOUBT, State.LEARNER}
+"""Where a node can lose a part of what it has, and the group can bear it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +120,10 @@ def _isolate(world: Faulty, node: SimNode) -> bool:
 
 
 def _isolate_one_way(world: Faulty, node: SimNode) -> bool:
+    """It hears some of the others, or all, and they do not hear it, or the other way round."""
     others = [other.node_id for other in world.nodes if other is not node]
     mute = world.chance.random() < 0.5
+    others = world.chance.sample(others, world.chance.randint(min(1, len(others)), len(others)))
     pairs = {(node.node_id, other) if mute else (other, node.node_id) for other in others}
     world.network.cut_one_way |= pairs
     world.later(
@@ -142,6 +150,12 @@ def _slow_disk(world: Faulty, node: SimNode) -> bool:
     return True
 
 
+def _hang_disk(world: Faulty, node: SimNode) -> bool:
+    """Until everything is taken back: a run is rarely that long."""
+    node.hang_disk(world.chance.uniform(*HANG_S))
+    return True
+
+
 def _full_disk(world: Faulty, node: SimNode) -> bool:
     disk = node.disk
     disk.fill_up(world.chance.choice((0, 2_000)))
@@ -150,7 +164,7 @@ def _full_disk(world: Faulty, node: SimNode) -> bool:
 
 
 def _failing_sync(world: Faulty, node: SimNode) -> bool:
-    node.disk.fail_sync("journal.batch", errno.EIO)
+    node.disk.fail_sync(world.chance.choice(FAILING_SYNCS), errno.EIO)
     world.expect_disk_failure(node)
     return True
 
@@ -160,6 +174,14 @@ def _lose_disk(world: Faulty, node: SimNode) -> bool:
         return False
     world.lose_disk(node)
     return True
+
+
+def _outage(world: Faulty, node: SimNode) -> bool:
+    """See ``Outage``."""
+    outage = Outage(world, node)
+    if outage.is_possible:
+        world.background(outage.run())
+    return outage.is_possible
 
 
 def _leap(world: Faulty, node: SimNode) -> bool:
@@ -227,9 +249,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault("torn write", _tear_write, _RUNNING, 3),
     Fault("power cut of all", _cut_power_of_all, _RUNNING, of_everybody=True),
     Fault("slow disk", _slow_disk, _RUNNING),
+    Fault("hanging disk", _hang_disk, _RUNNING),
     Fault("full disk", _full_disk, _RUNNING),
     Fault("failing sync", _failing_sync, _RUNNING),
-    Fault("lost disk", _lose_disk, _RUNNING - _LEADING - {State.IN_DOUBT, State.LEARNER}),
+    Fault("lost disk", _lose_disk, _LOSING_STATES),
+    Fault("outage", _outage, _LEADING),
     Fault("clock leap", _leap, _RUNNING),
     Fault("wall clock jump", _jump_wall_clock, _RUNNING),
     Fault("snapshot", _snapshot, _THERE - {State.FROZEN}),

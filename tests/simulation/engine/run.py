@@ -78,6 +78,7 @@ async def _everything(world: EngineSimulation) -> None:
     for _ in range(READERS):
         world.background(clients.read_for_ever())
     world.background(clients.tail_for_ever())
+    world.background(world.liveness.watch())
     conductor = Conductor(world)
     for _ in range(ROUNDS):
         await conductor.round()

@@ -21,6 +21,7 @@ from tests.simulation.engine.invariants import (
     NobodyIsDisturbed,
     NoLeaderWithoutMajority,
 )
+from tests.simulation.engine.liveness import Liveness
 from tests.simulation.engine.states import (
     SnapshotWatch,
     State,
@@ -30,7 +31,7 @@ from tests.simulation.engine.states import (
 from tests.simulation.engine.view import ChainView
 from tests.simulation.trace import Trace
 from tests.support.raft_simulation import RaftSimulation
-from tests.support.sim_node import DATA, SimNode
+from tests.support.sim_node import DATA, USUAL_DELAY_MS, SimNode
 from tests.support.sim_process import SimProcess
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -44,6 +45,9 @@ CONFIG = RaftConfig(
 
 DISK_DOWN_S_MAX = 3.0
 """Until a node that died is started again, at most."""
+
+FIRST_START_OPERATIONS = 24
+"""What a first start does on an empty disk, and a little of what comes behind it."""
 
 
 class EngineSimulation(RaftSimulation):
@@ -78,7 +82,12 @@ class EngineSimulation(RaftSimulation):
         self._outside = copy_context()
         self._restarting: set[NodeId] = set()
         self._disk_may_fail: set[NodeId] = set()
-        self._lost: dict[NodeId, int] = {}
+        self._lost: set[NodeId] = set()
+        """Who may have forgotten what it promised. For the judges: no node ever hears of it."""
+        self._interruptions: dict[NodeId, int] = {}
+        self.calm_periods = 0
+        """How often every fault was taken back: what was going to follow one does not."""
+        self.liveness = Liveness(self)
         self._invariants: list[Invariant] = [make(self) for make in INVARIANTS]
         self._has_a_majority = NoLeaderWithoutMajority(self)
         self._invariants.append(self._has_a_majority)
@@ -166,7 +175,7 @@ class EngineSimulation(RaftSimulation):
             except Violation as violation:
                 self.fail(str(violation))
             if self._lost and not node.log.engine.journal.doubt_index:
-                self._lost.pop(node.node_id, None)
+                self._lost.discard(node.node_id)
         if self.in_step is not None:
             self.in_step(node)
 
@@ -268,10 +277,18 @@ class EngineSimulation(RaftSimulation):
         sound = all(o.log is not None and not o.log.engine.journal.doubt_index for o in others)
         return len(voters) >= 3 and sound and node.node_id in voters
 
-    def lose_disk(self, node: SimNode) -> None:
+    def lose_disk(self, node: SimNode, *, interruptions: int = 0) -> None:
+        """Put in an empty disk. The next starts, ``interruptions`` of them, do not get far."""
         node.kill()
         node.lose_disk()
-        self._lost[node.node_id] = 1
+        self._lost.add(node.node_id)
+        self._interruptions[node.node_id] = interruptions
+        self.restart_soon(node)
+
+    def rot(self, node: SimNode, length: int) -> None:
+        """Lose the end of the journal of a process that is gone, and start it again."""
+        node.rot_tail(length)
+        self._lost.add(node.node_id)
         self.restart_soon(node)
 
     def expect_disk_failure(self, node: SimNode) -> None:
@@ -296,10 +313,14 @@ class EngineSimulation(RaftSimulation):
 
     def take_faults_back(self) -> None:
         """Let everything work again; what is down comes up."""
+        self.calm_periods += 1
+        self._interruptions.clear()
         self.network.calm_down()
         for node in self.nodes:
-            node.disk_delay_ms = node.view_delay_ms = 1.0
+            node.disk_delay_ms = node.view_delay_ms = USUAL_DELAY_MS
             node.disk.free()
+            if node.disk_hangs_s and node.process is not None:
+                node.crash()
             if node.process is None and node.node_id not in self.spares:
                 self.restart_soon(node)
 
@@ -379,14 +400,33 @@ class EngineSimulation(RaftSimulation):
 
     async def _start(self, node: SimNode) -> None:
         self._interrupted(node)
+        if self._interruptions.get(node.node_id):
+            self._interruptions[node.node_id] -= 1
+            self._interrupt_start(node)
         try:
+            # All that a process hears from outside: whether its group was ever led.
             await node.start(
-                rejoining=node.node_id in self._lost, joining=node.node_id in self.joining
+                may_be_lost=bool(self.history.leaders), joining=node.node_id in self.joining
             )
         except JournalCorrupted as error:
             self.fail(f"{node.node_id} refuses to start: {error}")
         except (OSError, MetadataError) as error:
             self.trace.note(f"{node.node_id} does not start: {error}")
+
+    def _interrupt_start(self, node: SimNode) -> None:
+        """Let one of the operations of the start that begins be its last one."""
+
+        def end() -> None:
+            if node.process is not None:
+                node.crash() if self.chance.random() < 0.5 else node.kill()
+                self.restart_soon(node)
+
+        if self.chance.random() < 0.25:
+            node.disk.fill_up(self.chance.choice((0, 200, 6_000)))
+            self.later(self.chance.uniform(0.2, 2), node.disk.free)
+        else:
+            node.disk.cut_power_after(self.chance.randrange(FIRST_START_OPERATIONS))
+            node.disk.on_power_cut = end
 
     async def _quietly(self, work: Coroutine[Any, Any, object]) -> None:
         """Ask for something that may be refused, or lost with who was asked."""

@@ -82,7 +82,7 @@ def test_doubt_lasts_until_an_entry_of_the_leaders_own_term_is_committed_here() 
         follower, leader, _ = await given_follower_cut_off(simulation)
         follower.crash()
         follower.lose_disk()
-        await follower.start(rejoining=True)
+        await follower.start(may_be_lost=True)
         assert follower.log is not None
         engine = follower.log.engine
         earlier, own = [[1, 7, 1, 0, NO_RECORDS]], [[2, 8, 1, 0, NO_RECORDS]]

@@ -476,7 +476,7 @@ def test_a_replica_that_lost_its_disk_votes_only_after_a_leader_has_covered_it()
         victim.lose_disk()
         cut(simulation, victim, leader, other)
 
-        await victim.start(rejoining=True)
+        await victim.start(may_be_lost=True)
         assert log_of(victim).status.role is Role.NON_VOTER
         await asyncio.sleep(5)
         assert log_of(victim).status.role is Role.NON_VOTER, "it does not campaign either"
@@ -497,7 +497,7 @@ def test_a_replica_in_doubt_helps_nobody_to_be_elected() -> None:
         victim.lose_disk()
         leader.crash()
 
-        await victim.start(rejoining=True)
+        await victim.start(may_be_lost=True)
         await asyncio.sleep(10)
 
         assert not log_of(other).is_leader
