@@ -39,6 +39,7 @@ from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
 from nextgen.runtime.settings import Address
+from nextgen.tasks.background import keep, start
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello
 from protos.nextgen.v1.broker_service_pb2_grpc import add_BrokerServiceServicer_to_server
 from protos.nextgen.v1.cluster_service_pb2 import Hello
@@ -125,11 +126,13 @@ async def _run_until_left(
     async def leave() -> None:
         await shutdown.wait()
         # Whoever asks in another way, a dying parent for one, does not wait for anything.
-        if shutdown.reason == signal.SIGTERM.name:
-            await departure.leave(drain_ms_max)
-        left.request(shutdown.reason)
+        try:
+            if shutdown.reason == signal.SIGTERM.name:
+                await departure.leave(drain_ms_max)
+        finally:
+            left.request(shutdown.reason)
 
-    leaving = asyncio.create_task(leave())
+    leaving = start("departure", leave())
     try:
         await run_as_member(agent.run(), link, left)
     finally:
@@ -171,7 +174,7 @@ async def _start_front(
     await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
     stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
     idle = IdleUnits(lambda: agent.session.holding, front.topics.get, agent.report_idle, now_ms)
-    looking = asyncio.create_task(idle.run())
+    looking = keep("idle_units", idle.run)
     stack.callback(looking.cancel)
     return front
 

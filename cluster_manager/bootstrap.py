@@ -36,6 +36,7 @@ from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from nextgen.tasks.background import start
 from protos.nextgen.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
@@ -159,7 +160,12 @@ async def _serve_until_asked(
         http=f"{config.http_listen.host}:{probes.port}",
     )
     tune_garbage_collector()
-    following = asyncio.ensure_future(_follow_role(log, manager, server, shutdown))
+    following = start(
+        "role",
+        _follow_role(log, manager, server, shutdown),
+        on_failure=lambda error: shutdown.request(str(error)),
+        expected=ReplicaStopped,
+    )
     try:
         await shutdown.wait()
         # While the streams still stand, so that nodes see the next leader without a gap.
@@ -212,7 +218,6 @@ async def _follow_role(
             await changed.wait()
             changed.clear()
             if Role.STOPPED in roles and not shutdown.is_requested:
-                shutdown.request("the replica stopped")
                 raise ReplicaStopped("group 0's replica stopped: see the lines before")
             roles.clear()
             await server.set_serving(manager.has_leader)

@@ -20,6 +20,7 @@ from cluster_manager.leader_term import LeaderTerm
 from cluster_manager.ports import Grantor
 from nextgen.kernel.errors import MetadataError, SessionExpired
 from nextgen.kernel.limits import CAPACITY_GRANTS_IN_FLIGHT_MAX
+from nextgen.tasks.background import join, start
 
 Grants = dict[tuple[str, str], int]
 """Units granted in all, by broker id and session id."""
@@ -61,7 +62,7 @@ class GrantDesk:
             if shard_map.table.shard_for_key(broker.broker_id) == shard_id
         ]
         if brokers:
-            task = asyncio.get_running_loop().create_task(self._check(brokers))
+            task = start("grant_check", self._check(brokers))
             self._checking[shard_id] = task
             task.add_done_callback(lambda _: self._checking.pop(shard_id, None))
 
@@ -106,7 +107,7 @@ class GrantDesk:
         key = (broker.broker_id, broker.session_id)
         task = self._asking.get(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask_one(broker))
+            task = join(self._ask_one(broker))
             self._asking[key] = task
             task.add_done_callback(lambda done: self._asked(key, done))
         return task

@@ -56,6 +56,7 @@ from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
 from nextgen.runtime.settings import Address, TraceSettings
+from nextgen.tasks.background import join
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
 GRACE_MS: Final = 2_000
@@ -363,8 +364,8 @@ def _lookup_meter(
 
 async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:
     """Return True once any topic can be answered, False if asked to stop before."""
-    becoming_ready = asyncio.create_task(core.wait_ready())
-    stopping = asyncio.create_task(shutdown.wait())
+    becoming_ready = join(core.wait_ready())
+    stopping = join(shutdown.wait())
     try:
         done, _ = await asyncio.wait(
             {becoming_ready, stopping}, return_when=asyncio.FIRST_COMPLETED

@@ -15,6 +15,7 @@ import structlog
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.limits import NODE_ID_BYTES_MAX
+from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import DrainWish
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import DrainRequest, DrainResponse
@@ -113,6 +114,4 @@ class BrokerDrains:
             _logger.info("not drained", broker=request.broker_id, why=str(error))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start("drain_wish", work, self._tasks)

@@ -31,6 +31,7 @@ from nextgen.kernel.limits import (
     SESSION_TTL_MS,
     SESSIONS_PER_SHARD_MAX,
 )
+from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import (
     BrokerHeartbeat,
     BrokerHello,
@@ -476,21 +477,11 @@ class BrokerSessions:
         return self._state.load_session(broker_id)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start("broker_session_work", work, self._tasks)
 
     def _see_through(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Carry out ``work`` to its end: what was proposed is committed whoever goes away."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._decisions.add(task)
-        task.add_done_callback(self._seen_through)
-        return task
-
-    def _seen_through(self, task: asyncio.Task[Any]) -> None:
-        self._decisions.discard(task)
-        if not task.cancelled():
-            task.exception()  # Looked at, should everybody who waited be gone.
+        return start("session_decision", work, self._decisions, expected=MetadataError)
 
 
 def session_rejection(rejected: Rejected) -> MetadataError:

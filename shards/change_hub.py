@@ -26,6 +26,7 @@ from nextgen.kernel.stream_limits import (
     WATCH_STREAMS_PER_SHARD_MAX,
 )
 from nextgen.replication.ports import Entry, ReplicatedLog
+from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from shards.assignment_feed import Subscription
 from shards.change_snapshot import ReadTransaction
@@ -154,14 +155,10 @@ class ChangeHub:
         self._seen = max(self._seen, self.log.commit_position)
         self.position = self._seen
         self._end_of_hurry = self.log.hurry_commits()
-        self._matching = asyncio.get_running_loop().create_task(self._match_all())
-        self._matching.add_done_callback(self._ended)
+        self._matching = start("change_matching", self._match_all(), on_failure=self._broke)
 
-    def _ended(self, matching: asyncio.Task[None]) -> None:
-        if matching.cancelled() or (error := matching.exception()) is None:
-            return
-        # Without it no stream is told anything any more: they have to go elsewhere.
-        _logger.error("change streams broke", shard=self.shard_id, exc_info=error)
+    def _broke(self, error: BaseException) -> None:
+        # Without it no stream gets a change any more: the subscribers have to open new ones.
         self._end_all(Unavailable(f"the change streams of shard {self.shard_id} broke: {error!r}"))
 
     def _pause(self) -> None:

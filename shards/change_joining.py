@@ -33,6 +33,7 @@ from nextgen.kernel.stream_limits import (
     WATCH_SNAPSHOTS_PER_READ_MAX,
 )
 from nextgen.replication.ports import LogPin
+from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item
@@ -91,9 +92,7 @@ class JoiningWatches:
     def add(self, watch: ChangeWatch) -> None:
         """Begin with a watch."""
         if watch.from_position > self._hub.log.commit_position:
-            task = asyncio.get_running_loop().create_task(self._reach(watch))
-            self._ahead.add(task)
-            task.add_done_callback(self._ahead.discard)
+            start("change_watch_ahead", self._reach(watch), self._ahead)
         elif watch.from_position:
             self._come(watch, watch.from_position)
         else:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_UPDATE_MS
 from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout_at
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, WatchRenew, WatchShardUpdate
@@ -43,7 +44,7 @@ class LeasedWatch:
         self._is_resumed = is_resumed
         self._is_due = True
         self._taken = asyncio.Event()
-        self._confirming = asyncio.get_running_loop().create_task(self._confirm())
+        self._confirming = keep("change_lease", self._confirm)
 
     def renew(self, renew: WatchRenew) -> None:
         """Take in what the subscriber says of itself."""

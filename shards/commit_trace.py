@@ -16,6 +16,7 @@ from opentelemetry.trace import Span
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import Commit, ReplicatedLog
 from nextgen.runtime import tracing
+from nextgen.tasks.background import start
 
 
 class CommitTrace:
@@ -52,9 +53,7 @@ class CommitTrace:
         if commit.durable_at:
             tracing.record("fsync", commit.appended_at, commit.durable_at, self._span)
         tracing.end(self._span, now)
-        task = asyncio.get_running_loop().create_task(self._apply(commit.index, now))
-        self._applying.add(task)
-        task.add_done_callback(self._applying.discard)
+        start("commit_trace", self._apply(commit.index, now), self._applying)
 
     async def _apply(self, index: int, committed_at: float) -> None:
         try:

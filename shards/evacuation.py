@@ -25,6 +25,7 @@ from nextgen.kernel.placement_limits import (
     EVACUATION_UNITS_PER_BATCH_MAX,
     REASSIGN_UNITS_PER_SECOND,
 )
+from nextgen.tasks.background import join, keep, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
 from shards.broker_sync import BrokerSync
@@ -109,7 +110,7 @@ class Evacuation:
 
     def start(self) -> None:
         """Look after the sessions from here on."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = keep("evacuations", self._run)
 
     def close(self) -> None:
         """Stop at once; what is left is the next leader's."""
@@ -173,14 +174,9 @@ class Evacuation:
     # Emptying one session ---------------------------------------------------------------------
 
     def _begin(self, session_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._empty(session_id))
+        task = start("evacuation", self._empty(session_id))
         self._sessions[session_id] = task
-        task.add_done_callback(lambda done: self._ended(session_id, done))
-
-    def _ended(self, session_id: str, task: asyncio.Task[None]) -> None:
-        self._sessions.pop(session_id, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("an evacuation failed", shard=self._shard_id, exc_info=error)
+        task.add_done_callback(lambda _: self._sessions.pop(session_id, None))
 
     async def _empty(self, session_id: str) -> None:
         """Empty a session while there is a reason to; one that nobody knows is asked for first."""
@@ -239,7 +235,7 @@ class Evacuation:
                 if wanted and not units:
                     break
                 if units:
-                    batches.add(asyncio.get_running_loop().create_task(self._carry(units, why)))
+                    batches.add(join(self._carry(units, why)))
                 done = {batch for batch in batches if batch.done()}
                 batches -= done
                 left += sum(batch.result() for batch in done)

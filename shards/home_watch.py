@@ -11,7 +11,6 @@ is put together with others.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
@@ -26,6 +25,7 @@ from nextgen.kernel.stream_limits import (
     METADATA_WATCH_RETRY_MS,
     WATCH_NAMES_MAX,
 )
+from nextgen.tasks.background import keep
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from shards.metadata_debts import MetadataDebts
@@ -83,7 +83,7 @@ class HomeWatch:
         self._retries = 0
         """Groups of names whose watch was ended and that are added again in a moment."""
         stream.acknowledge_with(self.debts.in_effect)
-        self._runner = self._run()
+        self._runner = keep("metadata_stream", stream.run)
 
     def __repr__(self) -> str:
         return f"<HomeWatch shard={self.shard_id} watches={len(self._watches)}>"
@@ -151,23 +151,6 @@ class HomeWatch:
         self._schedule()
 
     # Inside -----------------------------------------------------------------------------------
-
-    def _run(self) -> asyncio.Task[None]:
-        runner = asyncio.get_running_loop().create_task(self.stream.run())
-        runner.add_done_callback(self._stopped)
-        return runner
-
-    def _stopped(self, runner: asyncio.Task[None]) -> None:
-        """It runs for ever: if it does not, that is a mistake which brokers must not pay for."""
-        if runner.cancelled() or self._is_closed:
-            return
-        _logger.error("metadata stream failed", shard=self.shard_id, exc_info=runner.exception())
-        when = self._clock.monotonic() + METADATA_WATCH_RETRY_MS / 1000
-        self._clock.call_at(when, self._run_again)
-
-    def _run_again(self) -> None:
-        if not self._is_closed:
-            self._runner = self._run()
 
     def _gather(self, names: Sequence[WatchedName]) -> None:
         self._retries -= 1

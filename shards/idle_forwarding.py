@@ -14,6 +14,7 @@ from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits import ASSIGN_TIMEOUT_MS
 from nextgen.kernel.names import InvalidName, parse_topic
 from nextgen.kernel.placement_limits import IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import IdleUnit, IdleUnits
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
@@ -64,9 +65,7 @@ class IdleForwarding:
             )
         units = [_as_assigned(record, unit) for unit in idle.units]
         if units and len(self._tasks) < _FORWARDING_MAX:
-            task = asyncio.get_running_loop().create_task(self._forward(record.broker_id, units))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            start("idle_units", self._forward(record.broker_id, units), self._tasks)
 
     async def _forward(self, broker_id: str, units: list[UnitAssignment]) -> None:
         by_shard: dict[int, list[UnitAssignment]] = {}

@@ -26,6 +26,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX
 from nextgen.runtime import tracing
+from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import (
     BulkCreateRequest,
     BulkCreateResponse,
@@ -168,7 +169,7 @@ class InventoryService:
     def _run(
         self, command_id: bytes, work: Coroutine[Any, Any, CommandResult]
     ) -> asyncio.Task[CommandResult]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = start("command", work, expected=MetadataError)
         self._tasks.add(task)
         if command_id:
             self._executing[command_id] = task
@@ -176,8 +177,6 @@ class InventoryService:
         def end(done: asyncio.Task[CommandResult]) -> None:
             self._tasks.discard(done)
             self._executing.pop(command_id, None)
-            if not done.cancelled():
-                done.exception()  # Seen: whoever asked may have gone.
 
         task.add_done_callback(end)
         return task

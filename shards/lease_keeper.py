@@ -20,6 +20,7 @@ from nextgen.kernel.capacity_blocks import first_block
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.limits import LEASE_RETRY_MS
 from nextgen.runtime import lookup_steps
+from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import (
     CapacityLease,
@@ -89,7 +90,7 @@ class LeaseKeeper:
 
     def start(self) -> None:
         """Ask for leases as soon as a broker lives."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = keep("leases", self._run)
 
     def close(self) -> None:
         """Stop asking and let go of those who wait."""

@@ -22,6 +22,7 @@ from nextgen.replication.ports import (
     NodeId,
     ReplicatedLog,
 )
+from nextgen.tasks.background import keep
 from protos.nextgen.v1.cluster_service_pb2 import MembersReport
 from shards.domain.membership_plan import (
     AddLearner,
@@ -81,7 +82,7 @@ class MembershipKeeper:
 
     def start(self) -> None:
         """Begin to compare, and report what is committed."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = keep("membership", self._run)
         self.report_again()
 
     def look(self) -> None:

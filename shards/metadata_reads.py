@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.tasks.background import start
 from protos.nextgen.v1.inventory_pb2 import Item
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 from shards.ports import Clock, MetadataReader
@@ -61,9 +62,7 @@ class MetadataReads:
             loop = asyncio.get_running_loop()
             for name in absent:
                 self._reading[name.name] = _Reading(loop.create_future(), now)
-            task = loop.create_task(self._read_now(absent))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            start("metadata_read", self._read_now(absent), self._tasks)
         readings = [self._reading[name.name] for name in names]
         await asyncio.wait([reading.item for reading in readings])
         items = [reading.item.result() for reading in readings]

@@ -26,6 +26,7 @@ from nextgen.kernel.stream_limits import (
     METADATA_NAMES_WATCHED_MAX,
     METADATA_WATCH_RETRY_MS,
 )
+from nextgen.tasks.background import keep
 from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
@@ -283,20 +284,17 @@ class MetadataWatch:
         if sent not in self._doubted:
             self._doubted[sent] = None
             self._owe_later(sent)
-        if self._settling is None:
-            self._settling = asyncio.get_running_loop().create_task(self._settle())
+        if self._settling is None or self._settling.done():
+            self._settling = keep("metadata_doubts", self._settle)
 
     async def _settle(self) -> None:
-        try:
-            while self._doubted:
-                asked = list(islice(self._doubted, METADATA_DOUBTS_PER_READ_MAX))
-                try:
-                    await self._settle_some(asked)
-                except MetadataError as error:
-                    _logger.info("metadata is not known to be gone", why=str(error))
-                    await asyncio.sleep(METADATA_WATCH_RETRY_MS / 1000)
-        finally:
-            self._settling = None
+        while self._doubted:
+            asked = list(islice(self._doubted, METADATA_DOUBTS_PER_READ_MAX))
+            try:
+                await self._settle_some(asked)
+            except MetadataError as error:
+                _logger.info("metadata is not known to be gone", why=str(error))
+                await asyncio.sleep(METADATA_WATCH_RETRY_MS / 1000)
 
     async def _settle_some(self, asked: Sequence[Sent]) -> None:
         names = _distinct((sent.kind, sent.name) for sent in asked)

@@ -19,6 +19,7 @@ from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.replication.ports import NodeId, ReplicatedLog
+from nextgen.tasks.background import start
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     LeaderReport,
@@ -357,6 +358,4 @@ class ShardNode:
             _logger.info("leadership stays", shard=replica.shard_id, target=target, why=str(error))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start("shard_node_work", work, self._tasks)

@@ -37,6 +37,7 @@ from nextgen.kernel.placement_limits import (
     RULES_READ_MS,
 )
 from nextgen.kernel.policies import NO_POLICIES, PlacementRules, Policies, merge
+from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
@@ -307,10 +308,7 @@ class PlacementPolicies:
         }
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return start("placement_rules", work, self._tasks)
 
     # Streams ----------------------------------------------------------------------------------
 
@@ -319,15 +317,18 @@ class PlacementPolicies:
         if stream is None:
             stream = self._streams[shard_id] = self._homes.watch(shard_id, self._subscriber_id)
             stream.withhold_with(partial(self._withheld, stream))
-            task = self._run(stream.run())
-            task.add_done_callback(lambda task: self._stopped(shard_id, task))
+            start(
+                "rules_stream",
+                stream.run(),
+                self._tasks,
+                on_failure=lambda _: self._stopped(shard_id),
+            )
         return stream
 
-    def _stopped(self, shard_id: int, task: asyncio.Task[None]) -> None:
-        """A stream runs for ever: if it does not, that is a mistake. What it told is forgotten."""
-        if task.cancelled() or self._is_closed:
+    def _stopped(self, shard_id: int) -> None:
+        """Forget what a broken stream brought; the next question opens another one."""
+        if self._is_closed:
             return
-        _logger.error("rules stream failed", shard=shard_id, exc_info=task.exception())
         stream = self._streams.pop(shard_id)
         self._drop(lambda followed: followed.stream is stream)
 

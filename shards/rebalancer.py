@@ -28,6 +28,7 @@ from nextgen.kernel.placement_limits import (
     REBALANCE_ROUNDS_MAX,
     REBALANCE_UNITS_READ_MAX,
 )
+from nextgen.tasks.background import join, start
 from protos.nextgen.v1.shard_service_pb2 import (
     BrokerUnits,
     PlannedMove,
@@ -165,7 +166,7 @@ class Rebalancer:
         if not (found.is_all or request.plan_only or self._is_running):
             rate = (request.units_per_second or DRAIN_UNITS_PER_SECOND) / self._shards()
             self._left = len(found.moves)
-            self._task = asyncio.get_running_loop().create_task(self._carry_out(found, rate))
+            self._task = start("rebalance", self._carry_out(found, rate))
             self._task.add_done_callback(self._ended)
         await self._state.confirm()
         return self._planned(found)
@@ -256,7 +257,7 @@ class Rebalancer:
                 some, waiting = waiting[:units], waiting[units:]
                 if some:
                     work = self._move(found, some)
-                    batches.add(asyncio.get_running_loop().create_task(work))
+                    batches.add(join(work))
                 done = {batch for batch in batches if batch.done()}
                 batches -= done
                 moved += sum(batch.result() for batch in done)

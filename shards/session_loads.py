@@ -26,6 +26,7 @@ from nextgen.kernel.placement_limits import (
     LOAD_REPORT_MS_MAX,
     LOAD_REPORT_MS_MIN,
 )
+from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import LoadReport
 from shards.domain.broker_session import BrokerLoadReported
 from shards.ports import Clock, SessionReports
@@ -110,9 +111,7 @@ class SessionLoads:
         self._reports.report_load(record.broker_id, record.session_id, session.load)
 
     def _record(self, session: SessionSoftState, report: LoadReport) -> None:
-        task = asyncio.get_running_loop().create_task(self._propose(session, report))
-        self._recording.add(task)
-        task.add_done_callback(self._recording.discard)
+        start("load_event", self._propose(session, report), self._recording)
 
     async def _propose(self, session: SessionSoftState, report: LoadReport) -> None:
         broker_id, session_id = session.record.broker_id, session.record.session_id

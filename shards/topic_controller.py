@@ -32,6 +32,7 @@ from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, UNITS_IN_FLIGHT_MAX
 from nextgen.kernel.names import InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit
 from nextgen.runtime import tracing
+from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.broker_sync import BrokerSync, Placed
@@ -220,19 +221,14 @@ class TopicController:
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Carry out ``work`` whatever becomes of who asked for it; ends with the term."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        start("assignment", work, self._tasks, on_failure=self._failed, expected=MetadataError)
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
+    def _failed(self, error: BaseException) -> None:
         if isinstance(error, MetadataError):
             # The term is over, which the log says a moment later.
             self.flights.fail_all(error)
-        elif error is not None:
+        else:
             # A mistake of ours. Nobody is to wait for ever for what it left behind.
-            _logger.error("assignment failed", shard=self._shard_id, exc_info=error)
             self.flights.fail_all(Unavailable(f"shard {self._shard_id} broke: {error!r}"))
 
     # Starting --------------------------------------------------------------------------------

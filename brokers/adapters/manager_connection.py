@@ -31,6 +31,7 @@ from nextgen.client.load_wire import load_to_proto
 from nextgen.kernel.broker_load import BrokerLoad
 from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
 from nextgen.runtime import lookup_steps, tracing
+from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
@@ -79,8 +80,8 @@ class GrpcManagerConnection:
         self._hello_at = 0.0
         self._began = ""
         """Trace of the session that began here, until its first heartbeat."""
-        self._reader = asyncio.create_task(self._read())
-        self._writer = asyncio.create_task(self._write())
+        self._reader = start("session_reader", self._read(), on_failure=self._broke)
+        self._writer = start("session_writer", self._write(), on_failure=self._broke)
 
     def __repr__(self) -> str:
         return f"<GrpcManagerConnection to {self._endpoint}>"
@@ -139,9 +140,13 @@ class GrpcManagerConnection:
         self._reader.cancel()
         self._writer.cancel()
         self._call.cancel()
-        closing = asyncio.create_task(close_channel(self._channel))
-        _closing_channels.add(closing)
-        closing.add_done_callback(_closing_channels.discard)
+        start("session_close", close_channel(self._channel), _closing_channels)
+
+    def _broke(self, error: BaseException) -> None:
+        """Have the agent connect again: what is lost here is sent again from its position on."""
+        if self._arrived.full():
+            self._arrived.get_nowait()
+        self._arrived.put_nowait(StreamEnded(f"the connection broke: {error!r}"))
 
     async def _read(self) -> None:
         while True:

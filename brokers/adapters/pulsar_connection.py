@@ -29,6 +29,7 @@ from nextgen.pulsar.frames import MalformedFrame, RawFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.scalable_topics import SCALABLE_TOPICS, no_scalable_topics
+from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
@@ -138,7 +139,7 @@ class BrokerConnection(PulsarConnection):
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Carry out what takes long. Ends with the connection."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = start("pulsar_request", work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         if len(self._tasks) >= CONNECTION_REQUESTS_MAX and not self._is_held_for_requests:

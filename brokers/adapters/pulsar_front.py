@@ -23,6 +23,7 @@ from brokers.service.upkeep import Upkeep
 from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.metadata_commands import MetadataCommands, TopicDirectory
 from nextgen.pulsar.server import PulsarServer
+from nextgen.tasks.background import keep
 
 _NAME_TOKEN_BYTES = 6
 
@@ -100,7 +101,7 @@ class PulsarFront:
             RefusesToStart: The port is taken.
         """
         bound = await self._server.start(host, port, "the broker's Pulsar clients")
-        self._upkeep = asyncio.create_task(Upkeep(self.topics, self._clock).run())
+        self._upkeep = keep("topic_upkeep", Upkeep(self.topics, self._clock).run)
         return bound
 
     async def stop(self, grace_ms: int) -> None:

@@ -14,6 +14,7 @@ from brokers.ports.ledger import Fenced, NewEntry, TopicLedger
 from brokers.ports.producer import ProducerSink, Publication
 from brokers.service.begun_message import begun_message
 from brokers.service.traffic import Latency, Traffic
+from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 
 UNKEPT = Position(0, 0)
@@ -161,7 +162,7 @@ class Publishing:
         if publication.chunk is None or state.is_known or not self._deduplicates:
             return True
         search = begun_message(self._ledger, name, self._now_ms())
-        state.recalling = asyncio.create_task(search)
+        state.recalling = join(search)
         state.recalling.add_done_callback(partial(self._recalled, name, state))
         return False
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from brokers.domain.position import Position
 from brokers.ports.ledger import Entry, LedgerReader
 from nextgen.kernel.pulsar_limits import DISPATCH_BYTES_MAX, DISPATCH_ENTRIES_MAX
+from nextgen.tasks.background import start
 
 
 class EntrySource:
@@ -47,7 +48,7 @@ class EntrySource:
         if (begin := self._fetched_from(position)) is not None:
             return self._fetched[begin : begin + entries_max]
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._fetch(position))
+            self._task = start("subscription_read", self._fetch(position))
         return None
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ from brokers.service.subscription import (
 )
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.pulsar_limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
+from nextgen.tasks.background import join
 
 CURSOR_PREFIX = "cursor/"
 """Of the keys in the ledger's state; behind it a durable subscription's name."""
@@ -314,7 +315,7 @@ class Topic:
                     ServerError.NOT_ALLOWED,
                     f"topic {self.unit.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions",
                 )
-            creating = asyncio.create_task(self._create(name, start, kind))
+            creating = join(self._create(name, start, kind))
             creating.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._creating[name] = creating
         try:
@@ -372,7 +373,7 @@ class Topic:
         """
         if self._closing is None:
             self.is_closing = True
-            self._closing = asyncio.create_task(self._close(broker_url, is_over=is_over))
+            self._closing = join(self._close(broker_url, is_over=is_over))
         await asyncio.shield(self._closing)
 
     async def _close(self, broker_url: str, *, is_over: bool) -> None:

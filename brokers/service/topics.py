@@ -38,6 +38,7 @@ from nextgen.kernel.pulsar_limits import (
 )
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.metadata_commands import TopicDirectory
+from nextgen.tasks.background import start
 
 _logger = structlog.get_logger(__name__)
 
@@ -369,18 +370,7 @@ class Topics:
         )
 
     def _own(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None and not isinstance(error, Refusal):
-            _logger.error("topic task failed", exc_info=error)
+        return start("topic", work, self._tasks, expected=Refusal)
 
 
 def _forget_oldest(remembered: dict[Any, Any]) -> None:

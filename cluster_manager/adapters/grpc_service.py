@@ -15,6 +15,7 @@ from nextgen.client.errors_wire import abort, to_detail
 from nextgen.client.log_wire import replica_status
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import JOIN_SILENCE_MS, JOIN_WRITE_MS_MAX
+from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
@@ -118,9 +119,9 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         return replica_status(self._manager.status(), self._manager.node_id)
 
     async def _converse(self, connection: NodeConnection, context: Context) -> None:
-        reading = asyncio.ensure_future(self._read_messages(connection, context))
-        writing = asyncio.ensure_future(_write_updates(connection, context))
-        ending = asyncio.ensure_future(connection.wait_ended())
+        reading = join(self._read_messages(connection, context))
+        writing = join(_write_updates(connection, context))
+        ending = join(connection.wait_ended())
         tasks = (reading, writing, ending)
         has_left = True
         try:

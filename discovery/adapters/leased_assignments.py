@@ -30,6 +30,7 @@ from nextgen.kernel.limits import (
     LOOKUP_STALENESS_MS_MAX,
     WATCH_TTL_MARGIN_MS,
 )
+from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item
@@ -109,7 +110,7 @@ class LeasedAssignments:
         watch = self._earlier = AssignmentWatch(
             self.shard_id, self._stream.subscriber_id, self._link, self._cache
         )
-        following = asyncio.create_task(watch.run())
+        following = keep("assignment_watch", watch.run)
         try:
             await self._stream_stands()
         finally:

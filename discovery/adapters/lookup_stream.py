@@ -12,6 +12,7 @@ import structlog
 from discovery.service.lookup import LookupService, OpenLookup
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.limits import LOOKUP_MESSAGES_IN_FLIGHT_MAX
+from nextgen.tasks.background import join, start
 
 _logger = structlog.get_logger(__name__)
 
@@ -37,8 +38,8 @@ class LookupStreamCall:
 
     async def run(self) -> None:
         """Serve the call to its end. What was read is answered, unless the caller went away."""
-        self._reading = asyncio.create_task(self._read())
-        writing = asyncio.create_task(self._write())
+        self._reading = join(self._read())
+        writing = join(self._write())
         try:
             await asyncio.wait({self._reading, writing}, return_when=asyncio.FIRST_COMPLETED)
             if self._waiting and not writing.done():
@@ -76,7 +77,7 @@ class LookupStreamCall:
         if isinstance(answer, bytes):
             self._put(answer)
             return
-        task = asyncio.create_task(self._answer_later(data, answer))
+        task = start("lookup_answer", self._answer_later(data, answer))
         self._waiting.add(task)
         task.add_done_callback(self._waited)
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from nextgen.client.errors_wire import abort, to_detail
 from nextgen.kernel.errors import MetadataError, Overloaded
 from nextgen.kernel.stream_limits import WATCH_STALLED_MS_MAX
+from nextgen.tasks.background import join
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 
 
@@ -42,8 +43,8 @@ class Watch(Protocol):
 
 async def serve_watch(watch: Watch, context: Any) -> None:
     """Serve ``watch`` to its end, or the caller's."""
-    writing = asyncio.create_task(_write(watch, context))
-    ending = asyncio.create_task(watch.ended.wait())
+    writing = join(_write(watch, context))
+    ending = join(watch.ended.wait())
     try:
         await asyncio.wait({writing, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():

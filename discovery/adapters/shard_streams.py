@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.shard_watch import ShardWatch, WatchListener
+from nextgen.tasks.background import keep
 from protos.nextgen.v1.inventory_pb2 import Kind
 
 
@@ -34,7 +35,7 @@ class ShardStreams:
         entry = self._streams.get(shard_id)
         if entry is None:
             stream = ShardWatch(shard_id, self._subscriber_id, self._link)
-            task = asyncio.get_running_loop().create_task(stream.run())
+            task = keep("shard_stream", stream.run)
             entry = self._streams[shard_id] = stream, task
         return entry[0]
 

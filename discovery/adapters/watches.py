@@ -10,6 +10,7 @@ from discovery.adapters.shard_streams import ShardStreams
 from discovery.domain.answer_cache import AnswerCache
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
+from nextgen.tasks.background import keep
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 
 
@@ -45,4 +46,4 @@ class CacheWatches:
     def _watch(self, shard_id: int) -> None:
         watch = LeasedAssignments(self._streams.stream(shard_id), self._link, self._cache)
         self._watches[shard_id] = watch
-        self._tasks.append(asyncio.get_running_loop().create_task(watch.run()))
+        self._tasks.append(keep("leased_assignments", watch.run))

@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -30,6 +31,7 @@ from nextgen.kernel.pulsar_limits import (
     WORKER_RUN_COUNTS_MS,
 )
 from nextgen.runtime.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
+from nextgen.tasks.background import join, keep
 
 _logger = structlog.get_logger(__name__)
 
@@ -72,8 +74,7 @@ class WorkerPool:
 
     def start(self) -> None:
         """Start the workers in the background."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep(worker)) for worker in self._workers]
+        self._tasks = [keep("worker", partial(self._keep, worker)) for worker in self._workers]
 
     def report(self) -> Report:
         """Return what the workers said last, and what those that ended had counted."""
@@ -83,9 +84,7 @@ class WorkerPool:
     async def refresh(self) -> None:
         """Ask the workers for their numbers of the moment, and wait a little for them."""
         asking = [
-            asyncio.ensure_future(worker.line.refresh())
-            for worker in self._workers
-            if worker.line is not None
+            join(worker.line.refresh()) for worker in self._workers if worker.line is not None
         ]
         if asking:
             _, late = await asyncio.wait(asking, timeout=WORKER_ANSWER_MS_MAX / 1_000)

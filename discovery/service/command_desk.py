@@ -16,6 +16,7 @@ from nextgen.kernel.pulsar_limits import (
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.runtime import tracing
+from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
 Answer = TypeVar("Answer")
@@ -69,7 +70,7 @@ class CommandDesk:
         asker.waiting_commands += 1
         self._waiting += 1
         self._listings += is_listing
-        task = asyncio.get_running_loop().create_task(self._answer(asker, command))
+        task = start("pulsar_command", self._answer(asker, command))
         self._tasks.add(task)
         # Not at the end of the task: one that is cancelled before it begins has no end.
         task.add_done_callback(partial(self._done, asker, is_listing))

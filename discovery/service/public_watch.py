@@ -18,6 +18,7 @@ from nextgen.kernel.stream_limits import (
     PUBLIC_WATCH_QUEUE_UPDATES_MAX,
     WATCH_STALLED_MS_MAX,
 )
+from nextgen.tasks.background import start
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 
 _logger = structlog.get_logger(__name__)
@@ -216,17 +217,11 @@ class PublicWatch:
             position=self._told.get(shard_id, 0),
             without_snapshot=self._without_snapshot,
         )
-        task = asyncio.get_running_loop().create_task(feed.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._left)
+        # Its watcher would wait for ever for what nobody brings.
+        task = start("public_watch", feed.run(), self._tasks, on_failure=self._broke)
         self._feeds[shard_id] = feed, task
 
-    def _left(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        # Its watcher would wait for ever for what nobody brings.
-        _logger.error("a watch broke", watch=repr(self), exc_info=error)
+    def _broke(self, error: BaseException) -> None:
         self.fail(Unavailable(f"the watch broke: {error!r}"))
 
     def _forget(self, shard_id: int) -> None:

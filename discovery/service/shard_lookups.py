@@ -39,6 +39,7 @@ from nextgen.kernel.limits import (
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
 from nextgen.runtime import tracing
+from nextgen.tasks.background import start
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest
 
@@ -229,9 +230,7 @@ class ShardLookups:
             self._settle(flight, trouble_answer(flight.topic, error))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start("shard_lookup", work, self._tasks)
 
     async def _carry_out(self, shard_id: int, shard: _Shard, batch: _Batch, trace_id: str) -> None:
         try:

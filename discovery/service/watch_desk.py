@@ -25,6 +25,7 @@ from nextgen.kernel.stream_limits import (
     PUBLIC_WATCH_PROGRESS_MS,
     PUBLIC_WATCHERS_MAX,
 )
+from nextgen.tasks.background import keep
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
 
 SHARD_MAP = "map"
@@ -209,7 +210,7 @@ class WatchDesk:
     def _admit(self, watch: PublicWatch | ShardMapWatch, kind: str) -> None:
         self._watches[watch] = kind
         if self._ticking is None:
-            self._ticking = asyncio.get_running_loop().create_task(self._tick())
+            self._ticking = keep("watch_progress", self._tick)
 
     async def _tick(self) -> None:
         while True:

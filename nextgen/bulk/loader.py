@@ -45,6 +45,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
+from nextgen.tasks.background import join
 from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.shard_service_pb2 import (
     BulkCreateRequest,
@@ -197,7 +198,7 @@ class FolderLoad:
             for block in blocks_of(self._folder, files, skip=shard.rows):
                 if len(under_way) == BULK_IN_FLIGHT_MAX:
                     await self._settle(shard_id, under_way, refused)
-                task = asyncio.create_task(self._send(shard_id, block))
+                task = join(self._send(shard_id, block))
                 under_way.append((block, task))
             while under_way:
                 await self._settle(shard_id, under_way, refused)

@@ -14,6 +14,7 @@ from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, Unavailable
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.pulsar_limits import SCHEMA_CHANNELS_MAX
 from nextgen.pulsar.metadata_commands import StoredSchema
+from nextgen.tasks.background import start
 from nextgen.tasks.cancellation import cancel_requests
 from protos.nextgen.v1 import broker_service_pb2 as pb
 
@@ -90,6 +91,4 @@ class BrokerSchemas:
     def _forget(self, endpoint: str) -> None:
         channel = self._channels.pop(endpoint, None)
         if channel is not None:
-            task = asyncio.get_running_loop().create_task(close_channel(channel))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            start("channel_close", close_channel(channel), self._closing)

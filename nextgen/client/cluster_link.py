@@ -37,6 +37,7 @@ from nextgen.kernel.limits import (
     MANAGER_HEARTBEAT_MS,
     MANAGER_SILENCE_MS_MAX,
 )
+from nextgen.tasks.background import keep
 from nextgen.tasks.cancellation import cancel_requests
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
@@ -128,7 +129,7 @@ class ClusterLink:
     async def start(self) -> None:
         """Start connecting in the background and return at once."""
         assert self._task is None, "the link runs already"
-        self._task = asyncio.create_task(self._run())
+        self._task = keep("cluster_link", self._run)
 
     async def stop(self) -> None:
         """Close the stream and stop for good. Harmless when not started."""

@@ -34,6 +34,7 @@ from nextgen.kernel.limits import (
     RECONNECT_PAUSE_MS,
     SILENT_CONNECTION_MS,
 )
+from nextgen.tasks.background import join, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
@@ -102,8 +103,8 @@ class _Connection:
         call = exchange()
         self._heard_at = self._loop.time()
         self._tasks = [
-            self._loop.create_task(self._write_requests(call)),
-            self._loop.create_task(self._read_answers(call)),
+            start("exchange_writer", self._write_requests(call), on_failure=self._broke),
+            start("exchange_reader", self._read_answers(call), on_failure=self._broke),
         ]
 
     async def request(
@@ -185,7 +186,10 @@ class _Connection:
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
-        self._tasks.append(self._loop.create_task(close_channel(self._channel)))
+        self._tasks.append(join(close_channel(self._channel)))
+
+    def _broke(self, error: BaseException) -> None:
+        self.close(f"the connection to {self.endpoint} broke: {error!r}")
 
     async def wait_closed(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -337,7 +341,7 @@ class ExchangePool:
             raise NotConnected(f"{endpoint} refused a connection a moment ago")
         opening = self._opening.get(endpoint)
         if opening is None:
-            opening = loop.create_task(self._open(endpoint))
+            opening = join(self._open(endpoint))
             opening.add_done_callback(_retrieve)
             self._opening[endpoint] = opening
         # Shielded: the others who wait for the same connection must not lose it with this one.
@@ -362,6 +366,4 @@ class ExchangePool:
 
     def _retire(self, connection: _Connection, reason: str) -> None:
         connection.close(reason)
-        task = asyncio.get_running_loop().create_task(connection.wait_closed())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        start("exchange_close", connection.wait_closed(), self._closing)

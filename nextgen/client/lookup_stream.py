@@ -18,6 +18,7 @@ from nextgen.client.model import TopicLocation, location_of
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
 from nextgen.runtime import tracing
+from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 
@@ -153,8 +154,8 @@ class _Connection:
         )
         call = stream()
         self._tasks = [
-            asyncio.create_task(self._write_requests(call)),
-            asyncio.create_task(self._read_answers(call)),
+            start("lookup_writer", self._write_requests(call), on_failure=self._broke),
+            start("lookup_reader", self._read_answers(call), on_failure=self._broke),
         ]
 
     async def ask(self, request_id: int, data: bytes, timeout_ms: int) -> LookupResponse:
@@ -186,6 +187,9 @@ class _Connection:
             if not future.done():
                 future.set_exception(ConnectionLost(reason))
         self._pending.clear()
+
+    def _broke(self, error: BaseException) -> None:
+        self._fail(f"the stream to {self.endpoint} broke: {error!r}")
 
     async def _write_requests(self, call: Any) -> None:
         try:

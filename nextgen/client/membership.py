@@ -8,6 +8,7 @@ from typing import Any
 
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.runtime.process import Shutdown
+from nextgen.tasks.background import join
 
 
 async def run_as_member(
@@ -18,9 +19,9 @@ async def run_as_member(
     Raises:
         RefusesToStart: The cluster manager will never accept this process.
     """
-    running = asyncio.create_task(work)
-    joined = asyncio.create_task(link.wait_connected())
-    stopping = asyncio.create_task(shutdown.wait())
+    running = join(work)
+    joined = join(link.wait_connected())
+    stopping = join(shutdown.wait())
     tasks = {running, joined, stopping}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

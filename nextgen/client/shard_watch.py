@@ -33,6 +33,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
 from nextgen.runtime.first_to_end import run_until_first
+from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -254,7 +255,7 @@ class ShardWatch:
             requests.renew(leased, _now_ms())
         # Behind every watch: from here on the shard knows all that concerns this subscriber.
         self.acknowledge()
-        writing = asyncio.create_task(requests.write_to(call))
+        writing = join(requests.write_to(call))
         try:
             async with timeout(CONNECT_TIMEOUT_MS / 1_000):
                 update = await self._read(call, endpoint, writing)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
+from nextgen.tasks.background import start
 
 Answer = TypeVar("Answer")
 
@@ -96,9 +97,7 @@ class SharedQuestions(Generic[Answer]):
             for question in batch:
                 del shard.waiting[question]
             shard.requests += 1
-            task = asyncio.get_running_loop().create_task(self._run(shard_id, shard, batch))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            start("shared_questions", self._run(shard_id, shard, batch), self._tasks)
 
     async def _run(
         self, shard_id: int, shard: _Shard[Answer], batch: list[tuple[str, int]]

@@ -22,6 +22,7 @@ from nextgen.export.threads import in_thread
 from nextgen.kernel.errors import Indefinite, Unavailable
 from nextgen.kernel.stream_limits import EXPORT_LEASE_RENEWED_MS, EXPORT_SHARDS_LOOKED_FOR_MS
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
+from nextgen.tasks.background import join
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 
@@ -210,7 +211,7 @@ async def _lease_kept(directory: ExportDirectory) -> AsyncIterator[None]:
             await asyncio.sleep(EXPORT_LEASE_RENEWED_MS / 1000)
             await in_thread(_confirm, directory)
 
-    keeping = asyncio.create_task(keep())
+    keeping = join(keep())
     keeping.add_done_callback(lambda task: None if task.cancelled() else block.cancel())
     try:
         yield

@@ -24,6 +24,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.stream_limits import EXPORT_PAGES_WAITING, EXPORT_PIN_RENEWED_MS
+from nextgen.tasks.background import join
 
 LAST_EVENT_ATTEMPTS = 10
 """Looks for the last exported event before its absence is believed: a replica may be behind."""
@@ -85,7 +86,7 @@ class ShardExport:
         self._progress.exported_position = self._files.exported_position
         await self._pin()
         await self._verify_last_event()
-        pinning = asyncio.create_task(self._keep_pinned())
+        pinning = join(self._keep_pinned())
         try:
             while not self._is_done():
                 try:
@@ -106,9 +107,9 @@ class ShardExport:
     async def _copy(self) -> None:
         """Copy until done. What was read before an error is published all the same."""
         pages: asyncio.Queue[EventPage] = asyncio.Queue(EXPORT_PAGES_WAITING)
-        reading = asyncio.create_task(self._read(pages))
-        stopping = asyncio.create_task(self._stop.wait())
-        taking = asyncio.create_task(pages.get())
+        reading = join(self._read(pages))
+        stopping = join(self._stop.wait())
+        taking = join(pages.get())
         try:
             while not self._is_done():
                 await asyncio.wait(
@@ -118,7 +119,7 @@ class ShardExport:
                 )
                 if taking.done():
                     await self._take(taking.result())
-                    taking = asyncio.create_task(pages.get())
+                    taking = join(pages.get())
                 elif reading.done():
                     break
                 if self._seconds_to_close() == 0:

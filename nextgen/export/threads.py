@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from nextgen.tasks.background import join
+
 T = TypeVar("T")
 
 
@@ -15,7 +17,7 @@ async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
     A thread cannot be cancelled: who is cancelled waits for its end all the same, so that what it
     writes to is not closed under it.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    running = join(asyncio.to_thread(work, *arguments))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

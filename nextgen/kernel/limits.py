@@ -115,6 +115,12 @@ SHUTDOWN_MS_MAX = 10_000
 """From being asked to stop to being gone. Container runtimes send SIGKILL after 10 s; anything
 acknowledged is durable long before, so nothing is lost by ending late or hard."""
 
+TASK_RESTART_MS_MIN = 100
+"""Before a background task that broke is started again; doubled each time it breaks early."""
+
+TASK_RESTART_MS_MAX = 10_000
+"""The longest such pause. A task that ran for so long did not break early."""
+
 GRPC_METADATA_BYTES_MAX = 16 * 1024
 """Headers or trailers of one call: an error detail with a reason and a hint, nothing bulky."""
 

@@ -18,6 +18,7 @@ from nextgen.replication.entry_codec import decode_records
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, StateMachine
 from nextgen.replication.view_digest import next_digest_position
+from nextgen.tasks.background import start
 
 COMMIT_TIMES_MAX = 1_024
 """Commits whose time is remembered for the view's age; beyond it neighbours share one."""
@@ -152,7 +153,7 @@ class Applier:
     def _begin(self) -> None:
         self._forget_due()
         if self._task is None and self._has_work:
-            self._task = self._loop.create_task(self._run())
+            self._task = start("view", self._run())
 
     async def _run(self) -> None:
         try:

@@ -25,6 +25,7 @@ from nextgen.replication.journal_format import (
 )
 from nextgen.replication.journal_recovery import MARK_NAME, PREPARING_NAME, segment_name
 from nextgen.replication.storage import Handle, Storage, is_full
+from nextgen.tasks.threads import start_thread
 
 
 class Runner(Protocol):
@@ -64,9 +65,7 @@ class ThreadRunner:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._thread is None:
-            # A daemon: a process that ends without ``close`` does not wait for its disk.
-            self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-            self._thread.start()
+            self._thread = start_thread("journal", self._run)
         self._work.put(work)
 
     def post(self, callback: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
@@ -24,6 +25,7 @@ from nextgen.replication.mesh_frames import (
     RemoteProtocolError,
 )
 from nextgen.replication.ports import NodeId
+from nextgen.tasks.background import keep, start
 from nextgen.tasks.timeouts import timeout
 
 CONNECT_DEADLINE_S = 1.0
@@ -166,7 +168,7 @@ class Mesh:
         if connection is not None and connection.dialed is not None:
             connection.abort()
         if self._node_id > node_id and not self._stopping:
-            self._dialers[node_id] = asyncio.create_task(self._keep_dialing(node_id))
+            self._dialers[node_id] = keep("mesh_dialer", partial(self._keep_dialing, node_id))
 
     def is_connected(self, node_id: NodeId) -> bool:
         return node_id in self._connections
@@ -249,7 +251,7 @@ class Mesh:
         del self._connections[node_id]
         self._tell_disconnected(node_id)
         if not self._stopping and connection.dialed is None and node_id in self._addresses:
-            self._probes[node_id] = asyncio.create_task(self._probe(node_id))
+            self._probes[node_id] = start("mesh_probe", self._probe(node_id))
 
     # Inside -----------------------------------------------------------------------------------
 

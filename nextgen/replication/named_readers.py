@@ -29,6 +29,7 @@ from nextgen.replication.checked_file import read_checked, replace_file
 from nextgen.replication.log_retention import LogRetention, Pin
 from nextgen.replication.ports import LogReader
 from nextgen.replication.storage import Storage
+from nextgen.tasks.background import start
 
 READERS_NAME = "log.readers"
 
@@ -195,9 +196,7 @@ class NamedReaders:
             self._held[reader_id].position,
         )
         self._let_go(reader_id)
-        task = self._loop.create_task(self._store_quietly())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start("named_readers", self._store_quietly(), self._tasks)
 
     def _let_go(self, reader_id: str) -> None:
         held = self._held.pop(reader_id, None)

@@ -41,6 +41,7 @@ from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.snapshot_transfer import SnapshotTransfer
 from nextgen.replication.statistics import ReplicaStatistics
 from nextgen.replication.subscriptions import ListenerSet, ProgressWaiters, call_listener
+from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 
 _logger = logging.getLogger(__name__)
@@ -246,7 +247,7 @@ class PySyncObjGroup:
     async def stop(self) -> None:
         if self._stopping is None:
             self._handovers.begin()
-            self._stopping = asyncio.create_task(self._stop())
+            self._stopping = start("replica_stop", self._stop())
         await asyncio.shield(self._stopping)
 
     def abandon(self) -> None:
@@ -303,7 +304,7 @@ class PySyncObjGroup:
         self._replica.stopped = True
         self._replica.step_down("the replica broke")
         self._handovers.begin()
-        self._stopping = asyncio.create_task(self._stop())
+        self._stopping = start("replica_stop", self._stop())
 
     def diverged(self, error: ViewDiverged) -> None:
         """Stop for good: the view is built anew before it is served again."""

@@ -23,6 +23,7 @@ from nextgen.replication.ports import AppliedPoint, NodeId, StateMachine
 from nextgen.replication.raft_messages import CONFIGURATION_FIELD
 from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.snapshot_files import SnapshotFiles
+from nextgen.tasks.background import join, start
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ class SnapshotReceiver:
             return
         self._chunks.put_nowait((sender, message))
         if self._task is None:
-            self._task = self._loop.create_task(self._receive())
+            self._task = start("snapshot_receive", self._receive())
             self._task.add_done_callback(self._done)
 
     def abandon(self) -> list[asyncio.Task[None]]:
@@ -126,7 +127,7 @@ class SnapshotReceiver:
         self, sender: NodeId, message: Message, installation: Coroutine[Any, Any, None]
     ) -> None:
         """Carry ``installation`` out, and say now and then that it goes on."""
-        work = self._loop.create_task(installation)
+        work = join(installation)
         try:
             while not work.done():
                 await asyncio.wait([work], timeout=SNAPSHOT_ALIVE_MS / 1000)

@@ -37,6 +37,7 @@ from nextgen.replication.raft_messages import CONFIGURATION_FIELD
 from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.replicator import FollowerProgress
 from nextgen.replication.snapshot_files import Snapshot, SnapshotFiles
+from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 
 T = TypeVar("T")
@@ -164,7 +165,7 @@ class SnapshotSender:
     def send_to(self, follower: NodeId) -> None:
         """Start to send a snapshot to ``follower``, unless that is under way."""
         if follower not in self._tasks:
-            self._tasks[follower] = self._loop.create_task(self._send(follower))
+            self._tasks[follower] = start("snapshot_send", self._send(follower))
 
     def peer_lost(self, node_id: NodeId) -> None:
         """Give up waiting for ``node_id``: its connection is gone."""
@@ -236,9 +237,7 @@ class SnapshotSender:
         """Keep the log from ``first_index`` on until the follower has what was there meanwhile:
         else the next cut would make it need another snapshot."""
         pin = self._retention.hold_entries(f"{follower} follows", first_index)
-        task = self._loop.create_task(self._let_follow(follower, pin))
-        self._following.add(task)
-        task.add_done_callback(self._following.discard)
+        start("snapshot_follow", self._let_follow(follower, pin), self._following)
 
     async def _let_follow(self, follower: NodeId, pin: Pin) -> None:
         goal = self._replica.journal.last_index

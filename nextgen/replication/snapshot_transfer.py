@@ -19,6 +19,7 @@ from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.snapshot_files import SnapshotFiles
 from nextgen.replication.snapshot_receiver import SnapshotReceiver
 from nextgen.replication.snapshot_sender import SnapshotSender
+from nextgen.tasks.background import start
 
 T = TypeVar("T")
 
@@ -114,9 +115,7 @@ class SnapshotTransfer:
         grown = self._replica.journal.bytes_on_disk - self._journal_bytes_before
         if grown <= self._replica.config.snapshot_journal_bytes or self._writing.locked():
             return
-        task = self._loop.create_task(self._take_quietly())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start("snapshot", self._take_quietly(), self._tasks)
 
     def send_to(self, follower: NodeId) -> None:
         """Start to send a snapshot to ``follower``, unless that is under way."""

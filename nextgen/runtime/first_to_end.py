@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from nextgen.tasks.background import join
+
 
 async def run_until_first(*works: Coroutine[Any, Any, Any]) -> None:
     """Run all ``works`` until one of them ends or fails, then cancel the others and wait for them.
 
     Raises whatever those that ended by themselves raised, the first of them that is looked at.
     """
-    tasks = [asyncio.create_task(work) for work in works]
+    tasks = [join(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

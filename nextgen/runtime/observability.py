@@ -19,12 +19,13 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
 )
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nextgen.kernel.trace_limits import LATENCY_BUCKETS_MS
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing, version
+from nextgen.tasks.background import failures, keep
 
 LOOP_LAG_INTERVAL_MS = 250
 """Between two looks at how late the loop is. Four timers a second cost nothing to be seen."""
@@ -60,6 +61,20 @@ class ProcessCollector(Collector):
             "Size of the file system of its data.",
             value=disk.f_blocks * disk.f_frsize,
         )
+
+
+class TaskCollector(Collector):
+    """How often background tasks of this process failed, by the name of the task."""
+
+    def collect(self) -> Iterator[Metric]:
+        counts = CounterMetricFamily(
+            "nextgen_task_failures",
+            "Background tasks that ended by an error, or were started again after one.",
+            labels=["kind"],
+        )
+        for name, count in sorted(failures.items()):
+            counts.add_metric([name], count)
+        yield counts
 
 
 class LoopLag:
@@ -99,7 +114,9 @@ async def observed(
     disable_created_metrics()  # type: ignore[no-untyped-call]
     stop_tracing = start_tracing(settings, component=component, node_id=node_id)
     registry.register(ProcessCollector(component, directory))
-    lag = asyncio.create_task(LoopLag(registry).run())
+    registry.register(TaskCollector())
+    failures.setdefault("event_loop", 0)
+    lag = keep("event_loop_lag", LoopLag(registry).run)
     try:
         yield
     finally:

@@ -27,7 +27,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -36,6 +36,7 @@ from nextgen.kernel.limits import SHUTDOWN_MS_MAX
 from nextgen.kernel.pulsar_limits import OPEN_FILES_MAX
 from nextgen.runtime.lifeline import hold_lifeline
 from nextgen.runtime.logs import configure_logging
+from nextgen.tasks.background import report
 
 EXIT_BROKEN = os.EX_SOFTWARE
 EXIT_DISK_FULL = os.EX_IOERR
@@ -140,6 +141,7 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
         shutdown.request(reason)
 
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_report_callback)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, signal.Signals(number).name)
     lifeline = await hold_lifeline(lambda: stop("parent is gone"))
@@ -148,6 +150,15 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
     finally:
         if lifeline is not None:
             lifeline.close()
+
+
+def _report_callback(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log and count what broke outside of any task that somebody looks after: a timer for one."""
+    error = context.get("exception")
+    if error is None:
+        loop.default_exception_handler(context)
+    else:
+        report("event_loop", error)
 
 
 def _give_up(after_ms: int) -> None:

@@ -19,6 +19,7 @@ from nextgen.kernel.errors import (
     WrongCluster,
 )
 from nextgen.kernel.limits import SESSION_TTL_MS
+from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage
 from shards.broker_sessions import BrokerSessions
@@ -91,7 +92,10 @@ class BrokerSessionServicer:
             except MetadataError as error:
                 connection.fail(error)
 
-        listener = asyncio.create_task(listen())
+        def broke(error: BaseException) -> None:
+            connection.fail(Unavailable(f"the session's messages broke: {error!r}"))
+
+        listener = start("broker_session_messages", listen(), on_failure=broke)
         try:
             while True:
                 for message in connection.take_messages():

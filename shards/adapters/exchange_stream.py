@@ -6,11 +6,13 @@ import asyncio
 from collections import deque
 from typing import Any
 
+import grpc.aio
 from google.protobuf.message import DecodeError
 
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded
 from nextgen.kernel.limits import EXCHANGE_IN_FLIGHT_MAX, GRPC_MESSAGE_BYTES_MAX
+from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.metrics import NodeMetrics
 from shards.request_desk import RequestDesk
@@ -30,7 +32,15 @@ class ExchangeStream:
 
     async def serve(self, requests: Any) -> None:
         """Answer what comes until the stream ends; what is in flight then is given up."""
-        writer = asyncio.create_task(self._write())
+        serving = asyncio.current_task()
+        assert serving is not None
+        # Whoever gets no answers any more has to know: the call ends.
+        writer = start(
+            "exchange_answers",
+            self._write(),
+            on_failure=lambda _: serving.cancel(),
+            expected=grpc.aio.BaseError,
+        )
         try:
             async for data in requests:
                 self._take(data)
@@ -63,9 +73,7 @@ class ExchangeStream:
             self._refuse(request.request_id, busy)
             return
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._answer(request, loop.time()))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start("exchange_request", self._answer(request, loop.time()), self._tasks)
 
     async def _answer(self, request: ShardRequest, arrived_at: float) -> None:
         self._in_flight_gauge.inc()

@@ -17,6 +17,7 @@ from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.replication.ports import NodeId
 from nextgen.replication.verification import Verified
+from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -123,7 +124,7 @@ class ShardServicer:
             if first is None:
                 return
             subscription = self._subscribe(first)
-            reader = asyncio.create_task(_take_acks(requests, subscription))
+            reader = join(_take_acks(requests, subscription))
             confirm_at = loop.time()
             while not reader.done():
                 if loop.time() >= confirm_at:

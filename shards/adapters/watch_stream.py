@@ -17,6 +17,7 @@ from nextgen.kernel.stream_limits import (
     WATCH_STALLED_MS_MAX,
     WATCH_SUBSCRIBER_BYTES_MAX,
 )
+from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import WatchOpen, WatchShardRequest, WatchShardUpdate
 from shards.change_stream import ChangeStream
@@ -46,8 +47,8 @@ class WatchStream:
         except MetadataError as error:
             await self._context.write(WatchShardUpdate(error=to_detail(error)))
             return
-        reader = asyncio.create_task(_take_requests(requests, stream))
-        writer = asyncio.create_task(self._write(stream))
+        reader = join(_take_requests(requests, stream))
+        writer = join(self._write(stream))
         try:
             is_stalled = await self._watch_over(reader, writer, stream)
             if is_stalled:

@@ -25,6 +25,9 @@ THIS_MACHINE = re.compile(
 STANDARD_TASK_TOOLS = {"timeout", "timeout_at", "wait_for", "TaskGroup"}
 """Names of asyncio that are wrong on a supported Python (ADR 0055): nextgen/tasks has them."""
 
+NOT_SERVING = ("nextgen/cli/", "pipelines/")
+"""What runs while somebody looks on, and ends."""
+
 
 def python_files(*folders: str) -> list[Path]:
     found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
@@ -106,6 +109,43 @@ def test_time_limits_and_groups_are_those_that_every_supported_python_has_right(
     ]
 
     assert used == [], "use nextgen/tasks instead"
+
+
+def test_background_tasks_are_begun_where_none_can_end_unnoticed() -> None:
+    bare = [
+        f"{name_of(path)}:{call.lineno}"
+        for path in SOURCES
+        if not name_of(path).startswith(NOT_SERVING) and path.parent != ROOT / "nextgen" / "tasks"
+        for call in _calls(path)
+        if _begins_bare_task(call)
+    ]
+
+    assert bare == [], "use keep, start or join of nextgen/tasks/background.py"
+
+
+def test_each_kind_of_background_task_has_a_name_of_its_own() -> None:
+    names: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for call in _calls(path):
+            if isinstance(call.func, ast.Name) and call.func.id in ("keep", "start"):
+                [name] = call.args[:1]
+                assert isinstance(name, ast.Constant), f"{name_of(path)}:{call.lineno}: no literal"
+                names.setdefault(name.value, set()).add(name_of(path))
+
+    assert {name: where for name, where in names.items() if len(where) > 1} == {}
+    assert len(names) > 20
+
+
+def _calls(path: Path) -> list[ast.Call]:
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+
+
+def _begins_bare_task(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner = ast.unparse(call.func.value)
+    is_loop = owner == "asyncio" or owner.endswith(("loop", "get_running_loop()"))
+    return is_loop and call.func.attr in ("create_task", "ensure_future")
 
 
 def _names_of_asyncio(path: Path) -> list[tuple[int, str]]:

@@ -34,6 +34,7 @@ from brokers.adapters.ledger.writers import Writer
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.ports.ledger import LedgerDamaged, LedgerReader, LedgerStore, StorageFailed
 from nextgen.kernel import pulsar_limits
+from nextgen.tasks.background import join
 
 _TOKEN_BYTES = 8
 _Key = tuple[str, str, int]
@@ -104,7 +105,7 @@ class DiskLedgerStore(LedgerStore):
             return ledger
         opening = self._openings.get(key)
         if opening is None:
-            opening = asyncio.create_task(self._open(key, Unit(topic_id, unit, topic_name)))
+            opening = join(self._open(key, Unit(topic_id, unit, topic_name)))
             self._openings[key] = opening
             opening.add_done_callback(partial(self._opened, key))
         # Whoever stops waiting does not stop the others.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from brokers.adapters.ledger.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.ports.ledger import Fenced, StorageFailed
 from nextgen.kernel import pulsar_limits
+from nextgen.tasks.threads import start_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,9 @@ class Writer:
         self._is_idle = False
         self.lock = threading.Lock()
         self._condition = threading.Condition(self.lock)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
         self.units = 0
         """Open units; kept by the store, on the loop."""
+        self._thread = start_thread(name, self._run)
 
     def enqueue(self, queue: Queue) -> None:
         """Give a unit its place in the next round. The lock is held."""

@@ -20,6 +20,7 @@ from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S
 from tests.integration.discovery.test_process import ROOT, free_place
 from tests.integration.discovery.test_pulsar import TOPIC, URL, located
+from tests.support.kept_tasks import break_kept, has_begun_again
 
 pytestmark = pytest.mark.integration
 
@@ -155,6 +156,17 @@ async def test_a_worker_that_dies_costs_its_own_connections_and_comes_back(pair,
     again = await pair.connect()
     assert {(await located(client)).brokerServiceUrl for client in again} == {URL}
     await closed([*clients, *again])
+
+
+async def test_a_worker_whose_keeper_ended_comes_back(pair, site):
+    before = pair.worker_id
+
+    broken = break_kept("worker")
+    await site.until(lambda: has_begun_again("worker", broken))
+
+    await pair.until_both()
+    assert pair.worker_id != before
+    assert not psutil.pid_exists(before)
 
 
 async def test_a_move_reaches_every_process_before_it_is_acknowledged(pair, site):

@@ -22,6 +22,7 @@ from nextgen.replication.mesh_frames import (
 )
 from nextgen.replication.ports import NodeId
 from nextgen.tasks.timeouts import timeout
+from tests.support.kept_tasks import break_kept, has_begun_again, kept_tasks
 
 LOW, HIGH = NodeId("node-1"), NodeId("node-2")  # The greater one dials.
 CHANNEL = 7
@@ -126,6 +127,16 @@ async def test_messages_reach_the_channel_they_were_sent_on_in_order() -> None:
         await until(lambda: len(high_inbox.messages) == 100 and len(low_inbox.messages) == 1)
         assert [message["n"] for _, message in high_inbox.messages] == list(range(100))
         assert low_inbox.messages == [(HIGH, {"body": bytes(1_000_000)})]
+
+
+async def test_a_dialer_that_ended_dials_again() -> None:
+    async with mesh(LOW) as (low, _), mesh(HIGH) as (high, _):
+        await introduce(low, LOW, high, HIGH)
+        await until(lambda: "mesh_dialer" in kept_tasks())
+        broken = break_kept("mesh_dialer")
+        await until(lambda: has_begun_again("mesh_dialer", broken))
+
+        await until(lambda: low.is_connected(HIGH) and high.is_connected(LOW))
 
 
 async def test_sending_to_a_peer_that_is_not_connected_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -9,6 +10,8 @@ from prometheus_client import CollectorRegistry
 from nextgen.runtime.observability import ProcessCollector, observed
 from nextgen.runtime.settings import NO_TRACES
 from nextgen.runtime.trace_export import version
+from nextgen.tasks.timeouts import timeout
+from tests.support.kept_tasks import break_kept, has_begun_again
 
 
 def test_the_release_and_the_disk_are_shown(tmp_path: Path) -> None:
@@ -39,3 +42,17 @@ async def test_what_is_measured_ends_with_the_process() -> None:
 
     async with observed(NO_TRACES, component="shard", node_id="n", registry=registry):
         assert registry.get_sample_value("nextgen_event_loop_lag_seconds_count") == 0
+
+
+async def test_measuring_goes_on_after_its_task_ended() -> None:
+    registry = CollectorRegistry()
+
+    async with observed(NO_TRACES, component="shard", node_id="n", registry=registry):
+        await asyncio.sleep(0)
+        broken = break_kept("event_loop_lag")
+        async with timeout(30):
+            while not has_begun_again("event_loop_lag", broken):
+                await asyncio.sleep(0.01)
+
+        name = {"kind": "event_loop_lag"}
+        assert registry.get_sample_value("nextgen_task_failures_total", name) >= 1

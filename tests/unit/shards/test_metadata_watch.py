@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.errors import Overloaded
+from tests.support.kept_tasks import break_kept
 from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
 
 TOPIC = "persistent://acme/orders/paid"
@@ -226,6 +227,24 @@ def test_a_doubt_waits_for_the_home_shard_to_answer() -> None:
 
         world.homes.is_reachable = True
         await world.settle()
+        assert world.deliveries == {"removed": 1}
+
+    in_world(scenario)
+
+
+def test_a_doubt_outlives_the_task_that_settles_it() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        prepared = world.prepare(TOPIC)
+        world.homes.delete(TOPIC)
+        world.homes.is_reachable = False
+        world.assign("a", prepared)
+        await world.settle()
+
+        break_kept("metadata_doubts")
+        world.homes.is_reachable = True
+        await world.settle()
+
         assert world.deliveries == {"removed": 1}
 
     in_world(scenario)

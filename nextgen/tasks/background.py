@@ -1,0 +1,120 @@
+"""Tasks that run beside everything else. None of them may end unnoticed.
+
+    keep("name", work)      goes on for as long as its owner: broken, it is started again
+    start("name", work())   does one thing: broken, it is reported, and its owner may react
+    join(work())            belongs to who awaits it: its error is raised there
+
+A failure of the first two is a line in the log and one more in ``failures``, which the metric
+``nextgen_task_failures_total`` shows by name. Names are literals and unique in the project.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from nextgen.kernel.limits import TASK_RESTART_MS_MAX, TASK_RESTART_MS_MIN
+
+T = TypeVar("T")
+OnFailure = Callable[[BaseException], object]
+
+KEPT = "kept:"
+"""Begins the name of the task that carries out the work of ``keep`` at the moment."""
+
+failures: dict[str, int] = {}
+"""By name of every task that ran in this process: how often it ended by an error."""
+
+_logger = structlog.get_logger(__name__)
+
+
+def keep(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    """Carry out ``work`` until it returns or the task that this returns is cancelled.
+
+    If it raises, or is cancelled by anybody else, it is called again: after
+    ``TASK_RESTART_MS_MIN``, then after twice as long each time. ``work`` must be able to begin
+    again from whatever an attempt left behind.
+    """
+    failures.setdefault(name, 0)
+    return asyncio.get_running_loop().create_task(_keep(name, work), name=f"keeper:{name}")
+
+
+def start(
+    name: str,
+    work: Coroutine[Any, Any, T],
+    holder: set[asyncio.Task[T]] | None = None,
+    *,
+    on_failure: OnFailure | None = None,
+    expected: type[Exception] | tuple[type[Exception], ...] = (),
+) -> asyncio.Task[T]:
+    """Carry out ``work`` once. ``holder`` has the task until it is done.
+
+    Without a holder the caller keeps the task, or the garbage collector may end it. ``on_failure``
+    is called with whatever ended it but a cancellation of the task; errors that are ``expected``
+    are neither logged nor counted.
+    """
+    failures.setdefault(name, 0)
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    if holder is not None:
+        holder.add(task)
+        task.add_done_callback(holder.discard)
+
+    def look(done: asyncio.Task[T]) -> None:
+        error = _error_of(done)
+        if error is None:
+            return
+        if not isinstance(error, expected):
+            report(name, error)
+        if on_failure is not None:
+            on_failure(error)
+
+    task.add_done_callback(look)
+    return task
+
+
+def join(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Carry out ``work`` beside its caller, who MUST await the task: nobody else sees its error."""
+    return asyncio.get_running_loop().create_task(work)
+
+
+def report(name: str, error: BaseException) -> None:
+    """Log and count a failure of the task or thread ``name``."""
+    failures[name] = failures.get(name, 0) + 1
+    _logger.error("a background task failed", task=name, error=repr(error), exc_info=error)
+
+
+async def _keep(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop = asyncio.get_running_loop()
+    keeper = asyncio.current_task()
+    assert keeper is not None
+    pause_ms = TASK_RESTART_MS_MIN
+    while True:
+        began_at, requests = loop.time(), keeper.cancelling()
+        # A task of its own: what cancels the work is told from what cancels its keeper.
+        attempt = loop.create_task(work(), name=KEPT + name)
+        try:
+            await attempt
+        except asyncio.CancelledError as error:
+            if keeper.cancelling() > requests or not attempt.done():
+                raise
+            failure: BaseException = error
+        except Exception as error:
+            failure = error
+        else:
+            return
+        if keeper.cancelling() > requests:
+            raise asyncio.CancelledError from failure
+        report(name, failure)
+        if (loop.time() - began_at) * 1_000 > TASK_RESTART_MS_MAX:
+            pause_ms = TASK_RESTART_MS_MIN
+        await asyncio.sleep(pause_ms / 1_000)
+        pause_ms = min(2 * pause_ms, TASK_RESTART_MS_MAX)
+
+
+def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Return what ended ``task``, None for a result or a cancellation that was asked for."""
+    if not task.cancelled():
+        return task.exception()
+    return None if task.cancelling() else asyncio.CancelledError("by nobody who may")
