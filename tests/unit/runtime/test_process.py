@@ -190,7 +190,7 @@ def test_a_refusal_to_start_is_one_sentence(start: Start, where: str) -> None:
         async def serve(shutdown):
             if {where!r} == "directly":
                 await refuse()
-            async with TaskGroup() as group:
+            async with asyncio.TaskGroup() as group:
                 group.create_task(refuse())
         """
     )
