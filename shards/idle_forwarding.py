@@ -65,7 +65,7 @@ class IdleForwarding:
             )
         units = [_as_assigned(record, unit) for unit in idle.units]
         if units and len(self._tasks) < _FORWARDING_MAX:
-            start("idle_units", self._forward(record.broker_id, units), self._tasks)
+            start("idle_forwarding", self._forward(record.broker_id, units), self._tasks)
 
     async def _forward(self, broker_id: str, units: list[UnitAssignment]) -> None:
         by_shard: dict[int, list[UnitAssignment]] = {}

@@ -19,6 +19,7 @@ from typing import Protocol
 import structlog
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import FollowRequest
 from shards.ports import BrokerManagers
 
@@ -108,9 +109,7 @@ class ManagerRollCall:
             return
         self._effective.expect_managers(shard_ids, self._request.term)
         for shard_id in shard_ids:
-            task = asyncio.get_running_loop().create_task(self._ask(shard_id))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            start("returning_manager", self._ask(shard_id), self._tasks)
 
     def close(self) -> None:
         """Ask no more."""

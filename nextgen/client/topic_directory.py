@@ -48,6 +48,7 @@ from nextgen.kernel.pulsar_limits import (
     TOPIC_LIST_BYTES_MAX,
 )
 from nextgen.pulsar.metadata_commands import Located, StoredSchema
+from nextgen.tasks.background import join
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.inventory_pb2 import (
@@ -163,8 +164,7 @@ class RoutedTopicDirectory:
             raise Unavailable("no shard map is known here yet")
         room = _Room(namespace.text)
         listings = [
-            asyncio.ensure_future(self._names_in(shard_id, namespace.text, domain, room))
-            for shard_id in shard_ids
+            join(self._names_in(shard_id, namespace.text, domain, room)) for shard_id in shard_ids
         ]
         try:
             names = [name for found in await asyncio.gather(*listings) for name in found]
