@@ -12,6 +12,7 @@ from nextgen.kernel.outcome_limits import (
     POSITION_READ_TIMEOUT_MS,
     POSITION_WAIT_MS,
 )
+from nextgen.tasks.background import start
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import GetRequest, ShardRequest
 
@@ -79,7 +80,7 @@ class PositionService:
     def _read(self, shard_id: int) -> asyncio.Task[None]:
         task = self._reading.get(shard_id)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._read_from(shard_id))
+            task = start("position_read", self._read_from(shard_id))
             self._reading[shard_id] = task
             task.add_done_callback(lambda _done: self._reading.pop(shard_id))
         return task
