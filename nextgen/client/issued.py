@@ -12,8 +12,9 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from nextgen.kernel.errors import Indefinite, InvalidRequest, Unavailable
+from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError, Unavailable
 from nextgen.kernel.outcome_limits import ISSUED_POSITIONS_FRESH_MS
+from nextgen.tasks.background import start
 from protos.nextgen.v1.discovery_service_pb2 import GetPositionsResponse
 
 ReadPositions = Callable[[], Awaitable[GetPositionsResponse]]
@@ -68,7 +69,7 @@ class IssuedPositions:
         """
         if not self._is_fresh():
             if self._reading is None:
-                self._reading = asyncio.get_running_loop().create_task(self._read(read))
+                self._reading = start("issued_positions", self._read(read), expected=MetadataError)
                 self._reading.add_done_callback(self._end_read)
             reading = self._reading
             done, _ = await asyncio.wait((reading,), timeout=timeout_ms / 1_000)
