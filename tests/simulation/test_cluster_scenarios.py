@@ -29,6 +29,7 @@ from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_EFFECTIVE
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.faults import Faults
+from tests.support.cluster_simulation.in_touch import BACK_S
 from tests.support.cluster_simulation.network import pair_of
 from tests.support.cluster_simulation.run import ClusterRun
 from tests.support.cluster_simulation.simulation import ClusterSimulation
@@ -263,6 +264,8 @@ async def managed_elsewhere(told: Told, client: Client) -> tuple[str, int]:
     for location in await client.lookup(names(0, 40)):
         manager = told.cluster.invariants.sessions[location.session_id].shard_id
         if told.cluster.home_of(location.topic) != manager:
+            # Long enough for the check of effective writes to wait for that manager as well.
+            await asyncio.sleep(2 * BACK_S)
             return location.topic, manager
     raise AssertionError("every broker's manager is in the home of its topics")
 
