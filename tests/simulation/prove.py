@@ -86,7 +86,8 @@ def prove(name: str, seeds_max: int, row: str | None) -> Proof:
                 failure = guarded(kind, seed).failure
             if failure is not None and guarded(kind, seed).failure is None:
                 return Proof(name, test, kind, seed, failure, tuple(seeds_run))
-        seeds_run.append((kind, len(seeds)))
+        if seeds:
+            seeds_run.append((kind, len(seeds)))
     return Proof(name, test, seeds_run=tuple(seeds_run))
 
 
