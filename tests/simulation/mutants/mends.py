@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
 from discovery.service.shard_lookups import _Flight
+from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.replication.election import Election
 from nextgen.replication.raft_replica import RaftReplica
+from nextgen.tasks.timeouts import Timeout
 from shards.assignment_feed import Subscription
 from shards.broker_manager import BrokerManager
 from shards.effective_writes import EffectiveWrites
+from shards.outcome_retention import OutcomeRetention
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _ELECTION = ("tests/unit/replication/test_election_time.py",)
 _FRESHNESS = ("tests/unit/discovery/service/test_lookup_freshness.py",)
+_ISSUED = (
+    "tests/unit/client/test_issued.py",
+    "tests/unit/discovery/service/test_repeated_elsewhere.py",
+)
 _RETURNING = (
     "tests/unit/shards/test_effective_writes.py",
     "tests/unit/shards/test_returning_managers.py",
@@ -142,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         "managers-take-what-a-former-leader-sent",
-        "PO5",
+        "PO10",
         "a broker manager takes no assignment of a former leader of the home shard",
         (
             Edit(
@@ -154,5 +162,48 @@ MUTANTS = (
         ),
         ("tests/unit/shards/test_broker_manager.py",),
         (("cluster", 12),),
+    ),
+    Mutant(
+        "commands-are-issued-by-the-node-that-is-asked",
+        "C6",
+        "a command is sent with the positions that its client read before its first attempt",
+        (Edit(InventoryService, "_request", "if not write.issued:", "if True:"),),
+        _ISSUED,
+        (("cluster", 40),),
+    ),
+    Mutant(
+        "commands-are-issued-anew-with-each-attempt",
+        "C6",
+        "an attempt behind one that may have been carried out keeps its positions",
+        (Edit(DiscoveryNodes, "_call", "if is_new and not was_indefinite:", "if True:"),),
+        _ISSUED,
+    ),
+    Mutant(
+        "outcomes-are-kept-by-count-alone",
+        "C6",
+        "outcomes are kept for longer than any client repeats a command",
+        (
+            Edit(
+                OutcomeRetention,
+                "order",
+                "min(aged, position - OUTCOME_WINDOW_POSITIONS + 1)",
+                "position - OUTCOME_WINDOW_POSITIONS + 1",
+            ),
+        ),
+        ("tests/unit/shards/test_outcome_retention.py",),
+    ),
+    Mutant(
+        "timeouts-take-an-old-cancellation-for-their-own",
+        "T1",
+        "a timeout that expires ends its block and not its task, whatever was cancelled before",
+        (
+            Edit(
+                Timeout,
+                "__aexit__",
+                "and cancel_requests() <= self._cancel_requests",
+                "and cancel_requests() == 0",
+            ),
+        ),
+        ("tests/unit/tasks/test_timeouts.py",),
     ),
 )
