@@ -24,7 +24,7 @@ _METADATA = (
     _SHARDS + "test_broker_capacity.py",
     _SHARDS + "test_metadata_watch.py",
 )
-_HELLO = (_SHARDS + "test_session_loads.py", *_SESSIONS)
+_HELLO = (_SHARDS + "test_session_hello.py", *_SESSIONS)
 _BROKER = ("tests/unit/brokers/domain/test_session.py",)
 _AGENT = ("tests/unit/brokers/service/test_agent.py",)
 

@@ -53,6 +53,20 @@ def test_a_topic_is_had_until_its_last_unit_is_released() -> None:
     assert list(one) == []
 
 
+def test_a_unit_of_a_topic_that_was_forgotten_and_comes_again_counts_once() -> None:
+    one = metadata()
+    topic = one.note_assigned(assignment("p0"))
+    assert topic is not None
+    one.forget(topic)
+    assert one.units == 1
+
+    one.note_assigned(assignment("p0", epoch=2))
+
+    assert one.units == 1
+    one.note_released(release("p0", epoch=2))
+    assert one.units == 0
+
+
 def test_a_release_of_an_earlier_epoch_takes_nothing() -> None:
     one = metadata()
     topic = one.note_assigned(assignment(epoch=3))

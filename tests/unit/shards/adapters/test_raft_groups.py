@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.storage import DiskStorage, Storage
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from shards.adapters.raft_groups import RaftGroups
 from tests.support.sim_disk import SimDisk
@@ -117,3 +119,57 @@ async def test_a_full_disk_keeps_what_was_stored_and_says_so() -> None:
         await groups_in(DATA, storage=disk).store(ClusterUpdate(heartbeat_sequence=1))
 
     assert groups_in(DATA, storage=disk).stored() == ClusterUpdate(full=True)
+
+
+async def test_what_was_put_aside_is_not_back_after_a_power_cut() -> None:
+    disk = SimDisk()
+    for directory in (DATA, DATA / "group-1"):
+        disk.make_directory(directory)
+        disk.sync_directory(directory.parent, label="given")
+
+    await groups_in(DATA, storage=disk).put_aside({1})
+    disk.crash()
+
+    assert disk.is_directory(DATA / "group-1.removed")
+    assert not disk.is_directory(DATA / "group-1")
+
+
+def test_a_node_that_stored_nothing_knows_nothing_of_the_cluster() -> None:
+    disk = SimDisk()
+    disk.make_directory(DATA)
+
+    assert groups_in(DATA, storage=disk).stored() is None
+
+
+async def test_what_was_stored_and_cannot_be_read_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "cluster.binpb").write_bytes(b"\xff\xff")
+
+    with pytest.raises(JournalCorrupted, match=r"cluster\.binpb is damaged"):
+        groups_in(tmp_path).stored()
+
+
+class SlowVerification:
+    """A verification that ends when it is let go of."""
+
+    def __init__(self) -> None:
+        self.goes_on = asyncio.Event()
+
+    async def run(self, at_position: int) -> int:
+        await self.goes_on.wait()
+        return at_position
+
+
+async def test_one_replica_is_verified_at_a_time_and_none_that_is_not_here(tmp_path: Path) -> None:
+    groups, slow = groups_in(tmp_path), SlowVerification()
+    groups._verifications[1] = cast(Any, slow)
+    first = asyncio.create_task(groups.verify(1, 7))
+    await asyncio.sleep(0)
+
+    with pytest.raises(Overloaded):
+        async with timeout(1):
+            await groups.verify(1, 8)
+    with pytest.raises(Unavailable, match="shard 2 has no replica here"):
+        await groups.verify(2, 7)
+    slow.goes_on.set()
+
+    assert cast(Any, await first) == 7
