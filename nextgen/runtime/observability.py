@@ -64,17 +64,14 @@ class ProcessCollector(Collector):
 
 
 class TaskCollector(Collector):
-    """How often background tasks of this process failed, by the name of the task."""
+    """How often background tasks of this process failed; the log names them."""
 
     def collect(self) -> Iterator[Metric]:
-        counts = CounterMetricFamily(
+        yield CounterMetricFamily(
             "nextgen_task_failures",
             "Background tasks that ended by an error, or were started again after one.",
-            labels=["kind"],
+            value=failures.total(),
         )
-        for name, count in sorted(failures.items()):
-            counts.add_metric([name], count)
-        yield counts
 
 
 class LoopLag:
@@ -115,7 +112,6 @@ async def observed(
     stop_tracing = start_tracing(settings, component=component, node_id=node_id)
     registry.register(ProcessCollector(component, directory))
     registry.register(TaskCollector())
-    failures.setdefault("event_loop", 0)
     lag = keep("event_loop_lag", LoopLag(registry).run)
     try:
         yield

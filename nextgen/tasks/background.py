@@ -4,13 +4,14 @@
     start("name", work())   does one thing: broken, it is reported, and its owner may react
     join(work())            belongs to who awaits it: its error is raised there
 
-A failure of the first two is a line in the log and one more in ``failures``, which the metric
-``nextgen_task_failures_total`` shows by name. Names are literals and unique in the project.
+A failure of the first two is a line in the log with the name, and one more in ``failures``, whose
+sum is the metric ``nextgen_task_failures_total``. Names are literals and unique in the project.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -24,8 +25,8 @@ OnFailure = Callable[[BaseException], object]
 KEPT = "kept:"
 """Begins the name of the task that carries out the work of ``keep`` at the moment."""
 
-failures: dict[str, int] = {}
-"""By name of every task that ran in this process: how often it ended by an error."""
+failures: Counter[str] = Counter()
+"""How often tasks of this process ended by an error, by name."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -37,7 +38,6 @@ def keep(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Ta
     ``TASK_RESTART_MS_MIN``, then after twice as long each time. ``work`` must be able to begin
     again from whatever an attempt left behind.
     """
-    failures.setdefault(name, 0)
     return asyncio.get_running_loop().create_task(_keep(name, work), name=f"keeper:{name}")
 
 
@@ -55,7 +55,6 @@ def start(
     is called with whatever ended it but a cancellation of the task; errors that are ``expected``
     are neither logged nor counted.
     """
-    failures.setdefault(name, 0)
     task = asyncio.get_running_loop().create_task(work, name=name)
     if holder is not None:
         holder.add(task)
@@ -81,7 +80,7 @@ def join(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 def report(name: str, error: BaseException) -> None:
     """Log and count a failure of the task or thread ``name``."""
-    failures[name] = failures.get(name, 0) + 1
+    failures[name] += 1
     _logger.error("a background task failed", task=name, error=repr(error), exc_info=error)
 
 
