@@ -70,6 +70,7 @@ class Applier:
         self._limit = applied.index
         self._commit_times: deque[tuple[int, float]] = deque()
         self._paused = False
+        self._batch_began_at: float | None = None
         self.applied = applied
         self.stalled: str | None = None
         """Why the view does not follow at the moment: its disk refuses. None when all is well."""
@@ -86,6 +87,13 @@ class Applier:
         """Age of the oldest committed entry that the view has not folded, 0 for none."""
         committed_at = self._oldest_commit()
         return 0.0 if committed_at is None else (self._loop.time() - committed_at) * 1000
+
+    @property
+    def batch_ms(self) -> float:
+        """For how long the batch under way has taken, 0 if none is: a view that hangs shows."""
+        if self._batch_began_at is None:
+            return 0.0
+        return (self._loop.time() - self._batch_began_at) * 1000
 
     def kick(self, limit_index: int) -> None:
         """Fold up to ``limit_index``: committed, and on this replica's disk."""
@@ -175,17 +183,19 @@ class Applier:
         up_to = min(self._limit, first + ENTRIES_PER_MESSAGE_MAX - 1, reaches)
         batch = self._log.entries(first, up_to, APPLY_BATCH_BYTES_MAX)
         assert batch, f"entry {first} is not in the log"
+        self._batch_began_at = self._loop.time()
         try:
             last = await self._loop.run_in_executor(
                 self._executor, _fold, self._state_machine, batch
             )
         except OSError as error:
+            self._batch_began_at = None
             if self.stalled is None:
                 _logger.error("the view's disk refuses: %s; trying again and again", error)
             self.stalled = f"the view's disk refuses: {error}"
             await asyncio.sleep(self._retry_s)
             return
-        self.stalled = None
+        self.stalled = self._batch_began_at = None
         self.applied = AppliedPoint(last.index, last.term, last.next_position - 1)
         self._on_applied(self.applied)
 

@@ -53,6 +53,10 @@ class RaftConfig:
     stall_ms_max: int = 1_000
     """A leader whose loop or disk stood still for this long steps down."""
 
+    view_stall_ms_max: int = 3_000
+    """A leader whose view takes this long for one batch, some milliseconds as a rule, steps down:
+    it decides nothing and answers nothing meanwhile."""
+
     transfer_deadline_ms: int = 2_000
     """For a successor to catch up and take over."""
 

@@ -76,7 +76,7 @@ class Leading:
         if not leadership.replicator.voters:
             leadership.replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
             return
-        is_stuck = max(late_ms, self._sync_watch.age_ms) > replica.config.stall_ms_max
+        is_stuck = self._is_stuck(late_ms)
         silent_ms = (self._loop.time() - leadership.replicator.majority_heard_at()) * 1000
         if silent_ms > replica.config.leader_contact_ms_max:
             replica.step_down("no majority was heard")
@@ -84,6 +84,11 @@ class Leading:
             self._retire(leadership)
         else:
             leadership.replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
+
+    def _is_stuck(self, late_ms: float) -> bool:
+        config = self._replica.config
+        journal_is_stuck = max(late_ms, self._sync_watch.age_ms) > config.stall_ms_max
+        return journal_is_stuck or self._replica.applier.batch_ms > config.view_stall_ms_max
 
     def on_append_answer(self, sender: NodeId, message: Message) -> None:
         replica, leadership = self._replica, self._replica.leadership
@@ -230,7 +235,7 @@ class Leading:
         )
 
     def _retire(self, leadership: Leadership) -> None:
-        """Step down because this process is stuck, and let the best follower try at once."""
+        """Step down because the process or its disk is stuck, and let the best follower try."""
         best = leadership.replicator.best_follower()
         term = leadership.term
         self._replica.step_down("the loop or the disk stood still")

@@ -458,6 +458,7 @@ class RaftReplica:
             and not self.journal.doubt_index
             and not self.disk.is_stalled
             and not self._is_disk_stuck()
+            and self.applier.batch_ms <= self.config.view_stall_ms_max
             and (self.is_voter or self._may_still_be_needed())
         )
 

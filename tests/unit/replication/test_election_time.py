@@ -228,3 +228,26 @@ def test_a_healthy_majority_elects_soon_whatever_a_stuck_disk_has_begun() -> Non
 
     for seed in range(10):
         simulated(scenario, seed=seed)
+
+
+def test_a_leader_whose_view_stands_still_hands_over_and_does_not_campaign() -> None:
+    """It commits, for a majority has the entries, and can neither decide nor answer."""
+
+    async def scenario(simulation: RaftSimulation) -> None:
+        leader = await simulation.leader()
+        await asyncio.sleep(1)
+        leader.view_delay_ms = 120_000
+        await propose(leader)
+
+        successor = await successor_of(simulation, leader)
+        asked = sent_by(simulation, leader, "pre_vote")
+        successor.crash()
+        await asyncio.sleep(20)
+
+        (third,) = others_than(simulation, leader, successor)
+        assert log_of(third).is_leader
+        assert asked == []
+        leader.crash()
+
+    for seed in range(5):
+        simulated(scenario, seed=seed)
