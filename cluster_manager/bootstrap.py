@@ -99,9 +99,7 @@ async def serve(
             return stores[-1]
 
         members = [NodeId(peer.node_id) for peer in config.peers]
-        log = await host.open_group(
-            CLUSTER_MANAGER_GROUP_ID, members, open_view, rejoining=config.rejoin
-        )
+        log = await host.open_group(CLUSTER_MANAGER_GROUP_ID, members, open_view)
 
         source = OwnClusterSource()
         grantor = ShardGrantor(source)

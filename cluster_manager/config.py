@@ -33,7 +33,6 @@ _FLAGS = (
     Flag("--initial-shard-nodes", "shard nodes to wait for before the first shard map", "3"),
     Flag("--shards", "shards of the first shard map", "4"),
     Flag("--replication-factor", "replicas of each shard in the first shard map", "3"),
-    Flag("--rejoin", "yes if this replica was here before and lost its data directory", "no"),
 )
 
 
@@ -63,8 +62,6 @@ class ManagerConfig:
     """The first map is made when so many shard nodes have joined, and spreads over them."""
     shards: int = 4
     replication_factor: int = 3
-    rejoin: bool = False
-    """With an empty data directory: vote only after a leader has given back what was lost."""
     tracing: TraceSettings = NO_TRACES
 
 
@@ -97,11 +94,8 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ma
         replication_factor=given.number(
             "--replication-factor", least=1, most=REPLICATION_FACTOR_MAX
         ),
-        rejoin=given.text("--rejoin") == "yes",
         tracing=given.tracing(environment),
     )
-    if given.text("--rejoin") not in ("yes", "no"):
-        given.mistakes.append(f"--rejoin is {given.text('--rejoin')!r}, it must be yes or no")
     given.mistakes += _mistakes(config)
     given.check()
     return config

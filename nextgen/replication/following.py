@@ -20,6 +20,7 @@ from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
 from nextgen.replication.raft_messages import CONFIGURATION_FIELD, HURRY_FIELD
 from nextgen.replication.statistics import ReplicaStatistics
 from nextgen.replication.sync_watch import SyncWatch
+from nextgen.replication.term_probe import TermProbe
 
 
 class FollowingReplica(Protocol):
@@ -36,6 +37,7 @@ class FollowingReplica(Protocol):
     stopped: bool
     installing: bool
     divergence: DigestComparison
+    probe: TermProbe
 
     def send(self, node_id: NodeId, message: Message) -> bool: ...
     def kick(self) -> None: ...
@@ -103,13 +105,13 @@ class Following:
         self._agreed_index = max(self._agreed_index, outcome.index)
         self._learn_configuration(message)
         self._replica.commit_to(min(message["commit_index"], outcome.index))
+        self._clear_doubt_if_covered(message, outcome.index)
         if message["entries"]:
             self._sync_watch.changed()
             self._answer_when_durable(sender, message, outcome)
         else:
             durable = min(outcome.index, self._replica.journal.durable_index)
             self._answer(sender, success=True, index=durable, read_round=message["read_round"])
-        self._clear_doubt_if_covered(message, outcome.index)
         self._replica.kick()
 
     def _learn_configuration(self, message: Message) -> None:
@@ -137,6 +139,8 @@ class Following:
         self._replica.journal.when_durable(answer)
 
     def _answer(self, node_id: NodeId, *, success: bool, index: int, read_round: int = 0) -> None:
+        if self._replica.probe.is_open:
+            return  # These entries made it a voter, and it may have been one before.
         self._reported_lag_ms = int(self._replica.applier.lag_ms)
         message: Message = {
             "type": "append_answer",
@@ -157,15 +161,17 @@ class Following:
         doubt = self._replica.journal.doubt_index
         if not doubt:
             return
-        # An entry of the leader's own term that is committed proves that everything this
-        # replica may have acknowledged and lost is at or before it.
+        # An entry of the leader's own term that is committed proves that everything this replica
+        # may have acknowledged and lost is at or before it, for that was in no later term: a
+        # voter whose term is unknown does not get here before it has adopted a bound of it.
         commit = message["commit_index"]
         journal = self._replica.journal
         proven = (
             journal.base_index <= commit <= agreed and journal.term_of(commit) == message["term"]
         )
         if agreed >= doubt or proven:
-            journal.clear_doubt()
+            journal.set_doubt(0)
+            journal.flush()
 
     def report_fresh_view(self) -> None:
         """Tell the leader that this view, which it takes for old, has caught up."""

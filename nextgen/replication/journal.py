@@ -38,7 +38,6 @@ from nextgen.replication.journal_pending import JournalStalled as JournalStalled
 from nextgen.replication.journal_pending import PendingWrites
 from nextgen.replication.journal_reader import SegmentReader
 from nextgen.replication.journal_recovery import JournalState, Recovery
-from nextgen.replication.journal_repair import UNKNOWN_INDEX as UNKNOWN_INDEX
 from nextgen.replication.journal_repair import recover_or_begin, segment_header
 from nextgen.replication.journal_table import EntryTable, PayloadCache
 from nextgen.replication.journal_table import JournalEntry as JournalEntry
@@ -97,7 +96,7 @@ class Journal:
         cluster_id: str,
         group_id: int,
         node_id: str,
-        rejoining: bool = False,
+        doubt_if_new: int = 0,
         runner: Runner | None = None,
         on_broken: Callable[[JournalBroken], None] | None = None,
         segment_bytes: int = JOURNAL_SEGMENT_BYTES,
@@ -105,8 +104,7 @@ class Journal:
     ) -> Journal:
         """Recover the journal in ``directory``, or begin one. Blocks; may run off the loop.
 
-        With ``rejoining`` an empty directory starts in doubt (``UNKNOWN_INDEX``): this node
-        was a member before and has forgotten what it promised.
+        A journal that is begun starts with ``doubt_if_new``: see ``nextgen.replication.doubt``.
 
         Raises:
             WrongCluster: The journal is another cluster's, node's or group's.
@@ -116,7 +114,7 @@ class Journal:
         """
         identity = Identity.of(cluster_id, node_id, group_id)
         files = SegmentFiles(storage, directory, identity, segment_bytes)
-        recovered = recover_or_begin(storage, directory, files, identity, rejoining=rejoining)
+        recovered = recover_or_begin(storage, directory, files, identity, doubt_if_new=doubt_if_new)
         return cls(
             files,
             SegmentReader(storage, directory),
@@ -182,7 +180,8 @@ class Journal:
 
     @property
     def doubt_index(self) -> int:
-        """Do not vote before a leader has covered this entry; 0 for no doubt."""
+        """Do not vote before a leader has covered this entry; 0 for no doubt. Some values mean
+        more than an index: see ``nextgen.replication.doubt``."""
         return self._state.doubt_index
 
     @property
@@ -320,14 +319,14 @@ class Journal:
         thought of its members goes too: it may never have been committed.
         """
         doubt_index = max(self._state.doubt_index, self.last_index, 1)
-        self._record(Kind.DOUBT, index=doubt_index)
-        self._state.doubt_index = doubt_index
+        self.set_doubt(doubt_index)
         self.reset_to(0, 0, 0)
 
-    def clear_doubt(self) -> None:
-        """A leader has covered what this replica lost: it may vote once this is durable."""
-        self._record(Kind.DOUBT, index=0)
-        self._state.doubt_index = 0
+    def set_doubt(self, doubt_index: int) -> None:
+        """Note how much this replica may have forgotten; 0: nothing, it may vote once that is
+        durable. See ``nextgen.replication.doubt``."""
+        self._record(Kind.DOUBT, index=doubt_index)
+        self._state.doubt_index = doubt_index
 
     def learn_configuration(self, configuration: Configuration | None, *, index: int) -> None:
         """Note what held behind entry ``index``, here or still to come, if that is news; None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nextgen.replication.doubt import UNKNOWN_INDEX
 from nextgen.replication.journal_format import (
     HEADER_BYTES,
     DurableMark,
@@ -26,9 +27,6 @@ from nextgen.replication.journal_table import EntryTable
 from nextgen.replication.journal_worker import SegmentFiles
 from nextgen.replication.storage import Storage, make_directory_durably
 
-UNKNOWN_INDEX = 2**63 - 1
-"""``doubt_index`` of a replica that cannot know how far its lost log reached."""
-
 
 def recover_or_begin(
     storage: Storage,
@@ -36,7 +34,7 @@ def recover_or_begin(
     files: SegmentFiles,
     identity: Identity,
     *,
-    rejoining: bool,
+    doubt_if_new: int,
 ) -> Recovered:
     """Bring the journal in ``directory`` to where appending can go on; see ``Journal.open``."""
     recovered = recover(storage, directory, identity)
@@ -45,7 +43,7 @@ def recover_or_begin(
         # One that is there already may be from a process that was killed before its sync.
         for parent in (directory.parent, directory.parent.parent):
             storage.sync_directory(parent, label="journal.make_directory")
-        return begin(files, identity, UNKNOWN_INDEX if rejoining else 0)
+        return begin(files, identity, doubt_if_new)
     storage.unlink(directory / PREPARING_NAME)
     repair(files, identity, recovered)
     return recovered
@@ -81,7 +79,8 @@ def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> Non
     """Clear an unreadable tail and open the segment to go on in.
 
     Damage is remembered in the header of a segment of its own, and until that is durable by
-    the mark: a crash on any line in between finds the damage again.
+    the mark: a crash on any line in between finds the damage again. How far it reached is not
+    known: what is readable, and a mark that may be old, are lower bounds of what was lost.
     """
     state, recovery, end = recovered.state, recovered.recovery, recovered.end
     sequence = sequence_of(end)
@@ -100,7 +99,7 @@ def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> Non
     files.sync_mark()
     files.clear_tail(sequence, offset_of(end))
     files.open_segment(sequence)
-    state.doubt_index = max(state.doubt_index, recovery.old_last_index, 1)
+    state.doubt_index = UNKNOWN_INDEX
     state.hard_term, state.voted_for = recovery.old_term, UNKNOWN_VOTE
     header = segment_header(identity, sequence + 1, state)
     files.start_segment(header)

@@ -24,6 +24,7 @@ from pysyncobj.transport import Transport
 
 from nextgen.kernel.hashing import hash64
 from nextgen.replication.entry_codec import NO_RECORDS
+from nextgen.replication.journal_recovery import UNKNOWN_VOTE
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import Configuration, NodeId
 
@@ -175,6 +176,11 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         assert not (self.leads and term == self.term), f"two leaders in term {term}"
         self.step_down(term)
         self._set_leader(_Peer(leader_id))
+
+    def adopt_term(self, term: int) -> None:
+        """Be in ``term``, if that is later, with the vote spent on nobody knows whom."""
+        if term > self.term:
+            self._SyncObj__setCurrentTerm(term, UNKNOWN_VOTE)
 
     def step_down(self, term: int) -> None:
         """Become a follower of nobody in ``term``, if that is later than the present one."""

@@ -24,6 +24,7 @@ from nextgen.kernel.snapshot_limits import SNAPSHOT_TRANSFERS_MAX
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.disk_room import FreeBytes, disk_free_bytes, endless_disk
 from nextgen.replication.distrust import begin_again_if_distrusted, note_distrust
+from nextgen.replication.doubt import BLANK_INDEX, UNKNOWN_INDEX
 from nextgen.replication.event_levels_file import EventLevelsFile
 from nextgen.replication.handovers import Handovers
 from nextgen.replication.journal import Journal, JournalBroken
@@ -179,9 +180,10 @@ class PySyncObjHost:
         them. ``joining``: this node is not among them, and knows nothing of its group, until
         it hears from a leader. It votes from then on, and campaigns when it has become a voter.
 
-        ``rejoining`` says that this node was a member before and has lost its disk: it then
-        votes only after a leader has given back what it may have promised. A journal that is
-        gone from a directory that remembers the membership is recognised without it.
+        A replica that finds no journal votes only after it has heard all the others: either none
+        of them has ever had an entry, or a leader has to give back what it may have promised
+        (ADR 0048). ``rejoining`` says that the group has been led before, so that it is not
+        founded again should every disk be lost; the note of a membership says the same.
 
         Raises:
             JournalCorrupted: The journal has a hole that no leader can mend; the message
@@ -198,9 +200,15 @@ class PySyncObjHost:
                 report(error)
 
         journal, files, readers, view, applied = await self._blocking(
-            lambda: self._open_files(group_id, state_machine, journal_broke, rejoining=rejoining)
+            lambda: self._open_files(
+                group_id,
+                state_machine,
+                journal_broke,
+                rejoining=rejoining,
+                is_founding=not joining and len(members) > 1,
+            )
         )
-        if journal.doubt_index:
+        if journal.doubt_index not in (0, BLANK_INDEX):
             _logger.warning(
                 "group %s: this replica lost a part of its log (%s); it votes again when a "
                 "leader has given it back",
@@ -261,17 +269,21 @@ class PySyncObjHost:
         on_broken: Callable[[JournalBroken], None],
         *,
         rejoining: bool,
+        is_founding: bool,
     ) -> tuple[Journal, SnapshotFiles, ReadersFile, StateMachine, AppliedPoint]:
         """Recover what is on disk and open the view behind it. Blocks."""
         directory = self._data_directory / f"group-{group_id}"
         was_member = self._was_member(group_id)
+        doubt_if_new = BLANK_INDEX if is_founding else 0
+        if rejoining or was_member:
+            doubt_if_new = UNKNOWN_INDEX
         journal = Journal.open(
             self._storage,
             directory / "journal",
             cluster_id=self._cluster_id,
             group_id=group_id,
             node_id=self._node_id,
-            rejoining=rejoining or was_member,
+            doubt_if_new=doubt_if_new,
             runner=self._surroundings.make_runner(),
             on_broken=on_broken,
             segment_bytes=self._config.journal_segment_bytes,

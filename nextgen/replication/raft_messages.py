@@ -5,6 +5,7 @@ what an earlier version does not know it ignores: the two work together. The two
 pysyncobj makes itself (``request_vote``, ``response_vote``) keep its field names.
 
     pre_vote            would you vote for me?           -> pre_vote_answer
+                        for term 0: which is your term?  see ``term_probe``
     request_vote        vote for me                      -> response_vote, or silence
     append              entries, or none: a heartbeat    -> append_answer
     timeout_now         the leader hands over: campaign
@@ -66,11 +67,18 @@ _OPTIONAL_FIELDS: dict[str, dict[str, type]] = {
     "snapshot_chunk": {"file_checksum": int, "round": int},
     "snapshot_answer": {"round": int, "installing": bool},
     "append_answer": {"hurry": bool},
+    "pre_vote_answer": {"log_is_empty": bool, "term_is_known": bool},
 }
 
 CONFIGURATION_FIELD = "configuration"
 """In ``append``: what held behind ``previous_index``. In ``snapshot_chunk``: at the snapshot's
 point. Left out while the log says nothing of its members."""
+
+LOG_IS_EMPTY_FIELD = "log_is_empty"
+"""In the answer to a probe: this replica never had an entry, and did not lose its log."""
+
+TERM_IS_KNOWN_FIELD = "term_is_known"
+"""In the answer to a probe: False from a replica that lost its own term."""
 
 HURRY_FIELD = "hurry"
 """In ``append_answer``: somebody follows the log here and wants to know of commits at once."""

@@ -48,6 +48,7 @@ from nextgen.replication.replica_owner import Link, ReplicaOwner
 from nextgen.replication.replicator import Replicator
 from nextgen.replication.statistics import ReplicaStatistics
 from nextgen.replication.sync_watch import SyncWatch
+from nextgen.replication.term_probe import PROBE_TERM, TermProbe
 
 
 class RaftReplica:
@@ -108,6 +109,7 @@ class RaftReplica:
             may_campaign=self._may_campaign,
             is_disk_stuck=self._is_disk_stuck,
         )
+        self.probe = TermProbe(self)
         self.disk = DiskRoom(group_id, journal, self.applier)
         self.following = Following(self, self._sync_watch)
         self._leading = Leading(self, self._sync_watch)
@@ -136,6 +138,7 @@ class RaftReplica:
                 self.core.note_connected(member)
         self.divergence.applied()
         self.election.start()
+        self._probe_if_needed()
         self._owner.role_may_have_changed()
 
     def abandon(self) -> None:
@@ -248,6 +251,7 @@ class RaftReplica:
         """Called every ``heartbeat_ms``; ``late_ms`` is how late the loop was."""
         if not self.stopped and self.leadership is not None:
             self._leading.heartbeat(self.leadership, late_ms)
+        self._probe_if_needed()
 
     def step_down(self, why: str) -> None:
         """Stop leading at once, in the same term."""
@@ -267,6 +271,10 @@ class RaftReplica:
         if self.stopped:
             return
         try:
+            if self.probe.is_open:
+                self.probe.on_message(kind, sender, message)
+                self._owner.role_may_have_changed()
+                return
             handler = self._handlers.get(kind)
             if handler is None:
                 self._owner.snapshot_message(kind, sender, message)
@@ -282,6 +290,7 @@ class RaftReplica:
         if self.stopped:
             return
         self.core.note_connected(node_id)
+        self._probe_if_needed()
         if self.leadership is not None:
             self.leadership.replicator.connected(node_id)
             self.kick()
@@ -381,8 +390,14 @@ class RaftReplica:
         return not self.journal.doubt_index and bool(self.configuration.voters)
 
     def _on_pre_vote(self, sender: NodeId, message: Message) -> None:
-        if self._may_vote:
+        if message["term"] == PROBE_TERM:
+            self.probe.on_question(sender)
+        elif self._may_vote:
             self.election.on_pre_vote(sender, message)
+
+    def _probe_if_needed(self) -> None:
+        if not self.stopped and self.probe.is_open:
+            self.probe.ask()
 
     def _on_request_vote(self, sender: NodeId, message: Message) -> None:
         if not self._may_vote:

@@ -63,8 +63,6 @@ class RaftGroups:
         self, shard_id: int, members: Sequence[NodeId], *, is_joining: bool, may_be_lost: bool
     ) -> OpenedGroup:
         directory = self._data_directory / f"group-{shard_id}"
-        # Nothing on this disk though the shard was led: it may have voted and forgotten.
-        rejoining = may_be_lost and not self._storage.is_directory(directory)
         stores: list[ViewStore] = []
 
         def open_view() -> ViewStore:
@@ -72,7 +70,7 @@ class RaftGroups:
             return stores[-1]
 
         log = await self._host.open_group(
-            GroupId(shard_id), members, open_view, joining=is_joining, rejoining=rejoining
+            GroupId(shard_id), members, open_view, joining=is_joining, rejoining=may_be_lost
         )
         self._verifications[shard_id] = ViewVerification(
             log,

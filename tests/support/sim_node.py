@@ -209,10 +209,8 @@ class SimNode:
         )
         await self.host.start()
         view = world.make_view(self)
-        # As ``RaftGroups`` decides it.
-        rejoining = may_be_lost and not self.disk.is_directory(DATA / f"group-{GROUP}")
         log = await self.host.open_group(
-            GROUP, world.members, view, rejoining=rejoining, joining=joining
+            GROUP, world.members, view, rejoining=may_be_lost, joining=joining
         )
         self.view, self.log = view, log
         log.on_commit(lambda entries: world.saw_committed(self.node_id, entries))

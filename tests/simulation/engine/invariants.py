@@ -12,6 +12,7 @@ from typing import Protocol
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import NodeId
+from nextgen.replication.term_probe import PROBE_TERM
 from tests.simulation.engine.history import (
     Fact,
     History,
@@ -338,7 +339,8 @@ class NoLeaderWithoutMajority(Invariant):
 
 
 class WhoForgotKeepsQuiet(Invariant):
-    """A replica that lost a part of its log neither votes nor asks for votes."""
+    """A replica that lost a part of its log neither votes nor asks for votes; one that lost its
+    term acknowledges nothing either."""
 
     def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
         log = self.world.node(sender).log
@@ -346,6 +348,12 @@ class WhoForgotKeepsQuiet(Invariant):
             return
         kind = message["type"]
         votes = kind in ("pre_vote", "request_vote", "response_vote")
+        if kind == "pre_vote" and message["term"] == PROBE_TERM:
+            votes = False
+        require(
+            not log.engine.probe.is_open or kind != "append_answer",
+            f"{sender} does not know its term and sends an {kind} to {target}",
+        )
         require(
             not votes and not (kind == "pre_vote_answer" and message["granted"]),
             f"{sender} is in doubt and sends a {kind} to {target}",

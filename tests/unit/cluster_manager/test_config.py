@@ -81,7 +81,6 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
         ({"shards": "0"}, "--shards is '0', it must be 1 to 4096"),
         ({"shards": "4097"}, "--shards is '4097'"),
         ({"shards": "many"}, "--shards is 'many'"),
-        ({"rejoin": "perhaps"}, "--rejoin is 'perhaps', it must be yes or no"),
         ({"replication_factor": "8", "initial_shard_nodes": "8"}, "--replication-factor is '8'"),
         ({"replication_factor": "3", "initial_shard_nodes": "2"}, "needs as many"),
     ],

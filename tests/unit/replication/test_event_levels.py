@@ -310,6 +310,7 @@ async def test_a_member_that_was_never_heard_counts_as_one_of_the_first_release(
     await cluster.start()
     files = [tmp_path / member / EVENT_LEVELS_NAME for member in cluster.members]
     await eventually(lambda: all(file.exists() for file in files), "each heard somebody")
+    await cluster.settled_leader()
     for member, file in zip(cluster.members, files, strict=True):
         await cluster.stop_member(member)
         file.unlink()

@@ -72,19 +72,26 @@ def test_an_acknowledgement_is_not_given_in_a_later_term_than_its_leaders() -> N
     run_virtual(main)
 
 
+def term_answer(term: int) -> Message:
+    return {"type": "pre_vote_answer", "term": term, "granted": False, "asked_term": 0}
+
+
 def test_doubt_lasts_until_an_entry_of_the_leaders_own_term_is_committed_here() -> None:
-    """1. A replica lost its disk; what it promised may be anywhere in the leader's log. 2. It gets
-    a part of that log: nothing says yet that this is all. 3. What it gets next is committed, and
-    of the leader's term, so that everything ever acknowledged is before it."""
+    """1. A replica lost its disk; what it promised may be anywhere in the leader's log. No voter is
+    in a later term than this leader. 2. It gets a part of that log: nothing says yet that this is
+    all. 3. What it gets next is committed, and of the leader's term, so that everything ever
+    acknowledged is before it."""
 
     async def main() -> None:
         simulation = RaftSimulation(seed=1)
-        follower, leader, _ = await given_follower_cut_off(simulation)
+        follower, leader, other = await given_follower_cut_off(simulation)
         follower.crash()
         follower.lose_disk()
         await follower.start(may_be_lost=True)
         assert follower.log is not None
         engine = follower.log.engine
+        for voter in (leader, other):
+            engine.on_message(voter.node_id, term_answer(8))
         earlier, own = [[1, 7, 1, 0, NO_RECORDS]], [[2, 8, 1, 0, NO_RECORDS]]
 
         engine.on_message(leader.node_id, append(8, (0, 0), earlier, commit_index=1))

@@ -83,6 +83,7 @@ def test_a_replica_that_lost_its_journal_learns_who_counts_before_it_may_vote() 
         simulation.heal()
         await simulation.write()
         await until(lambda: not engine_of(doubter).journal.doubt_index, "it may vote again")
+        await until(lambda: not engine_of(doubter).journal.pending_bytes, "and keeps that")
 
         assert members(doubter) == ([1, 2, 4], [])
         assert log_of(doubter).status.configuration_index == made.index

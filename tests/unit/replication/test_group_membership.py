@@ -155,6 +155,7 @@ def test_the_members_survive_a_restart_after_each_step() -> None:
 
         await simulation.change(REMOVE, leaving)
         await until(lambda: members(leaving) == ([1, 2, 4], []), "it hears of its removal")
+        await until(lambda: not engine_of(leaving).journal.pending_bytes, "and keeps that")
         await simulation.restart(*simulation.nodes)
         await simulation.write()
         assert [members(node) for node in simulation.nodes] == [([1, 2, 4], [])] * 4

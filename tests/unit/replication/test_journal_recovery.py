@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import JournalCorrupted, RefusesToStart, WrongCluster
-from nextgen.replication.journal import UNKNOWN_INDEX, Journal
+from nextgen.replication.doubt import UNKNOWN_INDEX
+from nextgen.replication.journal import Journal
 from nextgen.replication.journal_format import (
     HEADER_BYTES,
     RECORD_HEADER_BYTES,
@@ -148,7 +149,7 @@ def test_damage_before_a_record_that_was_written_later_makes_a_doubter() -> None
 
     assert journal.recovery.outcome is Outcome.DAMAGED_TAIL
     assert (journal.recovery.old_last_index, journal.recovery.old_term) == (10, 2)
-    assert (journal.last_index, journal.doubt_index) == (2, 10)
+    assert (journal.last_index, journal.doubt_index) == (2, UNKNOWN_INDEX)
 
 
 def test_damage_before_the_durable_mark_makes_a_doubter() -> None:
@@ -177,7 +178,7 @@ def test_bits_that_turned_over_in_a_complete_record_make_a_doubter() -> None:
     journal = open_journal(disk)
 
     assert journal.recovery.outcome is Outcome.DAMAGED_TAIL
-    assert (journal.last_index, journal.doubt_index) == (9, 10)
+    assert (journal.last_index, journal.doubt_index) == (9, UNKNOWN_INDEX)
 
 
 @pytest.mark.parametrize("field", [0, 4, 8, 12, 16, 20, 24, 32, 40, 48])
@@ -201,7 +202,7 @@ def test_a_doubter_has_spent_its_vote_and_stays_in_doubt_over_restarts() -> None
     journal = open_journal(disk)
 
     assert journal.recovery.outcome is Outcome.CLEAN
-    assert journal.doubt_index == 10
+    assert journal.doubt_index == UNKNOWN_INDEX
     assert journal.hard_state == (3, UNKNOWN_VOTE)
     assert journal.last_index == 6
 
@@ -213,7 +214,7 @@ def test_a_doubter_that_a_leader_has_covered_may_vote_again() -> None:
     append_many(journal, 4, term=2)
     journal.set_hard_state(4, None)
 
-    journal.clear_doubt()
+    journal.set_doubt(0)
     journal.sync()
 
     assert journal.doubt_index == 0
@@ -231,10 +232,10 @@ def test_doubt_survives_the_segment_that_it_began_in() -> None:
     journal.sync()
     disk.crash()
 
-    assert open_journal(disk).doubt_index == 10
+    assert open_journal(disk).doubt_index == UNKNOWN_INDEX
 
 
-def test_damage_found_twice_keeps_the_higher_doubt() -> None:
+def test_damage_found_twice_leaves_the_doubt() -> None:
     disk = given_journal()
     damage_entry(disk, 3)
     journal = open_journal(disk)
@@ -245,18 +246,42 @@ def test_damage_found_twice_keeps_the_higher_doubt() -> None:
 
     journal = open_journal(disk)
 
-    assert (journal.last_index, journal.doubt_index) == (2, 10)
+    assert (journal.last_index, journal.doubt_index) == (2, UNKNOWN_INDEX)
+
+
+def test_a_rotten_tail_without_a_recent_mark_is_not_underestimated() -> None:
+    """1. The mark reaches the disk at entry 7, of term 2. 2. A vote and entry 8 of term 3 are
+    synced and acknowledged. 3. The power fails before the mark is written back, and the medium
+    returns garbage from there on: nothing is left that speaks of entry 8 or term 3."""
+    disk = given_disk()
+    journal = open_journal(disk)
+    append_many(journal, 7, term=2)
+    journal.set_hard_state(2, "node-3")
+    journal.sync()
+    end = journal._end - address_of(1, 0)
+    journal._writes._files.sync_mark()
+    journal.set_hard_state(3, "node-2")
+    append_many(journal, 1, term=3)
+    journal.sync()
+    disk.crash()
+    disk.damage(DIRECTORY / segment_name(1), end, b"\xb6" * (4096 - end))
+
+    journal = open_journal(disk)
+
+    assert journal.recovery.outcome is Outcome.DAMAGED_TAIL
+    assert (journal.last_index, journal.doubt_index) == (7, UNKNOWN_INDEX)
+    assert journal.hard_state == (2, UNKNOWN_VOTE)
 
 
 def test_a_member_that_lost_its_whole_directory_starts_in_doubt() -> None:
-    journal = open_journal(given_disk(), rejoining=True)
+    journal = open_journal(given_disk(), doubt_if_new=UNKNOWN_INDEX)
 
     assert journal.recovery.outcome is Outcome.NEW
     assert journal.doubt_index == UNKNOWN_INDEX
 
 
 def test_a_member_that_still_has_its_journal_is_not_in_doubt() -> None:
-    assert open_journal(given_journal(), rejoining=True).doubt_index == 0
+    assert open_journal(given_journal(), doubt_if_new=UNKNOWN_INDEX).doubt_index == 0
 
 
 # What is refused ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 import nextgen.replication.storage as storage_module
 from nextgen.kernel.errors import JournalCorrupted
+from nextgen.replication.doubt import UNKNOWN_INDEX
 from nextgen.replication.journal import JournalBroken, JournalEntry
 from nextgen.replication.journal_format import HEADER_BYTES, RECORD_HEADER_BYTES
 from nextgen.replication.journal_recovery import PREPARING_NAME, Outcome, segment_name
@@ -69,7 +70,7 @@ def damage_that_was_cleared_does_not_come_back(disk: SimDisk) -> bool:
     disk.damage(DIRECTORY / segment_name(1), HEADER_BYTES + RECORD_HEADER_BYTES, b"rot")
     open_journal(disk)
     disk.crash()
-    return open_journal(disk).doubt_index == 10
+    return open_journal(disk).doubt_index == UNKNOWN_INDEX
 
 
 def what_was_cut_does_not_come_back(disk: SimDisk) -> bool:
@@ -100,7 +101,7 @@ def damage_after_a_clean_stop_is_noticed(disk: SimDisk) -> bool:
     journal.close()
     disk.crash()
     disk.damage(DIRECTORY / segment_name(1), 1024, bytes(3072))
-    return open_journal(disk).doubt_index == 10
+    return open_journal(disk).doubt_index == UNKNOWN_INDEX
 
 
 def damage_is_remembered_while_it_is_repaired(disk: SimDisk) -> bool:
@@ -114,7 +115,7 @@ def damage_is_remembered_while_it_is_repaired(disk: SimDisk) -> bool:
     with pytest.raises(OSError, match="error"):
         open_journal(disk)
     disk.crash()
-    return open_journal(disk).doubt_index == 10
+    return open_journal(disk).doubt_index == UNKNOWN_INDEX
 
 
 def what_a_killed_process_wrote_is_durable_before_it_is_relied_upon(disk: SimDisk) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
+from nextgen.replication.ports import NodeId
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.storage import DiskStorage, Storage
 from nextgen.tasks.timeouts import timeout
@@ -25,9 +26,16 @@ class HostWithGroups:
 
     def __init__(self, storage: Storage, *group_ids: int) -> None:
         self.storage = storage
+        self.opened: list[dict[str, Any]] = []
         self.groups: list[Any] = [
             SimpleNamespace(engine=SimpleNamespace(group_id=group_id)) for group_id in group_ids
         ]
+
+    async def open_group(
+        self, _group_id: int, _members: object, _open_view: object, **named: Any
+    ) -> None:
+        self.opened.append(named)
+        raise OSError(28, "no space left on device")
 
 
 def groups_in(directory: Path, *open_ids: int, storage: Storage | None = None) -> RaftGroups:
@@ -173,3 +181,18 @@ async def test_one_replica_is_verified_at_a_time_and_none_that_is_not_here(tmp_p
     slow.goes_on.set()
 
     assert cast(Any, await first) == 7
+
+
+@pytest.mark.parametrize("may_be_lost", [True, False])
+async def test_what_a_failed_start_left_does_not_make_a_replica_of_the_past(
+    tmp_path: Path, may_be_lost: bool
+) -> None:
+    """The directory says nothing: the journal in it does, and the host reads that."""
+    (tmp_path / "group-1").mkdir()
+    host = HostWithGroups(DiskStorage())
+    groups = RaftGroups(cast(PySyncObjHost, host), tmp_path)
+
+    with pytest.raises(OSError, match="no space"):
+        await groups.open(1, [NodeId("node-1")], is_joining=False, may_be_lost=may_be_lost)
+
+    assert host.opened == [{"joining": False, "rejoining": may_be_lost}]
