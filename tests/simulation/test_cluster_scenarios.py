@@ -53,7 +53,7 @@ class Told(ClusterRun):
     async def _live(self, simulation: ClusterSimulation, faults: Faults) -> None:
         self.cluster = simulation
         simulation.start_all()
-        looking = asyncio.ensure_future(self._look_at_brokers(simulation))
+        looking = asyncio.ensure_future(self._look(simulation))
         await self._wait_ready(simulation)
         endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
         process = simulation.client("reader")

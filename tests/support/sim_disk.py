@@ -127,6 +127,10 @@ class SimDisk:
         """Let the next ``times`` syncs at ``label`` raise ``OSError(code)``."""
         self._failing.setdefault(label, []).extend([code] * times)
 
+    def heal_syncs(self) -> None:
+        """Let every sync succeed again."""
+        self._failing.clear()
+
     def fill_up(self, bytes_left: int = 0) -> None:
         """Let files grow by ``bytes_left`` more in all, then say ENOSPC."""
         self._capacity = self.used_bytes + bytes_left

@@ -12,6 +12,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import NodeId
 from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_simulation.components import has_disk, kind_of
+from tests.support.cluster_simulation.disk_faults import DiskFaults
 from tests.support.cluster_simulation.network import pair_of
 from tests.support.cluster_simulation.simulation import ClusterSimulation, Node
 
@@ -32,6 +33,7 @@ class Faults:
         self.cells: Counter[tuple[str, str]] = Counter()
         self._is_changing_replicas = False
         self._lasting: set[asyncio.Task[None]] = set()
+        self._disks = DiskFaults(simulation, chance, self.counts, self._come_back)
         self._kinds: dict[str, Callable[[Node], Awaitable[None] | None]] = {
             "kill": self._kill,
             "power cut": self._cut_power,
@@ -48,8 +50,7 @@ class Faults:
             "reset": self._reset,
             "slow link": self._slow_link,
             "bad mesh": self._bad_mesh,
-            "slow disk": self._slow_disk,
-            "lost disk": self._lose_disk,
+            **self._disks.kinds,
             "replicas": self._change_replicas,
             "clock jump": self._jump_clock,
             "transfer": self._transfer,
@@ -83,14 +84,13 @@ class Faults:
 
     def _target(self, kind: str) -> Node | None:
         nodes = [node for node in self._simulation.nodes.values() if node.is_running]
-        if kind in ("slow disk", "transfer", "snapshot", "blackout"):
+        if kind in ("transfer", "snapshot", "blackout"):
             nodes = [node for node in nodes if has_disk(node.name)]
-        if kind in ("lost disk", "replicas", "leader stall", "two down"):
+        if kind in ("replicas", "leader stall", "two down"):
             nodes = [node for node in nodes if kind_of(node.name) == "shard"]
         if kind == "leader stall":
             nodes = [node for node in nodes if self._leads_shard(node)]
-        if kind == "lost disk" and not self._may_lose_disk():
-            return None
+        nodes = [node for node in nodes if self._disks.may_hit(kind, node)]
         if kind == "replicas" and not self._may_change_replicas():
             return None
         away = len(self._simulation.nodes) - sum(
@@ -236,27 +236,7 @@ class Faults:
         self._simulation.network.heal()
         self._simulation.fabric.calm()
 
-    # Disks, clocks, leadership, membership ------------------------------------------------------
-
-    async def _slow_disk(self, node: Node) -> None:
-        process = node.process
-        assert process is not None
-        before_ms = process.disk_delay_ms
-        process.disk_delay_ms = self._chance.choice((5.0, 40.0, 250.0))
-        await asyncio.sleep(self._chance.uniform(0.5, 6.0))
-        process.disk_delay_ms = before_ms
-
-    def _may_lose_disk(self) -> bool:
-        """What a majority has, a majority must keep: one disk in a run, and all others there."""
-        simulation = self._simulation
-        shard_nodes = [simulation.nodes[name] for name in simulation.plan.shard_node_names]
-        return not self.counts["lost disk"] and all(node.is_running for node in shard_nodes)
-
-    async def _lose_disk(self, node: Node) -> None:
-        node.crash(power_cut=True)
-        assert node.machine is not None
-        node.machine.replace_disk()
-        await self._come_back(node, (0.5, 2.0))
+    # Clocks, leadership, membership -------------------------------------------------------------
 
     def _may_change_replicas(self) -> bool:
         simulation = self._simulation

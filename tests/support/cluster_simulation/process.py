@@ -36,6 +36,8 @@ class SimulatedProcess(SimProcess):
         self._chance = chance
         self._tasks: dict[SimulatedTask, None] = {}
         self._workers: dict[str, VirtualWorker] = {}
+        self._threads: list[VirtualWorker] = []
+        self.disk_hangs_until_s = 0.0
 
     @property
     def is_dead(self) -> bool:
@@ -93,7 +95,16 @@ class SimulatedProcess(SimProcess):
         return worker
 
     def new_worker(self) -> VirtualWorker:
-        return self.run(VirtualWorker, self._delay_ms)
+        worker: VirtualWorker = self.run(VirtualWorker, self._delay_ms)
+        worker.hang(self.disk_hangs_until_s - self._simulated_loop.now_s)
+        self._threads.append(worker)
+        return worker
+
+    def hang_disk(self, seconds: float) -> None:
+        """Let nothing that a thread has not begun yet end within so long."""
+        self.disk_hangs_until_s = self._simulated_loop.now_s + seconds
+        for worker in self._threads:
+            worker.hang(seconds)
 
     def _delay_ms(self) -> float:
         return self._chance.uniform(0.5, 1.5) * self.disk_delay_ms

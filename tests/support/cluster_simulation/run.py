@@ -25,6 +25,7 @@ from tests.support.cluster_simulation.administrators import Administrator
 from tests.support.cluster_simulation.components import ClusterPlan, limits_of
 from tests.support.cluster_simulation.contenders import Contender, Records, judge
 from tests.support.cluster_simulation.faults import Faults
+from tests.support.cluster_simulation.liveness import LOOK_S, Liveness
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.cluster_simulation.residents import shared_storage
@@ -54,7 +55,6 @@ SETTLED_S_MAX = 60.0
 CURRENT_S_MAX = 20.0
 """After the last command every broker has the latest metadata within it."""
 
-LOOK_AT_BROKERS_S = 0.25
 LINES_KEPT = 60
 
 Echo = Callable[[str], None]
@@ -136,7 +136,7 @@ class ClusterRun:
 
     async def _live(self, simulation: ClusterSimulation, faults: Faults) -> None:
         simulation.start_all()
-        looking = asyncio.ensure_future(self._look_at_brokers(simulation))
+        looking = asyncio.ensure_future(self._look(simulation))
         await self._wait_ready(simulation)
         clients: list[tuple[SimulatedProcess, Workload | Contender | Administrator]] = [
             self._workload(simulation, number) for number in range(1, CLIENTS + 1)
@@ -234,10 +234,12 @@ class ClusterRun:
                     return
                 await asyncio.sleep(0.1)
 
-    async def _look_at_brokers(self, simulation: ClusterSimulation) -> None:
+    async def _look(self, simulation: ClusterSimulation) -> None:
+        liveness = Liveness(simulation)
         while True:
-            await asyncio.sleep(LOOK_AT_BROKERS_S)
+            await asyncio.sleep(LOOK_S)
             simulation.look_at_brokers()
+            liveness.look()
 
     async def _become_whole(self, simulation: ClusterSimulation) -> None:
         """Every acknowledged topic is found, within a bounded time."""

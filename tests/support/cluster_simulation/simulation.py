@@ -50,6 +50,9 @@ class Node:
         self.machine = Machine(simulation.root, name) if has_disk(name) else None
         self.host: SimulatedHost | None = None
         self.starts = 0
+        self.is_disk_sick = False
+        """True while something is wrong with its disk: it may end by itself."""
+        self._disk_hangs_until_s = 0.0
         self._simulation = simulation
         self._shutdown = Shutdown()
         self._task: asyncio.Task[None] | None = None
@@ -72,6 +75,7 @@ class Node:
         self.host = None
         process = SimulatedProcess(simulation.loop, simulation.chance, self.name)
         process.wall_offset_ms = simulation.wall_offset_ms.get(self.name, 0)
+        process.disk_hangs_until_s = self._disk_hangs_until_s
         simulation.network.started(process.host)
         self.process = process
         self._shutdown = shutdown = Shutdown()
@@ -94,7 +98,8 @@ class Node:
         if process.is_dead:
             return
         error = None if task.cancelled() else task.exception()
-        if error is not None or not shutdown.is_requested:
+        may_end = shutdown.is_requested and error is None
+        if not may_end and not self.is_disk_sick:
             self._simulation.violate(f"{self.name} ended by itself: {error!r}", error)
         self._is_gone(process)
 
@@ -117,6 +122,8 @@ class Node:
         assert process is not None, f"{self.name} is down"
         simulation = self._simulation
         process.kill()
+        # A restart changes nothing about a disk that hangs, a power cut ends it.
+        self._disk_hangs_until_s = 0.0 if power_cut else process.disk_hangs_until_s
         simulation.network.died(process, with_machine=power_cut)
         simulation.remains.append(process)
         mesh = simulation.fabric.meshes.get(self.name)
