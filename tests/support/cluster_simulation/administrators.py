@@ -1,7 +1,7 @@
-"""Somebody who administers the cluster while others use it: policies, drains, unloads.
+"""Administrators of the cluster while others use it: policies, drains, unloads.
 
-One process does one thing at a time, and nobody else writes policies here: what is effective when
-it was answered so is known exactly.
+Each does one thing at a time, in a tenant in which nobody else writes policies: what is effective
+when it was answered so is known exactly. The first of them drains brokers as well.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from protos.nextgen.v1.policies_pb2 import Policies
 from tests.support.cluster_simulation.invariants import Invariants
 from tests.support.cluster_simulation.workload import Ledger
 
-TENANT, NAMESPACE = "governed", "governed/all"
-TOPICS = tuple(f"persistent://{NAMESPACE}/topic-{number}" for number in range(6))
-NAMES = (TENANT, NAMESPACE, *TOPICS)
+TOPICS = 4
+"""Of each administrator: few, so that some have units and change often."""
+
 CALL_MS = 8_000
 EFFECTIVE_MS = 30_000
 """More than a subscriber that is gone may delay an effective write for."""
@@ -49,6 +49,7 @@ class Administrator:
 
     def __init__(
         self,
+        number: int,
         endpoints: list[str],
         brokers: Iterable[str],
         chance: random.Random,
@@ -57,6 +58,8 @@ class Administrator:
         check_effective: Callable[[str, str, int], None],
     ) -> None:
         self.stopping = False
+        self._tenant, self._namespace = f"governed-{number}", f"governed-{number}/all"
+        self._topics = [f"persistent://{self._namespace}/topic-{each}" for each in range(TOPICS)]
         self._brokers = tuple(brokers)
         self._chance = chance
         self._ledger = ledger
@@ -71,7 +74,8 @@ class Administrator:
         self._versions: dict[str, int] = {}
         self._doings: tuple[Callable[[], Awaitable[None]], ...] = (
             *(self._set_policies, self._set_policies, self._set_policies, self._look_up),
-            *(self._read_policies, self._drain, self._unload),
+            *(self._read_policies, self._unload),
+            *((self._drain,) if number == 1 else ()),
         )
 
     async def run(self) -> None:
@@ -100,10 +104,9 @@ class Administrator:
 
     async def _prepare(self) -> None:
         for create, name in (
-            (self._client.create_tenant, TENANT),
-            (self._client.create_namespace, NAMESPACE),
-            (self._create_topic, TOPICS[0]),
-            *((self._create_topic, name) for name in TOPICS[1:]),
+            (self._client.create_tenant, self._tenant),
+            (self._client.create_namespace, self._namespace),
+            *((self._create_topic, name) for name in self._topics),
         ):
             while not self.stopping:
                 try:
@@ -126,13 +129,13 @@ class Administrator:
 
     async def _look_up(self) -> None:
         """Have the topics assigned, so that brokers have what is said of them."""
-        for location in await self._client.lookup(TOPICS):
+        for location in await self._client.lookup(self._topics):
             if location.is_found:
                 self._invariants.check_location(location)
 
     async def _set_policies(self) -> None:
         self._number += 1
-        name = self._chance.choice(NAMES)
+        name = self._chance.choice((self._tenant, self._namespace, *self._topics))
         known = self._versions.get(name, 0)
         expected = known if self._chance.random() < 0.5 and name not in self._unclear else 0
         request = pb.SetPoliciesRequest(
@@ -165,7 +168,7 @@ class Administrator:
             self._check_effective(name, written.id, written.version)
 
     async def _read_policies(self) -> None:
-        name = self._chance.choice(NAMES)
+        name = self._chance.choice((self._tenant, self._namespace, *self._topics))
         request = pb.GetPoliciesRequest(name=name, merged=self._chance.random() < 0.5)
         before = self._versions.get(name, 0)
         answer = await self._raw.call(
@@ -200,7 +203,7 @@ class Administrator:
         self._ledger.count("drain undone" if undo else "drained")
 
     async def _unload(self) -> None:
-        names = self._chance.sample(TOPICS, 2)
+        names = self._chance.sample(self._topics, 2)
         await self._raw.call(
             "UnloadTopics",
             pb.UnloadTopicsRequest(topics=names),

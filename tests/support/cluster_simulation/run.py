@@ -37,6 +37,9 @@ from tests.support.sim_process import PROCESS
 FAULTS_PER_SEED = 30
 CLIENTS = 3
 CONTENDERS = 6
+ADMINISTRATORS = 3
+"""An effective write takes seconds behind a leader change: more of them wait at a time."""
+
 READY_S_MAX = 40.0
 """An empty cluster without faults is complete within it."""
 
@@ -142,8 +145,9 @@ class ClusterRun:
             self._workload(simulation, number) for number in range(1, CLIENTS + 1)
         ]
         clients += [self._contender(simulation, number) for number in range(1, CONTENDERS + 1)]
-        office, administrator = self._administrator(simulation)
-        clients.append((office, administrator))
+        clients += [
+            self._administrator(simulation, number) for number in range(1, ADMINISTRATORS + 1)
+        ]
         running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
         await asyncio.sleep(2)
         await self._watch(asyncio.ensure_future(faults.run(self._fault_count, self._only)), running)
@@ -198,14 +202,15 @@ class ClusterRun:
         return process, workload
 
     def _administrator(
-        self, simulation: ClusterSimulation
+        self, simulation: ClusterSimulation, number: int
     ) -> tuple[SimulatedProcess, Administrator]:
-        process = simulation.client("administrator")
+        process = simulation.client(f"administrator-{number}")
         return process, process.run(
             Administrator,
+            number,
             [f"{name}:7000" for name in simulation.plan.discovery_names],
             simulation.plan.broker_names,
-            random.Random(f"administrator {self.seed}"),
+            random.Random(f"administrator {number} {self.seed}"),
             self.ledger,
             simulation.invariants,
             simulation.check_effective,
