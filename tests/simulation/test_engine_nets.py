@@ -58,7 +58,7 @@ def test_a_healthy_majority_without_a_leader_fails_the_run() -> None:
         for node in followers:
             stop_elections(node)
         kill_leader(world)
-        await asyncio.sleep(world.liveness.bound_s + 1)
+        await asyncio.sleep(world.liveness.bound_s + 3)
 
     world = simulated(scenario)
 
@@ -96,7 +96,7 @@ def test_a_fault_outside_the_majority_excuses_nothing() -> None:
         for node in followers:
             stop_elections(node)
         dead = kill_leader(world)
-        for _ in range(int(world.liveness.bound_s) + 1):
+        for _ in range(int(world.liveness.bound_s) + 3):
             await asyncio.sleep(1)
             world.liveness.disturbed([dead])
 

@@ -176,6 +176,26 @@ def _lose_disk(world: Faulty, node: SimNode) -> bool:
     return True
 
 
+def _interrupted_start(world: Faulty, node: SimNode) -> bool:
+    """The disk is lost, and the first starts on the new one are interrupted somewhere."""
+    if not world.may_lose_disk(node):
+        return False
+    world.lose_disk(node, interruptions=world.chance.choice((1, 1, 2)))
+    return True
+
+
+def _rot(world: Faulty, node: SimNode) -> bool:
+    """The end of the journal turns to garbage while the process is gone."""
+    if not world.may_lose_disk(node):
+        return False
+    if world.chance.random() < 0.7:
+        node.crash(keep_some=False)  # Then the mark is an old one.
+    else:
+        node.kill()
+    world.rot(node, world.chance.choice((40, 100, 300, 1_000, 3_000)))
+    return True
+
+
 def _outage(world: Faulty, node: SimNode) -> bool:
     """See ``Outage``."""
     outage = Outage(world, node)
@@ -253,6 +273,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("full disk", _full_disk, _RUNNING),
     Fault("failing sync", _failing_sync, _RUNNING),
     Fault("lost disk", _lose_disk, _LOSING_STATES),
+    Fault("interrupted start", _interrupted_start, _LOSING_STATES),
+    Fault("rot", _rot, _LOSING_STATES),
     Fault("outage", _outage, _LEADING),
     Fault("clock leap", _leap, _RUNNING),
     Fault("wall clock jump", _jump_wall_clock, _RUNNING),
