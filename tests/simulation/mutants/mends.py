@@ -9,6 +9,7 @@ from discovery.service.shard_lookups import _Flight
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.replication.election import Election
 from nextgen.replication.raft_replica import RaftReplica
+from nextgen.tasks import background, threads
 from nextgen.tasks.timeouts import Timeout
 from shards.assignment_feed import Subscription
 from shards.broker_manager import BrokerManager
@@ -22,6 +23,7 @@ _ISSUED = (
     "tests/unit/client/test_issued.py",
     "tests/unit/discovery/service/test_repeated_elsewhere.py",
 )
+_TASKS = ("tests/unit/tasks/test_background.py",)
 _RETURNING = (
     "tests/unit/shards/test_effective_writes.py",
     "tests/unit/shards/test_returning_managers.py",
@@ -205,5 +207,51 @@ MUTANTS = (
             ),
         ),
         ("tests/unit/tasks/test_timeouts.py",),
+    ),
+    Mutant(
+        "kept-work-ends-by-a-cancellation-of-nobody",
+        "T2",
+        "work that must go on begins again, whatever ended it but its owner",
+        (
+            Edit(
+                background, "_keep", "keeper.cancelling() > requests or not attempt.done()", "True"
+            ),
+        ),
+        _TASKS,
+    ),
+    Mutant(
+        "kept-work-ends-by-an-error",
+        "T2",
+        "work that must go on begins again behind an error",
+        (Edit(background, "_keep", "        failure = error\n", "        raise\n"),),
+        _TASKS,
+    ),
+    Mutant(
+        "kept-work-outlives-its-owner",
+        "T2",
+        "a cancellation of the owner's ends kept work",
+        (
+            Edit(
+                background,
+                "_keep",
+                "raise asyncio.CancelledError from failure",
+                "pass",
+            ),
+        ),
+        _TASKS,
+    ),
+    Mutant(
+        "tasks-fail-unnoticed",
+        "T2",
+        "a task that fails is logged and counted",
+        (Edit(background, "start", "report(name, error)", "pass"),),
+        _TASKS,
+    ),
+    Mutant(
+        "threads-end-and-their-process-lives-on",
+        "T3",
+        "a process whose engine or ledger thread breaks ends at once",
+        (Edit(threads, "start_thread", "os._exit(os.EX_SOFTWARE)", "pass"),),
+        _TASKS,
     ),
 )

@@ -89,6 +89,16 @@ def test_a_repeated_batch_changes_nothing_and_is_reported_again():
     assert session.holding.assigned(assignment(1).name) is None
 
 
+def test_a_part_of_what_was_applied_that_comes_again_takes_nothing_back():
+    session = connected_session(delivered(1, tenant(), namespace(), assignment(1)))
+
+    effects = session.step(delivered(1, tenant(), namespace()))
+
+    assert effects == (ReportSync(3),)
+    assert session.resume_point == ("s-1", 3)
+    assert session.step(delivered(4, assignment(2))) == (Changed((assignment(2),)), ReportSync(4))
+
+
 def test_nothing_behind_a_gap_is_applied_and_the_session_resumes_before_it():
     session = connected_session(delivered(1, tenant()))
 
