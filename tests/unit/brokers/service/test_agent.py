@@ -292,6 +292,18 @@ async def test_pauses_between_attempts_grow_to_their_limit():
         assert cluster.pauses_ms == [20, 40, 80, 160, 200, 200]
 
 
+async def test_a_session_is_kept_though_its_manager_leads_no_more():
+    cluster = FakeCluster(
+        [greeting(), delivery(1), TurnedAway("NOT_LEADER", "not here", "b:2")],
+        [greeting(resumed=True, next_sequence=2)],
+    )
+    async with running(cluster) as agent:
+        second = await played(cluster, 1)
+
+        assert (second.endpoint, second.resume) == ("b:2", ("s-1", 1))
+        assert agent.counters.sessions_voided == 0
+
+
 async def test_an_expired_session_is_registered_anew():
     cluster = FakeCluster(
         [greeting(), delivery(1), TurnedAway("SESSION_EXPIRED", "gone", "")], [greeting("s-2")]
@@ -356,8 +368,9 @@ async def test_old_news_of_another_leader_does_not_move_the_connection():
         await played(cluster, 0)
         cluster.known = ManagerLocation("c:3", 1)
         cluster.changed.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        # More turns of the loop than it takes to leave a manager and dial another.
+        for _ in range(50):
+            await asyncio.sleep(0)
 
         assert len(cluster.connections) == 1
 
