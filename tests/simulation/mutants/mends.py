@@ -7,10 +7,14 @@ from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
 from discovery.service.shard_lookups import _Flight
 from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.replication import journal_repair
 from nextgen.replication.election import Election
+from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.raft_replica import RaftReplica
+from nextgen.replication.term_probe import TermProbe
 from nextgen.tasks import background, threads
 from nextgen.tasks.timeouts import Timeout
+from shards.adapters.raft_groups import RaftGroups
 from shards.assignment_feed import Subscription
 from shards.broker_manager import BrokerManager
 from shards.effective_writes import EffectiveWrites
@@ -24,12 +28,84 @@ _ISSUED = (
     "tests/unit/discovery/service/test_repeated_elsewhere.py",
 )
 _TASKS = ("tests/unit/tasks/test_background.py",)
+_PROBE = (
+    "tests/unit/replication/test_interrupted_rejoin.py",
+    "tests/unit/replication/test_term_probe.py",
+)
 _RETURNING = (
     "tests/unit/shards/test_effective_writes.py",
     "tests/unit/shards/test_returning_managers.py",
 )
 
 MUTANTS = (
+    Mutant(
+        "forgets-a-lost-disk-when-its-start-was-interrupted",
+        "L8",
+        "that a replica was here before does not rest on what a start has left behind",
+        (
+            Edit(
+                RaftGroups,
+                "open",
+                "rejoining=may_be_lost",
+                "rejoining=may_be_lost and not self._storage.is_directory(directory)",
+            ),
+        ),
+        ("tests/unit/shards/adapters/test_raft_groups.py",),
+    ),
+    Mutant(
+        "takes-an-empty-disk-for-a-new-group",
+        "L8, L14",
+        "a replica that finds no journal asks the others whether there ever was one",
+        (Edit(PySyncObjHost, "_open_files", "BLANK_INDEX if is_founding else 0", "0"),),
+        _PROBE,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "acknowledges-in-a-term-that-it-forgot",
+        "L8",
+        "a replica that lost its term follows nobody before it adopted the highest of others",
+        (
+            Edit(
+                TermProbe,
+                "is_open",
+                "return self._replica.node_id in self._configuration.voters",
+                "return False",
+            ),
+        ),
+        _PROBE,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "adopts-a-term-before-all-have-answered",
+        "L8",
+        "every other voter tells its term before one is adopted",
+        (Edit(TermProbe, "_conclude", "len(answers) < len(others) or not others", "not answers"),),
+        _PROBE,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "adopts-a-term-that-a-majority-forgot",
+        "L8",
+        "enough of those that answer still know their terms",
+        (Edit(TermProbe, "_conclude", "known < voters - majority_of(voters) + 1", "False"),),
+        _PROBE,
+        (("engine", 40),),
+    ),
+    Mutant(
+        "believes-the-mark-of-a-rotten-tail",
+        "D4",
+        "damage in a tail is of unknown extent, whatever the mark says",
+        (
+            Edit(
+                journal_repair,
+                "repair",
+                "state.doubt_index = UNKNOWN_INDEX",
+                "state.doubt_index = max(state.doubt_index, recovery.old_last_index, 1)",
+            ),
+        ),
+        ("tests/unit/replication/test_journal_recovery.py",),
+        (("engine", 40),),
+    ),
     Mutant(
         "backs-off-without-bound",
         "L21",

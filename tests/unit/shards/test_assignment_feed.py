@@ -289,6 +289,53 @@ def test_only_the_page_that_reaches_the_position_of_a_confirmation_prolongs(
     with_feed(scenario)
 
 
+def test_what_is_asked_while_leadership_is_confirmed_is_not_confirmed_by_that() -> None:
+    """1. A majority is asked. 2. A later question arrives. 3. The majority has answered."""
+
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        subscription.asked_at_ms = 1_000
+        confirming = asyncio.create_task(subscription.confirm())
+        await asyncio.sleep(0)
+
+        subscription.asked_at_ms = 2_000
+        await confirming
+
+        assert subscription.take_update().confirmed_at_ms == 1_000
+
+    with_feed(scenario)
+
+
+def test_a_leader_that_no_majority_confirms_prolongs_nothing() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        it.log.lose_quorum()
+
+        with pytest.raises(NotLeader):
+            await confirmed(subscription, 1_000)
+
+        assert subscription.take_update().confirmed_at_ms == 0
+
+    with_feed(scenario)
+
+
+def test_what_was_acknowledged_stays_acknowledged() -> None:
+    """Acknowledgements of one stream may be repeated; a move that was let go of stays so."""
+
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+        subscription = it.feed.subscribe("discovery-1", 0)
+        position = await it.commit(assigned("a", 2))
+        subscription.acknowledge(position)
+
+        subscription.acknowledge(position - 1)
+
+        async with timeout(0.001):
+            await it.feed.wait_effective(position)
+
+    with_feed(scenario)
+
+
 def test_a_subscriber_that_never_quite_catches_up_is_prolonged_as_of_what_it_has_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -393,6 +440,27 @@ def test_a_silent_subscriber_is_cut_off_after_one_time_to_live() -> None:
 
         assert waiting.done()
         with pytest.raises(Unavailable, match="acknowledged position"):
+            silent.take_update()
+
+    with_feed(scenario)
+
+
+def test_only_who_has_not_acknowledged_is_cut_off_and_not_before_a_late_update_is_there() -> None:
+    """An update that left just before the change prolongs its subscriber a little later."""
+
+    async def scenario(it: Feed) -> None:
+        await asyncio.sleep(TTL_S)
+        heard, silent = (it.feed.subscribe(f"discovery-{number}", 0) for number in (1, 2))
+        position = await it.commit(assigned("a", 2))
+        heard.acknowledge(position)
+        waiting = asyncio.create_task(it.feed.wait_effective(position))
+
+        await asyncio.sleep(TTL_S + 0.05)
+        assert not waiting.done()
+        await waiting
+
+        heard.take_update()
+        with pytest.raises(Unavailable):
             silent.take_update()
 
     with_feed(scenario)
