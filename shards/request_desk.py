@@ -233,7 +233,9 @@ async def _lookup(
     started = time.monotonic()
     seconds = leader.metrics.lookups_failed
     try:
-        answers = await leader.topics.lookup(request.lookup.topics, timeout_ms=timeout_ms)
+        answers = await leader.topics.lookup(
+            request.lookup.topics, timeout_ms=timeout_ms, used=request.lookup.used
+        )
         seconds = leader.metrics.lookups_answered
     finally:
         seconds.observe(time.monotonic() - started)

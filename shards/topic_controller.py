@@ -35,6 +35,7 @@ from nextgen.runtime import tracing
 from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import UsedEpoch
 from shards.broker_sync import BrokerSync, Placed
 from shards.domain import assignment as assignments
 from shards.domain.assignment import Assignment
@@ -108,8 +109,13 @@ class TopicController:
             task.cancel()
         self.flights.fail_all(error)
 
-    async def lookup(self, topics: Sequence[str], *, timeout_ms: int) -> list[LookupAnswer]:
+    async def lookup(
+        self, topics: Sequence[str], *, timeout_ms: int, used: Iterable[UsedEpoch] = ()
+    ) -> list[LookupAnswer]:
         """Return one answer per name, in order. Linearizable.
+
+        Of those in ``used`` the epoch is raised above what their ledgers know, unless another
+        assignment holds by now; one that is on its way to a broker already is not.
 
         A unit whose broker is not done when the time is nearly over is answered as retryable;
         its assignment goes on.
@@ -129,10 +135,11 @@ class TopicController:
         waiting: dict[str, asyncio.Future[LookupAnswer]] = {}
         names = self.parse(topics, answers)
         fresh: list[Flight] = []
+        used_by_name = {each.topic: each for each in used}
         for text, name in names.items():
             answer = self.flights.get(text)
             if answer is None:
-                fresh.append(self.flights.make(name, now))
+                fresh.append(self.flights.make(name, now, used=used_by_name.get(text)))
             else:
                 waiting[text] = answer
         has_joined = bool(waiting)

@@ -11,6 +11,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.names import TopicName
 from nextgen.kernel.policies import Policies
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import UsedEpoch
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +23,9 @@ class Flight:
     future: asyncio.Future[LookupAnswer]
     started_at: float
     attempts: int = 0
+    used: UsedEpoch | None = None
+    """What its owner found in its ledger, which keeps it from serving the unit."""
+
     parents: Policies | None = None
     """What namespace and tenant say, read since it was last planned."""
 
@@ -58,10 +62,10 @@ class Flights:
         flight = self._flights.get(text)
         return None if flight is None else flight.future
 
-    def make(self, name: TopicName, started_at: float) -> Flight:
+    def make(self, name: TopicName, started_at: float, *, used: UsedEpoch | None = None) -> Flight:
         """Return a flight that nobody can find before it is registered."""
         future: asyncio.Future[LookupAnswer] = asyncio.get_running_loop().create_future()
-        return Flight(name, name.text, future, started_at)
+        return Flight(name, name.text, future, started_at, used=used)
 
     def register(self, flights: Iterable[Flight]) -> None:
         """Let everybody who asks for these units wait for them. Each must land or fail."""

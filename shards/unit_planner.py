@@ -21,7 +21,13 @@ from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.broker_sync import BrokerSync, Placed
 from shards.domain import assignment as assignments
-from shards.domain.assignment import Assignment, AssignTopic, TopicAssigned, unit_key
+from shards.domain.assignment import (
+    Assignment,
+    AssignTopic,
+    RaiseEpoch,
+    TopicAssigned,
+    unit_key,
+)
 from shards.domain.lookup import check_served
 from shards.domain.topic import Topic
 from shards.placement_policies import PlacementPolicies
@@ -109,7 +115,8 @@ class UnitPlanner:
                 continue
             assert topic is not None, "an absent topic is refused"
             if assignment is not None and not self._is_lost(flight, assignment):
-                self._look_at_owner(flight, topic, assignment, plan)
+                if not self._raise_epoch(flight, topic, assignment, plan):
+                    self._look_at_owner(flight, topic, assignment, plan)
                 continue
             parents = self._policies.known(flight.name.namespace_text)
             if parents is None:
@@ -130,6 +137,31 @@ class UnitPlanner:
             plan.settled.append((flight, self._served(assignment, broker)))
         else:
             plan.resent.append((flight, Placed(topic, assignment, self._state.position)))
+
+    def _raise_epoch(
+        self, flight: Flight, topic: Topic, assignment: Assignment, plan: Plan
+    ) -> bool:
+        """Decide on what the owner found in its ledger; False if that is about nothing here."""
+        used, flight.used = flight.used, None
+        if used is None or used.topic_id != assignment.topic_id:
+            return False
+        decision = assignments.decide(
+            assignment,
+            RaiseEpoch(
+                assignment.topic_id,
+                assignment.unit,
+                assignment.name,
+                fenced_epoch=used.epoch,
+                used_epoch=used.used_epoch,
+            ),
+        )
+        if isinstance(decision, Rejected):
+            plan.settled.append((flight, self._rejected(flight, decision)))
+            return True
+        for event in decision.events:
+            assert isinstance(event, TopicAssigned), f"an epoch was raised by {event}"
+            plan.placed.append((flight, topic, event))
+        return bool(decision.events)
 
     def _is_lost(self, flight: Flight, assignment: Assignment) -> bool:
         return (

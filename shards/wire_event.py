@@ -179,6 +179,7 @@ def _encode_assigned(event: assignment.TopicAssigned) -> pb.Event:
             session_id=event.session_id,
             reason=event.reason,
             decision=None if event.decision is None else _encode_decision(event.decision),
+            used_epoch=event.used_epoch,
         )
     )
 
@@ -334,6 +335,7 @@ def _decode_assigned(stored: pb.TopicAssigned, time_ms: int) -> assignment.Topic
         stored.session_id,
         stored.reason,
         _decode_decision(stored.decision) if stored.HasField("decision") else None,
+        stored.used_epoch,
     )
 
 

@@ -14,6 +14,7 @@ from brokers.adapters.pulsar_connection import BrokerConnection, Front
 from brokers.adapters.pulsar_directory import HeldTopicDirectory
 from brokers.domain.session import BrokerSession
 from brokers.domain.storage_policy import StoragePolicy
+from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import LedgerStore
 from brokers.ports.session import Clock
 from brokers.service.topic import Surroundings
@@ -21,7 +22,7 @@ from brokers.service.topics import Topics
 from brokers.service.traffic import Latency, Traffic
 from brokers.service.upkeep import Upkeep
 from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
-from nextgen.pulsar.metadata_commands import MetadataCommands, TopicDirectory
+from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
 from nextgen.tasks.background import keep
 
@@ -44,7 +45,7 @@ class PulsarFront:
         *,
         identity: Identity,
         session: Callable[[], BrokerSession],
-        directory: TopicDirectory,
+        directory: OwnersDirectory,
         persistent: LedgerStore,
         volatile: LedgerStore,
         policy: StoragePolicy,

@@ -16,7 +16,16 @@ from brokers.domain.position import Position
 
 
 class Fenced(Exception):
-    """A later epoch owns the topic: this owner acknowledges nothing any more."""
+    """A later epoch owns the topic: this owner acknowledges nothing any more.
+
+    ``used_epoch`` is the highest epoch in which anything was stored, where that was looked for;
+    else 0. An owner that finds it at or above its own epoch and is the owner all the same needs a
+    higher one.
+    """
+
+    def __init__(self, message: str = "", *, used_epoch: int = 0) -> None:
+        super().__init__(message)
+        self.used_epoch = used_epoch
 
 
 class LedgerDamaged(Exception):
@@ -214,7 +223,8 @@ class LedgerStore(Protocol):
         Opening again in the epoch that this process holds already gives the same ledger.
 
         Raises:
-            Fenced: A later epoch has claimed it, or another process has this one.
+            Fenced: A later epoch has claimed it, or another process has this one. Says the
+                ``used_epoch``.
             LedgerDamaged: What an earlier owner sealed is not whole.
             StorageFailed: The disk refused.
         """

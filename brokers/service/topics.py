@@ -23,7 +23,9 @@ from brokers.domain.cursor_record import UnknownCursorVersion
 from brokers.domain.holding import Assignment, Holding, Release, UnitKey
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.session import ChangedMetadata
+from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, TopicLedger
+from brokers.service.higher_epochs import HigherEpochs
 from brokers.service.name_locks import NameLocks
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.topic import Surroundings, Topic, TopicUnit
@@ -37,8 +39,12 @@ from nextgen.kernel.pulsar_limits import (
     TOPICS_RELOCATING_MAX,
 )
 from nextgen.pulsar.errors import server_error_of
-from nextgen.pulsar.metadata_commands import TopicDirectory
 from nextgen.tasks.background import start
+
+_NOT_LOOKED = -1
+"""In place of the highest epoch of a ledger in which nobody has looked for it."""
+
+_NEVER_FENCED = (-1, _NOT_LOOKED)
 
 _logger = structlog.get_logger(__name__)
 
@@ -56,7 +62,7 @@ class Topics:
         broker_id: str,
         broker_url: str,
         holding: Callable[[], Holding],
-        directory: TopicDirectory,
+        directory: OwnersDirectory,
         persistent: LedgerStore,
         volatile: LedgerStore,
         surroundings: Surroundings,
@@ -74,7 +80,9 @@ class Topics:
         self._locks = NameLocks()
         self._openings = asyncio.Semaphore(TOPICS_OPENING_MAX)
         self._relocations = asyncio.Semaphore(TOPICS_RELOCATING_MAX)
-        self._fenced: dict[UnitKey, int] = {}
+        self._higher_epochs = HigherEpochs(directory, self._note_error)
+        self._fenced: dict[UnitKey, tuple[int, int]] = {}
+        """By unit: the epoch that was fenced here, and the highest that its ledger knew then."""
         self._damaged: dict[UnitKey, str] = {}
         self._relocating: set[str] = set()
         self._preparing = 0
@@ -248,7 +256,10 @@ class Topics:
 
     async def _open_locked(self, name: TopicName, assignment: Assignment) -> Topic:
         is_persistent = name.domain is not Domain.NON_PERSISTENT
-        if is_persistent and self._fenced.get(assignment.key, -1) >= assignment.epoch:
+        fenced_epoch, used_epoch = self._fenced.get(assignment.key, _NEVER_FENCED)
+        is_fenced = fenced_epoch >= assignment.epoch and used_epoch != _NOT_LOOKED
+        if is_persistent and is_fenced:
+            self._ask_for_higher_epoch(assignment, used_epoch)
             raise storage_refusal(Fenced(), name.text)
         if assignment.key in self._damaged:
             raise storage_refusal(LedgerDamaged(self._damaged[assignment.key]), name.text)
@@ -293,10 +304,21 @@ class Topics:
     def _failed_to_open(self, name: str, assignment: Assignment, error: Exception) -> None:
         _logger.warning("topic not opened", topic=name, epoch=assignment.epoch, error=str(error))
         if isinstance(error, Fenced):
-            self._remember_fenced(assignment.key, assignment.epoch)
+            self._remember_fenced(assignment.key, assignment.epoch, error.used_epoch)
+            self._ask_for_higher_epoch(assignment, error.used_epoch)
             return
-        self.errors[name] = str(error)
+        self._note_error(name, str(error))
+
+    def _note_error(self, name: str, why: str) -> None:
+        self.errors[name] = why
         _forget_oldest(self.errors)
+
+    def _ask_for_higher_epoch(self, assignment: Assignment, used_epoch: int) -> None:
+        """Have the unit assigned above what its ledger knows, if this assignment still holds."""
+        if self._holding().assigned(assignment.name) == assignment:
+            asking = self._higher_epochs.ask(assignment, used_epoch)
+            if asking is not None:
+                self._own(asking)
 
     async def _close_locked(self, topic: Topic, broker_url: str, *, is_over: bool = False) -> None:
         try:
@@ -346,7 +368,8 @@ class Topics:
         """A topic's ledger failed, or a later owner has fenced it."""
         _logger.warning("topic closes", topic=repr(topic), reason=reason)
         if topic.ledger.is_fenced:
-            self._remember_fenced(topic.unit.key, topic.unit.epoch)
+            # What its ledger knows shows when it is opened again, should it still be ours.
+            self._remember_fenced(topic.unit.key, topic.unit.epoch, _NOT_LOOKED)
         elif isinstance(topic.failure, LedgerDamaged):
             # It would be found again by the next reader, and until then be written to.
             self._damaged[topic.unit.key] = str(topic.failure)
@@ -356,8 +379,8 @@ class Topics:
             going_to = self._holding().going_to(topic.unit.key, topic.unit.epoch)
             self._own(self.close_topic(topic, going_to if topic.ledger.is_fenced else ""))
 
-    def _remember_fenced(self, key: UnitKey, epoch: int) -> None:
-        self._fenced[key] = max(epoch, self._fenced.pop(key, -1))
+    def _remember_fenced(self, key: UnitKey, epoch: int, used_epoch: int) -> None:
+        self._fenced[key] = max((epoch, used_epoch), self._fenced.pop(key, _NEVER_FENCED))
         _forget_oldest(self._fenced)
 
     def _is_held(self, topic: Topic) -> bool:

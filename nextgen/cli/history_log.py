@@ -31,6 +31,7 @@ def log_event_of(event: Event) -> LogEvent:
         # An event about a namespace names its tenant's id too: the object's own goes first.
         id=_object_id(kind, payload),
         epoch=payload.epoch if "epoch" in known else 0,
+        used_epoch=payload.used_epoch if "used_epoch" in known else 0,
         causation_id=event.causation_id.hex(),
         properties=dict(payload.properties) if "properties" in known else {},
         policies=policies_text(Policies.FromString(payload.policy)) if "policy" in known else "",

@@ -36,6 +36,7 @@ _REASONS = {
     "drained": "its broker was being emptied",
     "rebalanced": "brokers were uneven",
     "pinned": "it was pinned elsewhere",
+    "epoch_used": "its ledger knew a later epoch than the shard",
     "idle": "nobody used it",
     "unloaded": "an operator unloaded it",
     "topic_deleted": "the topic was deleted",

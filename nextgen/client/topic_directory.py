@@ -146,6 +146,24 @@ class RoutedTopicDirectory:
         """See ``TopicDirectory.locate``."""
         return located(name, await self._served(name, create=create))
 
+    async def raise_epoch(
+        self, name: TopicName, *, topic_id: str, epoch: int, used_epoch: int
+    ) -> Located:
+        """Have a unit assigned above ``used_epoch`` if the assignment of ``epoch`` still holds.
+
+        For its owner, whose ledger knows that epoch. Returns where the unit is then.
+
+        Raises:
+            Refused: ``LIMIT_EXCEEDED``: so high an epoch is taken for damage.
+            MetadataError: It may have been assigned, or not.
+        """
+        used = pb.UsedEpoch(topic=name.text, topic_id=topic_id, epoch=epoch, used_epoch=used_epoch)
+        request = pb.ShardRequest(lookup=pb.ShardLookupRequest(topics=[name.text], used=[used]))
+        shard_id = self._shards.shard_of_key(name.routing_key)
+        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        (answer,) = response.lookup.answers
+        return located(name, _checked(answer))
+
     def any_broker_url(self) -> str | None:
         """See ``TopicDirectory.any_broker_url``. By chance, so that brokers share the load."""
         urls = self._broker_urls

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from protos.nextgen.v1.events_pb2 import Event
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Grows by one with each change of ``events.proto`` that adds columns."""
 
 UNKNOWN_TYPE = "unknown"

@@ -23,7 +23,10 @@ CHECK = "log"
 
 FIRST_LOOKUP = "first_lookup"
 BROKER_LOST = "broker_lost"
-TAKEN_OVER = frozenset({BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned"})
+EPOCH_USED = "epoch_used"
+TAKEN_OVER = frozenset(
+    {BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED}
+)
 """Reasons to give a unit that has an owner to another one."""
 
 TOPIC_DELETED = "topic_deleted"
@@ -164,10 +167,14 @@ class _Fold:
         owner, unit.owner = unit.owner, event.session_id
         unit.epoch = event.epoch
         self.assigned.setdefault(event.id, set()).add(event.unit)
-        if event.epoch != before + 1:
+        if event.epoch != max(before, event.used_epoch) + 1:
             return f"{event.key} got epoch {event.epoch} after {before}"
+        if bool(event.used_epoch) != (event.reason == EPOCH_USED):
+            return f"{event.key} was assigned as {event.reason} above epoch {event.used_epoch}"
         if not self.is_complete:
             return ""
+        if event.reason == EPOCH_USED and owner != event.session_id:
+            return f"the epoch of {event.key} was raised, and it was taken from {owner}"
         if event.reason not in (TAKEN_OVER if had_owner else (FIRST_LOOKUP,)):
             return f"{event.key} was assigned as {event.reason or 'nothing'}, " + (
                 "it had an owner" if had_owner else f"it had none{' ever' * is_first}"

@@ -336,6 +336,9 @@ class LogEvent:
     policies: str = ""
     """Of a policy_set: all of them, as a text that can be compared."""
     policies_version: int = 0
+    used_epoch: int = 0
+    """Of an assignment whose epoch jumped: the one before it was used by owners that the log does
+    not know."""
 
     @property
     def name(self) -> str:

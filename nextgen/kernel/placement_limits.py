@@ -69,6 +69,14 @@ and one that hangs is what units are moved away from."""
 TAKE_OVER_MS_MAX = 1_000
 """An owner that has not let go by then is fenced: it hangs, or its manager has no leader."""
 
+EPOCH_JUMP_MAX = 1_000_000
+"""Epochs by which a unit may jump because its ledger knows a later one than the shard: more than a
+lost month of moving it every three seconds. A number beyond is damage, or somebody's mistake; taken
+at its word it could use all epochs up that the unit will ever have."""
+
+HIGHER_EPOCH_ASKED_MS = 1_000
+"""Time between two requests of a broker for a higher epoch of one unit."""
+
 PREPARED_MS_MAX = 30_000
 """How long a broker keeps in mind what may come, or is about to go. A move takes a second."""
 

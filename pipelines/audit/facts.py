@@ -78,8 +78,9 @@ def facts_of(events: DataFrame) -> DataFrame:
     units           long, of leases and capacities
     of_shard        long, the shard that a lease is for
     reason          string, of assignments
-    told            struct, what only few events say: term and expires_at_ms of a lease, revision
-                    and is_live of a broker's record, slots of the map and of a shard
+    told            struct, what only few events say: used_epoch of an assignment that was raised,
+                    term and expires_at_ms of a lease, revision and is_live of a broker's record,
+                    slots of the map and of a shard
     ==============  ==============================================================================
 
     Null where an event has no such thing. Reads the events once and nothing else.
@@ -187,6 +188,7 @@ def _created_key() -> Column:
 def _told() -> Column:
     """Return null but for few events: a column of its own for each would take room in every row."""
     said = f.struct(
+        f.col("topic_assigned.used_epoch").alias("used_epoch"),
         f.col(f"{LEASED}.term").alias("term"),
         f.col(f"{LEASED}.expires_at_ms").alias("expires_at_ms"),
         f.col(f"{RECORDED}.revision").alias("revision"),
@@ -194,4 +196,5 @@ def _told() -> Column:
         f.col(f"{MAP}.slot_owners").alias("slot_owners"),
         f.col(f"{ADOPTED}.ranges").alias("slot_ranges"),
     )
-    return f.when(f.col("event_type").isin(LEASED, RECORDED, MAP, ADOPTED), said)
+    is_raised = f.coalesce(f.col("topic_assigned.used_epoch") > 0, f.lit(False))
+    return f.when(is_raised | f.col("event_type").isin(LEASED, RECORDED, MAP, ADOPTED), said)

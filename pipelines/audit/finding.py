@@ -55,10 +55,11 @@ RULES: dict[str, tuple[Basis, str]] = {
     "orphan_parent_deleted": (Basis.ALL_SHARDS, "it is there, and its parent was deleted"),
     "gate_left_open": (Basis.ALL_SHARDS, "the gate is open for a parent that was deleted"),
     # Owners.
-    "epoch": (Basis.SHARD, "the epoch is not one more than the last"),
+    "epoch": (Basis.SHARD, "the epoch is not one more than the last, and no ledger knew a later"),
     "overlap": (Basis.SHARD, "two live owners"),
     "takeover_of_nothing": (Basis.SHARD, "taken over, and had no owner"),
     "given_to_its_owner": (Basis.SHARD, "given to the session that had it"),
+    "raised_elsewhere": (Basis.SHARD, "its epoch was raised, and it went to another session"),
     "not_owned": (Basis.SHARD, "lost an owner that it did not have"),
     "unknown_reason": (Basis.EVENT, "no such reason"),
     "orphan_assignment": (Basis.SHARD, "assigned, and its topic is not there"),

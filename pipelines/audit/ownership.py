@@ -12,7 +12,8 @@ ASSIGNED, UNASSIGNED = "topic_assigned", "topic_unassigned"
 
 FIRST_LOOKUP = "first_lookup"
 BROKER_LOST = "broker_lost"
-TAKEN_OVER = (BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned")
+EPOCH_USED = "epoch_used"
+TAKEN_OVER = (BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED)
 """Reasons to give a unit that has an owner to another one."""
 LEFT = ("topic_deleted", "idle", "unloaded")
 """Reasons to take a unit from its owner and give it to nobody."""
@@ -36,6 +37,7 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms
         "session",
         "number",
         "reason",
+        f.coalesce("told.used_epoch", f.lit(0)).alias("used_epoch"),
         _code("event_type", wanted).alias("kind"),
     )
     # By topic, so that one shuffle serves both windows: of a topic and of each of its units.
@@ -88,12 +90,17 @@ def _with_unit_state(told: DataFrame) -> DataFrame:
 
 
 def _epoch_rules() -> list[Broken]:
-    """Return the rules about a unit's owner and the one before it: at most one has the unit."""
+    """Return the rules about a unit's owner and the one before it: at most one has the unit.
+
+    Epochs are dense, but for those that jumped over what the unit's ledger knew: the event says so.
+    """
     is_assigned = f.col("kind") == 2
     had_owner, epoch = f.col("had_owner"), f.col("number")
     before = f.col("before_position")
     before_epoch = f.coalesce(f.col("before_epoch"), f.lit(0))
+    expected = f.greatest(before_epoch, f.col("used_epoch")) + 1
     is_first = f.col("reason") == FIRST_LOOKUP
+    is_raised = f.col("reason") == EPOCH_USED
     is_here = f.coalesce(f.col("before_shard") == f.col("shard_id"), f.lit(True))
     is_other = f.col("is_other_session")
     same_epoch = had_owner & is_other & (epoch == before_epoch)
@@ -115,16 +122,24 @@ def _epoch_rules() -> list[Broken]:
         ),
         Broken(
             "epoch",
-            is_assigned & is_here & ~same_epoch & (epoch != before_epoch + 1),
+            is_assigned & is_here & ~same_epoch & (epoch != expected),
+            before,
+            found=epoch,
+            expected=expected,
+        ),
+        Broken(
+            "epoch",
+            is_assigned & is_here & (epoch == expected) & (is_raised != (f.col("used_epoch") > 0)),
             before,
             found=epoch,
             expected=before_epoch + 1,
         ),
         Broken(
             "given_to_its_owner",
-            is_assigned & is_here & had_owner & ~is_other & ~is_first,
+            is_assigned & is_here & had_owner & ~is_other & ~is_first & ~is_raised,
             before,
         ),
+        Broken("raised_elsewhere", is_assigned & is_here & is_raised & is_other, before),
         Broken(
             "not_owned",
             (f.col("kind") == 3) & (~had_owner | (epoch != before_epoch)),

@@ -1,6 +1,7 @@
 """The assignment of one unit (a topic, or one partition of it) to one broker session.
 
-``epoch`` grows by 1 with each assignment of the unit and fences its earlier owners.
+``epoch`` grows by 1 with each assignment of the unit and fences its earlier owners. It jumps where
+the unit's ledger knows later epochs than the log, as after a backup was restored (ADR 0054).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.placement_limits import EPOCH_JUMP_MAX
 from shards.domain.placement import PlacementDecision
 
 REASON_FIRST_LOOKUP = "first_lookup"
@@ -19,6 +21,7 @@ REASON_MOVED = "moved"
 REASON_DRAINED = "drained"
 REASON_REBALANCED = "rebalanced"
 REASON_PINNED = "pinned"
+REASON_EPOCH_USED = "epoch_used"
 REASON_TOPIC_DELETED = "topic_deleted"
 REASON_IDLE = "idle"
 REASON_UNLOADED = "unloaded"
@@ -82,6 +85,21 @@ class UnassignTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseEpoch:
+    """Give the unit to the session that has it once more, above an epoch that its ledger knows.
+
+    ``fenced_epoch`` is the assignment whose owner found that it was fenced, ``used_epoch`` the
+    highest epoch in which the ledger was ever claimed.
+    """
+
+    topic_id: str
+    unit: str
+    name: str
+    fenced_epoch: int
+    used_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicAssigned:
     topic_id: str
     unit: str
@@ -92,6 +110,8 @@ class TopicAssigned:
     reason: str
     decision: PlacementDecision | None = None
     """None where the log is older than decisions, and where nothing was compared."""
+    used_epoch: int = 0
+    """Why the epoch jumped: the one before it was used already; 0: it did not."""
 
     @property
     def key(self) -> str:
@@ -113,7 +133,7 @@ class TopicUnassigned:
         return unit_key(self.topic_id, self.unit)
 
 
-AssignmentCommand = AssignTopic | MoveTopic | UnassignTopic
+AssignmentCommand = AssignTopic | MoveTopic | UnassignTopic | RaiseEpoch
 AssignmentEvent = TopicAssigned | TopicUnassigned
 
 
@@ -169,6 +189,8 @@ def decide(
             return _decide_move(assignment, command)
         case UnassignTopic():
             return _decide_unassign(assignment, command)
+        case RaiseEpoch():
+            return _decide_raise(assignment, command)
         case _:
             assert_never(command)
 
@@ -233,6 +255,34 @@ def _decide_unassign(
         assignment.topic_id, assignment.unit, assignment.name, assignment.epoch, command.reason
     )
     return Accepted((unassigned,))
+
+
+def _decide_raise(
+    assignment: AssignmentState, command: RaiseEpoch
+) -> Accepted[AssignmentEvent] | Rejected:
+    if assignment is None or not assignment.is_assigned:
+        return Accepted(())
+    before, used = assignment.epoch, command.used_epoch
+    if before != command.fenced_epoch or used < before:
+        # It has another owner by now, or no reason to get one.
+        return Accepted(())
+    if used - before > EPOCH_JUMP_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"the ledger of {command.name} was claimed in epoch {used}, the shard is at {before}: "
+            f"more than {EPOCH_JUMP_MAX} in between are taken for damage",
+        )
+    raised = TopicAssigned(
+        assignment.topic_id,
+        assignment.unit,
+        assignment.name,
+        used + 1,
+        assignment.broker_id,
+        assignment.session_id,
+        REASON_EPOCH_USED,
+        used_epoch=used,
+    )
+    return Accepted((raised,))
 
 
 def _assigned(

@@ -405,6 +405,32 @@ async def test_a_lower_epoch_is_refused_and_does_no_harm(world: World) -> None:
     assert await payloads(owner) == [b"1"]
 
 
+async def test_who_is_fenced_hears_of_the_highest_epoch_that_was_ever_used(world: World) -> None:
+    """What a fenced owner needs to know to get an epoch that nobody has had."""
+    first = await world.process().open(TOPIC, "", 3, topic_name=NAME)
+    await first.append(message(1))
+    await world.process().open(TOPIC, "", 9, topic_name=NAME)
+
+    for epoch in (3, 5, 9):
+        with pytest.raises(Fenced) as caught:
+            await world.process().open(TOPIC, "", epoch, topic_name=NAME)
+        assert caught.value.used_epoch == 9
+
+    successor = await world.process().open(TOPIC, "", 10, topic_name=NAME)
+    assert await payloads(successor) == [b"1"]
+
+
+async def test_an_epoch_that_was_let_go_of_counts_as_used(world: World) -> None:
+    ledger = await world.process().open(TOPIC, "", 4, topic_name=NAME)
+    await ledger.append(message(1))
+    await ledger.close(is_over=True)
+
+    with pytest.raises(Fenced) as caught:
+        await world.process().open(TOPIC, "", 4, topic_name=NAME)
+
+    assert caught.value.used_epoch == 4
+
+
 async def test_a_successor_has_everything_and_the_old_owner_acknowledges_nothing(
     world: World, ledger: TopicLedger
 ) -> None:

@@ -11,6 +11,7 @@ from itertools import product
 
 import pytest
 
+from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
 from nextgen.client import Client, TopicLocation
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError
@@ -321,5 +322,32 @@ def test_an_effective_write_behind_a_leader_change_needs_no_cluster_manager():
         await write_effectively(told, topic, 60_000)
 
         assert cluster.loop.now_s - elected_at_s < ASSIGNMENT_TTL_MS / 1_000 + ELECTION_S
+
+    tell(ClusterPlan(), story)
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_whose_ledger_is_ahead_of_the_shard_is_served_again():
+    """1. The ledger of a topic was claimed up to epoch 7, by owners that the shard has forgotten,
+    as after a backup was restored. 2. The shard gives epoch 1, whose owner is fenced. 3. It is
+    given epoch 8, serves, and what was stored before is there."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster = told.cluster
+        (topic,) = names(0, 1)
+        await client.create_topics([topic])
+        created = await client.get_topic(topic)
+        assert created is not None
+        forgotten = MemoryLedgerStore(cluster.storage.ledgers)
+        for epoch in (3, 7):
+            await forgotten.open(created.topic_id, "", epoch, topic_name=topic)
+        [(broker_id, epoch)] = places(await client.lookup([topic]))
+        assert epoch == 1
+
+        async with timeout(10):
+            while not await cluster.prove_served(topic, broker_id):
+                await asyncio.sleep(0.1)
+
+        assert places(await client.lookup([topic])) == [(broker_id, 8)]
 
     tell(ClusterPlan(), story)

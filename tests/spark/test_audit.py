@@ -24,7 +24,7 @@ from pipelines.audit.transform import Clocks, rule_findings
 from tests.support.export_logs import FakeLog
 from tests.support.spark_breakages import LOG_BREAKAGES
 from tests.support.spark_file_breakages import FILE_BREAKAGES
-from tests.support.spark_histories import told_history
+from tests.support.spark_histories import PAID, told_history
 from tests.support.spark_log_breakages import history_with_map
 from tests.support.spark_side_by_side import SHARDS_APART, Place, side_by_side
 
@@ -50,6 +50,7 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
 ) -> None:
     """One audit of all histories side by side, of events read once; the first of them is right."""
     histories = [history_with_map() for _ in range(len(LOG_BREAKAGES) + 1)]
+    histories[0].assign(PAID, "broker-3", reason="epoch_used", used_epoch=9)
     named = [
         breakage.spoil(history)
         for breakage, history in zip(LOG_BREAKAGES, histories[1:], strict=True)

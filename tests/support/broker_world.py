@@ -57,6 +57,8 @@ class FakeDirectory:
         self.released.set()
         self.topics: set[str] = set()
         self.asked: list[str] = []
+        self.raised: list[tuple[str, int, int]] = []
+        """What owners asked to be raised: name, their epoch, the one that its ledger knew."""
         self.owners: dict[str, tuple[str, int]] = {}
         self.assigns_to = ""
         """Who gets idle topics; empty: the first broker."""
@@ -84,6 +86,19 @@ class FakeDirectory:
             unit=name.unit.text,
             epoch=epoch,
         )
+
+    async def raise_epoch(
+        self, name: TopicName, *, topic_id: str, epoch: int, used_epoch: int
+    ) -> Located:
+        self.raised.append((name.text, epoch, used_epoch))
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        assert topic_id == topic_id_of(name.text)
+        broker_id, present = self.owners[name.text]
+        if present == epoch:
+            self._world.assign(name.text, broker_id, used_epoch=used_epoch)
+        return await self.locate(name, create=False)
 
     def any_broker_url(self) -> str | None:
         return next(iter(self._world.brokers.values())).url
@@ -183,9 +198,10 @@ class BrokerWorld:
             self.brokers[broker_id] = FakeBroker(self, broker_id)
         return self.brokers[broker_id]
 
-    def assign(self, name: str, broker_id: str) -> None:
+    def assign(self, name: str, broker_id: str, *, used_epoch: int = 0) -> None:
         """Have a broker own a topic in its next epoch; an earlier owner is not told."""
         _, epoch = self.directory.owners.get(name, ("", 0))
+        epoch = max(epoch, used_epoch)
         self.directory.topics.add(name)
         self.directory.owners[name] = (broker_id, epoch + 1)
         parsed = parse_topic(name)

@@ -262,11 +262,19 @@ class History:
         self.add(self.home(broker_id), broker_load_reported=reported)
 
     def assign(
-        self, name: str, broker_id: str, unit: str = "", reason: str = "first_lookup"
+        self,
+        name: str,
+        broker_id: str,
+        unit: str = "",
+        reason: str = "first_lookup",
+        used_epoch: int = 0,
     ) -> None:
-        """Give a unit of a topic to the broker's latest session, at the next epoch."""
+        """Give a unit of a topic to the broker's latest session, at the next epoch.
+
+        That is above ``used_epoch``, which its ledger knows.
+        """
         topic_id = self.ids[name]
-        epoch = abs(self.epochs.get((topic_id, unit), 0)) + 1
+        epoch = max(abs(self.epochs.get((topic_id, unit), 0)), used_epoch) + 1
         self.epochs[topic_id, unit] = epoch
         seen = e.CandidateSeen(broker_id=broker_id, units_used=1, units_leased=10)
         assigned = e.TopicAssigned(
@@ -278,6 +286,7 @@ class History:
             session_id=self.sessions[broker_id],
             reason=reason,
             decision=e.PlacementDecision(rule="two_choices", candidates=2, compared=[seen]),
+            used_epoch=used_epoch,
         )
         by_command = reason in ("first_lookup", "moved")
         self.add(self.home(name), by_command=by_command, topic_assigned=assigned)

@@ -45,6 +45,24 @@ def _epoch_jumps(history: History) -> Named:
     return last, before
 
 
+def _raised_above_nothing(history: History) -> Named:
+    before = last_of(history, history.home(PAID))
+    history.assign(PAID, "broker-3", reason="epoch_used")
+    return last_of(history, history.home(PAID)), before
+
+
+def _moved_above_a_used_epoch(history: History) -> Named:
+    before = last_of(history, history.home(PAID))
+    history.assign(PAID, "broker-1", reason="moved", used_epoch=9)
+    return last_of(history, history.home(PAID)), before
+
+
+def _raised_away_from_its_owner(history: History) -> Named:
+    before = last_of(history, history.home(PAID))
+    history.assign(PAID, "broker-1", reason="epoch_used", used_epoch=9)
+    return last_of(history, history.home(PAID)), before
+
+
 def _nothing_is_moved(history: History) -> Named:
     (before,) = said(history, "topic_unassigned", name=SENT)
     history.assign(SENT, "broker-1", reason="moved")
@@ -299,6 +317,9 @@ OWNER_BREAKAGES = (
     LogBreakage("overlap", "two owners of one epoch", _two_owners_of_an_epoch),
     LogBreakage("overlap", "a first lookup beside an owner", _first_lookup_beside_an_owner),
     LogBreakage("epoch", "an epoch that jumps", _epoch_jumps),
+    LogBreakage("epoch", "an epoch raised above none", _raised_above_nothing),
+    LogBreakage("epoch", "a move that jumps", _moved_above_a_used_epoch),
+    LogBreakage("raised_elsewhere", "an epoch raised elsewhere", _raised_away_from_its_owner),
     LogBreakage("takeover_of_nothing", "a move from nobody", _nothing_is_moved),
     LogBreakage("given_to_its_owner", "a move to the owner", _moved_to_its_owner),
     LogBreakage("not_owned", "an owner lost twice", _lost_twice),

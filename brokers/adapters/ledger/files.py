@@ -68,6 +68,11 @@ class Listing:
     """File name → the epoch that it belongs to, all files."""
 
     @property
+    def used_epoch(self) -> int:
+        """The highest epoch that has left anything, 0 if none has."""
+        return max(self.epochs.values(), default=0)
+
+    @property
     def sealed(self) -> list[int]:
         """Epochs whose end is known, ascending; those whose claim was removed count no more."""
         return sorted(self.seals & self.claims)

@@ -336,12 +336,13 @@ class MemoryLedgerStore(LedgerStore):
 
     async def open(self, topic_id: str, unit: str, epoch: int, *, topic_name: str) -> MemoryLedger:
         stored = self._shared.units.setdefault((topic_id, unit), _Unit(self._shared))
+        used = max(stored.owner_epoch, stored.sealed_epoch, *stored.claims, 0)
         if epoch < stored.owner_epoch:
-            raise Fenced(f"epoch {stored.owner_epoch} owns {topic_name}")
+            raise Fenced(f"epoch {stored.owner_epoch} owns {topic_name}", used_epoch=used)
         if epoch <= stored.sealed_epoch:
-            raise Fenced(f"epoch {epoch} of {topic_name} has ended")
+            raise Fenced(f"epoch {epoch} of {topic_name} has ended", used_epoch=used)
         if stored.claims.setdefault(epoch, self) is not self:
-            raise Fenced(f"another process has epoch {epoch} of {topic_name}")
+            raise Fenced(f"another process has epoch {epoch} of {topic_name}", used_epoch=used)
         ledger = self._ledgers.get((topic_id, unit, epoch))
         if ledger is None:
             self._fence_older(topic_id, unit, epoch)

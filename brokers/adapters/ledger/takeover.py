@@ -123,7 +123,7 @@ class Takeover:
         holding = self._begin(listing, claim)
         self._on_step("snapshot written")
         if self._directory.is_fenced(self._epoch, claim):
-            raise Fenced(f"a later epoch than {self._epoch} owns {self._unit.topic_name}")
+            raise self._fenced(f"a later epoch than {self._epoch} owns")
         return holding
 
     def _claim(self) -> ClaimIdentity:
@@ -134,11 +134,11 @@ class Takeover:
         # What its maker has begun nobody else may go on with, whether it lives or not.
         is_made = create_claim(directory.claim(epoch), self._owner.describe())
         if not is_made and self._owner.token.encode() not in read_file(directory.claim(epoch)):
-            raise Fenced(f"another process has epoch {epoch} of {self._unit.topic_name}")
+            raise self._fenced(f"another process has epoch {epoch} of")
         claim = directory.claim_identity(epoch)
         self._on_step("claim written")
         if claim is None:
-            raise Fenced(f"a later epoch than {epoch} owns {self._unit.topic_name}")
+            raise self._fenced(f"a later epoch than {epoch} owns")
         return claim
 
     def _look(self) -> Listing:
@@ -151,9 +151,14 @@ class Takeover:
         is_ended = self._epoch in listing.fences or self._epoch in listing.seals
         if higher > self._epoch or is_ended:
             raise Fenced(
-                f"epoch {higher} owns {self._unit.topic_name}, {self._epoch} was asked for"
+                f"epoch {higher} owns {self._unit.topic_name}, {self._epoch} was asked for",
+                used_epoch=listing.used_epoch,
             )
         return listing
+
+    def _fenced(self, why: str) -> Fenced:
+        used_epoch = self._directory.listing().used_epoch
+        return Fenced(f"{why} {self._unit.topic_name}", used_epoch=used_epoch)
 
     def _fence(self) -> Listing:
         directory = self._directory

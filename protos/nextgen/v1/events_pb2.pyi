@@ -277,7 +277,7 @@ class PolicyCleared(_message.Message):
     def __init__(self, scope: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., object_id: _Optional[str] = ...) -> None: ...
 
 class TopicAssigned(_message.Message):
-    __slots__ = ("topic_id", "unit", "name", "epoch", "broker_id", "session_id", "reason", "decision")
+    __slots__ = ("topic_id", "unit", "name", "epoch", "broker_id", "session_id", "reason", "decision", "used_epoch")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +286,7 @@ class TopicAssigned(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
+    USED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     unit: str
     name: str
@@ -294,7 +295,8 @@ class TopicAssigned(_message.Message):
     session_id: str
     reason: str
     decision: PlacementDecision
-    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., reason: _Optional[str] = ..., decision: _Optional[_Union[PlacementDecision, _Mapping]] = ...) -> None: ...
+    used_epoch: int
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., reason: _Optional[str] = ..., decision: _Optional[_Union[PlacementDecision, _Mapping]] = ..., used_epoch: _Optional[int] = ...) -> None: ...
 
 class PlacementDecision(_message.Message):
     __slots__ = ("rule", "candidates", "excluded", "compared", "asked_by")

@@ -410,10 +410,24 @@ class ListResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ...) -> None: ...
 
 class ShardLookupRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "used")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    used: _containers.RepeatedCompositeFieldContainer[UsedEpoch]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., used: _Optional[_Iterable[_Union[UsedEpoch, _Mapping]]] = ...) -> None: ...
+
+class UsedEpoch(_message.Message):
+    __slots__ = ("topic", "topic_id", "epoch", "used_epoch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    USED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: str
+    epoch: int
+    used_epoch: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., epoch: _Optional[int] = ..., used_epoch: _Optional[int] = ...) -> None: ...
 
 class ShardLookupResponse(_message.Message):
     __slots__ = ("answers",)

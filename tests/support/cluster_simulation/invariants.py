@@ -207,7 +207,7 @@ class Invariants(Witness):
 
     def _topic_assigned(self, shard_id: int, event: Any) -> None:
         unit = self.units.setdefault((event.topic_id, event.unit), Unit(shard_id))
-        if event.epoch != unit.epoch + 1:
+        if event.epoch != max(unit.epoch, event.used_epoch) + 1:
             self._violate(f"{event.name} got epoch {event.epoch} after {unit.epoch}")
         self._let_go(unit)
         unit.epoch, unit.session_id = event.epoch, event.session_id

@@ -55,6 +55,28 @@ async def refusal(work) -> Refused:
     return caught.value
 
 
+# Owners -----------------------------------------------------------------------------------------
+
+
+async def test_an_owner_that_was_fenced_names_its_epoch_and_the_one_in_its_ledger(directory, world):
+    world.add_topic(TOPIC)
+
+    located = await directory.raise_epoch(parse_topic(TOPIC), topic_id="id", epoch=3, used_epoch=6)
+
+    assert (located.broker_id, located.epoch) == ("broker-1", 7)
+    (request,) = world.requests
+    (used,) = request.lookup.used
+    assert (used.topic, used.topic_id, used.epoch, used.used_epoch) == (TOPIC, "id", 3, 6)
+
+
+async def test_an_owner_hears_why_it_gets_no_higher_epoch(directory, world):
+    refused = await refusal(
+        directory.raise_epoch(parse_topic(TOPIC), topic_id="id", epoch=3, used_epoch=6)
+    )
+
+    assert refused.code == "NOT_FOUND"
+
+
 # Partitions -------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ ASSIGNED = event(
     "topic_assigned", id="t-1", epoch=1, broker_id="b-1", session_id="s-1", reason="first_lookup"
 )
 MOVED = replace(ASSIGNED, epoch=2, reason="moved")
+RAISED = replace(ASSIGNED, epoch=10, used_epoch=9, reason="epoch_used")
 UNASSIGNED = event("topic_unassigned", id="t-1", epoch=1, reason="topic_deleted")
 AGAIN = replace(CREATED, id="t-2")
 ENDED = replace(SESSION, type="broker_session_ended")
@@ -52,6 +53,7 @@ RIGHT = (
         )
         for reason in ("idle", "unloaded")
     ),
+    (SESSION, CREATED, ASSIGNED, RAISED, replace(MOVED, epoch=11)),
     (SESSION, CREATED, ASSIGNED, ENDED, replace(MOVED, reason="broker_lost")),
     # The end of a session is in another shard's log: which comes first does not show.
     (SESSION, CREATED, ASSIGNED, replace(MOVED, reason="broker_lost"), ENDED),
@@ -68,6 +70,19 @@ WRONG = {
     "deleted and has owners": (SESSION, CREATED, ASSIGNED, DELETED),
     "got epoch 2 after 0": (SESSION, CREATED, replace(ASSIGNED, epoch=2)),
     "got epoch 3 after 1": (SESSION, CREATED, ASSIGNED, replace(MOVED, epoch=3)),
+    "got epoch 11 after 1": (SESSION, CREATED, ASSIGNED, replace(RAISED, epoch=11)),
+    "assigned as moved above epoch 9": (
+        *(SESSION, CREATED, ASSIGNED),
+        replace(RAISED, reason="moved"),
+    ),
+    "assigned as epoch_used above epoch 0": (
+        *(SESSION, CREATED, ASSIGNED),
+        replace(RAISED, epoch=2, used_epoch=0),
+    ),
+    "was raised, and it was taken from s-1": (
+        *(SESSION, CREATED, ASSIGNED, replace(SESSION, session_id="s-2", epoch=2)),
+        replace(RAISED, session_id="s-2"),
+    ),
     "it had an owner": (SESSION, CREATED, ASSIGNED, replace(MOVED, reason="first_lookup")),
     "it had none": (SESSION, CREATED, replace(ASSIGNED, reason="moved")),
     "which is not there": (SESSION, ASSIGNED),

@@ -18,6 +18,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
 from nextgen.kernel.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards import topic_controller
 from tests.support.shard_harness import Harness, in_shard
 
@@ -214,6 +215,81 @@ def test_full_leases_answer_no_capacity_and_ask_for_more(tmp_path: Path) -> None
         assert any(request.units_wanted for request in shard.cluster.lease_requests)
 
     in_shard(tmp_path, scenario, units=2)
+
+
+async def report_used(
+    shard: Harness, topic: str, *, epoch: int, used_epoch: int, topic_id: str = ""
+) -> LookupAnswer:
+    """Look a topic up as its owner does that was fenced in ``epoch``."""
+    (present,) = await shard.lookup(topic)
+    used = pb.UsedEpoch(
+        topic=topic, topic_id=topic_id or present.topic_id, epoch=epoch, used_epoch=used_epoch
+    )
+    response = await shard.ask(lookup=pb.ShardLookupRequest(topics=[topic], used=[used]))
+    (answer,) = response.lookup.answers
+    return answer
+
+
+def test_an_epoch_that_a_ledger_has_used_is_skipped_by_its_present_owner_only(
+    tmp_path: Path,
+) -> None:
+    """1. A broker is fenced in epoch 1 by one that had epoch 9. 2. It gets epoch 10. 3. The same
+    report, which comes late, and one of another topic of that name, change nothing."""
+
+    async def scenario(shard: Harness) -> None:
+        broker = await shard.start_broker("broker-1")
+        await shard.start_broker("broker-2")
+        (topic,) = await shard.create_topics("orders")
+        (first,) = await shard.lookup(topic)
+        owner = shard.brokers[first.broker_id]
+
+        raised = await report_used(shard, topic, epoch=1, used_epoch=9)
+        late = await report_used(shard, topic, epoch=1, used_epoch=9)
+        stranger = await report_used(shard, topic, epoch=10, used_epoch=20, topic_id="another")
+
+        assert [answer.epoch for answer in (first, raised, late, stranger)] == [1, 10, 10, 10]
+        assert raised.broker_id == first.broker_id
+        assert raised.session_id == first.session_id
+        epochs = [each.assign.epoch for each in owner.deliveries if each.HasField("assign")]
+        assert epochs == [1, 10]
+        (_, event) = await shard.events("topic_assigned")
+        assert event.topic_assigned.used_epoch == 9
+        assert event.topic_assigned.reason == "epoch_used"
+        assert shard.leader.state.used_units(first.session_id) == 1
+        assert broker.error is None
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_used_epoch_beyond_reason_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+
+        refused = await report_used(shard, topic, epoch=1, used_epoch=2**63)
+
+        assert refused.rejection_code == "LIMIT_EXCEEDED"
+        assert not refused.retryable
+        assert f"was claimed in epoch {2**63}, the shard is at 1" in refused.message
+        assert len(await shard.events("topic_assigned")) == 1
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_raised_epoch_survives_a_change_of_leaders_and_is_moved_on_from(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.start_broker("broker-1")
+        (topic,) = await shard.create_topics("orders")
+        await report_used(shard, topic, epoch=1, used_epoch=9)
+        shard.next_term()
+        await shard.start_broker("broker-2")
+        await asyncio.sleep(10)
+
+        (answer,) = await shard.lookup(topic)
+
+        assert (answer.broker_id, answer.epoch) == ("broker-2", 11)
+
+    in_shard(tmp_path, scenario)
 
 
 def test_a_dead_brokers_topics_go_elsewhere_with_the_next_epoch(tmp_path: Path) -> None:

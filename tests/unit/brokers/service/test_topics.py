@@ -10,7 +10,8 @@ import pytest
 
 from brokers.domain.position import ledger_id_of
 from brokers.ports.ledger import Fenced, LedgerDamaged, StorageFailed
-from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.names import parse_topic
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -196,6 +197,120 @@ async def test_an_epoch_that_was_fenced_is_not_tried_again(world: BrokerWorld):
     assert broker.store.opened == 1
     world.assign(TOPIC, "a")
     assert (await client.producer()).producer_ready
+
+
+async def test_an_owner_whose_epoch_was_used_before_gets_a_higher_one_and_serves(
+    world: BrokerWorld,
+):
+    """A shard was restored from a backup, and gives epoch 1 again of a unit that was at 9."""
+    topic_id = "id-persistentpublicdefaultorders"
+    await world.broker("b").store.open(topic_id, "", 9, topic_name=TOPIC)
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+
+    refused = await client.producer()
+    await settle()
+    served = await client.producer()
+
+    assert refused.error == pulsar.ServiceNotReady
+    assert world.directory.raised == [(TOPIC, 1, 9)]
+    assert served.producer_ready
+    topic = world.broker("a").topics.get(TOPIC)
+    assert topic is not None
+    assert topic.unit.epoch == 10
+
+
+async def test_an_owner_whose_very_epoch_another_process_has_gets_the_next_one(world: BrokerWorld):
+    topic_id = "id-persistentpublicdefaultorders"
+    await world.broker("b").store.open(topic_id, "", 1, topic_name=TOPIC)
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+
+    await client.producer()
+    await settle()
+
+    assert world.directory.raised == [(TOPIC, 1, 1)]
+    assert (await client.producer()).producer_ready
+
+
+async def test_a_higher_epoch_is_asked_for_once_a_second_until_there_is_one(world: BrokerWorld):
+    topic_id = "id-persistentpublicdefaultorders"
+    await world.broker("b").store.open(topic_id, "", 9, topic_name=TOPIC)
+    world.assign(TOPIC, "a")
+    world.directory.error = Unavailable("no leader")
+    client = world.broker("a").client()
+
+    for _ in range(5):
+        assert (await client.producer()).error == pulsar.ServiceNotReady
+        await settle()
+
+    assert len(world.directory.raised) == 1
+    assert world.broker("a").store.opened == 1
+
+
+async def test_an_owner_that_was_fenced_while_it_served_and_is_the_owner_still_gets_a_higher_epoch(
+    world: BrokerWorld,
+):
+    """1. A serves in epoch 1. 2. An owner of a lost history opens in epoch 7. 3. A is fenced, and
+    the shard knows of nobody else."""
+    topic_id = "id-persistentpublicdefaultorders"
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+    await client.producer()
+    await world.broker("b").store.open(topic_id, "", 7, topic_name=TOPIC)
+    client.send(0)
+    await client.until_got(CLOSE_PRODUCER)
+
+    await client.producer()
+    await settle()
+
+    assert world.directory.raised == [(TOPIC, 1, 7)]
+    assert (await client.producer()).producer_ready
+
+
+async def test_an_owner_that_was_replaced_asks_for_no_higher_epoch(world: BrokerWorld):
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+    await client.producer()
+    world.move(TOPIC, "b")
+    await world.broker("b").client().producer()
+    await settle()
+
+    await client.producer()
+    await settle()
+
+    assert world.directory.raised == []
+
+
+async def test_an_owner_that_was_replaced_while_it_opened_asks_for_no_higher_epoch(
+    world: BrokerWorld,
+):
+    broker = world.broker("a")
+    world.assign(TOPIC, "a")
+    broker.store.released.clear()
+    opening = asyncio.ensure_future(broker.client().producer())
+    await until(lambda: broker.store.opened == 1)
+    world.move(TOPIC, "b")
+    await world.broker("b").client().producer()
+
+    broker.store.released.set()
+    refused = await opening
+    await settle()
+
+    assert refused.error == pulsar.ServiceNotReady
+    assert world.directory.raised == []
+
+
+async def test_why_an_owner_gets_no_higher_epoch_is_said(world: BrokerWorld):
+    topic_id = "id-persistentpublicdefaultorders"
+    await world.broker("b").store.open(topic_id, "", 9, topic_name=TOPIC)
+    world.assign(TOPIC, "a")
+    world.directory.error = Refused(RejectionCode.LIMIT_EXCEEDED, "taken for damage")
+
+    await world.broker("a").client().producer()
+    await settle()
+
+    assert world.broker("a").topics.errors == {TOPIC: "taken for damage"}
 
 
 async def test_who_is_fenced_sends_its_clients_to_look_the_topic_up(world: BrokerWorld):

@@ -8,15 +8,18 @@ from hypothesis import strategies as st
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.names import assignment_key, parse_topic
+from nextgen.kernel.placement_limits import EPOCH_JUMP_MAX
 from shards.domain.assignment import (
     INITIAL,
     REASON_BROKER_LOST,
+    REASON_EPOCH_USED,
     REASON_FIRST_LOOKUP,
     REASON_MOVED,
     REASON_TOPIC_DELETED,
     Assignment,
     AssignTopic,
     MoveTopic,
+    RaiseEpoch,
     TopicAssigned,
     TopicUnassigned,
     UnassignTopic,
@@ -75,6 +78,43 @@ def test_a_lost_owner_is_replaced_with_the_next_epoch():
     assert decision == Accepted((second,))
 
 
+def raise_epoch(used_epoch, fenced_epoch=1):
+    return RaiseEpoch("t-1", "p3", NAME, fenced_epoch, used_epoch)
+
+
+@pytest.mark.parametrize("used_epoch", [1, 2, 9, 1 + EPOCH_JUMP_MAX])
+def test_an_owner_whose_ledger_knows_later_epochs_gets_the_next_one(used_epoch):
+    decision = decide(given_events(FIRST), raise_epoch(used_epoch))
+
+    raised = replace(FIRST, epoch=used_epoch + 1, reason=REASON_EPOCH_USED, used_epoch=used_epoch)
+    assert decision == Accepted((raised,))
+    assert given_events(FIRST, raised).epoch == used_epoch + 1
+
+
+@pytest.mark.parametrize("used_epoch", [2 + EPOCH_JUMP_MAX, 2**63 - 1, 2**64 - 1])
+def test_an_epoch_too_far_ahead_is_taken_for_damage(used_epoch):
+    decision = decide(given_events(FIRST), raise_epoch(used_epoch))
+
+    assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        INITIAL,
+        given_events(FIRST, UNASSIGNED),
+        given_events(FIRST, replace(FIRST, epoch=2, session_id="s-2")),
+    ],
+    ids=["never assigned", "assigned to nobody", "assigned again"],
+)
+def test_an_epoch_is_raised_of_the_assignment_that_was_fenced_only(before):
+    assert decide(before, raise_epoch(9)) == Accepted(())
+
+
+def test_an_epoch_that_no_ledger_has_used_is_not_raised():
+    assert decide(given_events(FIRST), raise_epoch(0)) == Accepted(())
+
+
 def test_an_unassigned_unit_keeps_its_epoch_and_goes_on_from_it():
     unassigned = given_events(FIRST, UNASSIGNED)
 
@@ -130,6 +170,7 @@ fixed = (st.just("t-1"), st.just("p3"), st.just(NAME), st.just("broker-1"))
 commands = st.one_of(
     st.builds(AssignTopic, *fixed, sessions, st.booleans()),
     st.builds(MoveTopic, *fixed, sessions, st.integers(0, 4)),
+    st.builds(RaiseEpoch, *fixed[:3], st.integers(0, 6), st.integers(0, 12)),
     st.just(UNASSIGN),
 )
 ASSIGNMENT = AggregateUnderTest(decide, evolve, StateKind.ASSIGNMENT, lambda state: state.key)
@@ -141,8 +182,12 @@ def test_retry_replay_snapshot_and_total_hold(history, command, cut):
 
 
 @given(history=st.lists(commands, max_size=20))
-def test_epochs_of_assignments_are_dense_from_1(history):
+def test_epochs_of_assignments_are_dense_from_1_but_for_those_that_a_ledger_has_used(history):
     _, events = ASSIGNMENT.run(history)
 
-    epochs = [event.epoch for event in events if isinstance(event, TopicAssigned)]
-    assert epochs == list(range(1, len(epochs) + 1))
+    before = 0
+    for event in events:
+        if isinstance(event, TopicAssigned):
+            assert event.epoch == max(before, event.used_epoch) + 1
+            assert (event.used_epoch > 0) == (event.reason == REASON_EPOCH_USED)
+            before = event.epoch
