@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -68,6 +69,13 @@ def chaos(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep what the nodes had on disk even if all went well.")
     ] = False,
+    allow_missing_faults: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing-faults",
+            help="Be valid without the kinds of faults that this machine cannot make.",
+        ),
+    ] = False,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
@@ -82,8 +90,11 @@ def chaos(
         from nextgen.cli.chaos.run import ChaosRun
         from nextgen.cli.chaos.summary import as_json, print_summary
 
-        options = _options(
-            minutes, seed, schedule, rate, target, service_url, faults, export, keep, data_dir
+        options = replace(
+            _options(
+                minutes, seed, schedule, rate, target, service_url, faults, export, keep, data_dir
+            ),
+            allows_missing_faults=allow_missing_faults,
         )
         run = ChaosRun(options, print_error)
         told = await _unless_terminated(run.run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -13,6 +14,9 @@ pytestmark = pytest.mark.timeout(400)
 
 def test_a_minute_of_chaos_breaks_no_promise_and_is_valid(tmp_path, capsys):
     command = [sys.executable, "-m", "nextgen.cli", "chaos", "--json"]
+    is_root = os.geteuid() == 0
+    if not is_root:
+        command.append("--allow-missing-faults")
     ended = subprocess.run(
         [*command, "--minutes", "1", "--seed", "7", "--data-dir", str(tmp_path)],
         capture_output=True,
@@ -28,6 +32,7 @@ def test_a_minute_of_chaos_breaks_no_promise_and_is_valid(tmp_path, capsys):
     assert result["ok"]
     assert result["kills"] >= 1
     assert result["restarts"] == 1
+    assert result["partitions"] >= is_root, result["faults_unavailable"]
     changes = ("broker_kills", "broker_pauses", "moves", "unloads", "drains")
     assert all(result[name] >= 1 for name in changes), result
     assert result["acked"] > 0

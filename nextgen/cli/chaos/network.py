@@ -5,19 +5,20 @@
                    ├── veth ── node 2's namespace, 10.213.n.12
 
 The bridge has a namespace of its own because the host's packet filter looks at what is bridged on
-the host, and may drop it. A cut drops what a namespace receives from some addresses: silently, as
-a broken switch does, so that a direction can be cut alone. What was dropped is counted. The host,
-where clients are, is never cut off.
+the host, and may drop it. A cut is a routing rule of the receiver that has no route for packets
+from an address. They are dropped silently, as by a broken switch, so that a direction can be cut
+alone, and the kernel counts them. This takes ``iproute2`` and no packet filter. The host, where
+clients are, is never cut off.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,18 +34,19 @@ COMMAND_TIMEOUT_S = 10
 _FIRST_NODE = 11
 _HOST_NUMBER = 1
 _NAME = re.compile(r"^ngc(\d+)x\d+$")
-_TOOLS = ("ip", "nft", "nsenter")
+_TOOLS = ("ip", "nsenter")
 
-_RULES = """
-table inet chaos {
-  set cut { type ipv4_addr; }
-  counter dropped { }
-  chain input {
-    type filter hook input priority 0; policy accept;
-    ip saddr @cut counter name dropped drop
-  }
-}
-"""
+_CUTS_BEFORE = 1_000
+"""Priority of the rule that accepts what is addressed to a node: those that cut come before it."""
+
+_BEFORE_CUTS = (
+    # The kernel's own such rule comes before all others, so it makes way for ours.
+    f"rule add pref {_CUTS_BEFORE} lookup local",
+    "rule del pref 0",
+)
+
+_COUNTED = "InAddrErrors"
+"""Packets of a namespace that no route was found for, among the numbers of ``/proc/net/snmp``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class NodeNetwork:
         self._tag = f"ngc{os.getpid()}x"
         self._number = 0
         self._places = {node_id: place for place, node_id in enumerate(node_ids, start=1)}
+        self._cut: set[Link] = set()
+        self._changing = threading.Lock()
 
     def set_up(self) -> None:
         """Make all of it.
@@ -101,37 +105,33 @@ class NodeNetwork:
 
     def cut(self, links: Iterable[Link]) -> None:
         """Drop what comes over these links from here on."""
-        for link in links:
-            element = f"add element inet chaos cut {{ {self.address(link.sender)} }}"
-            self._nft(link.receiver, element)
+        with self._changing:
+            for link in set(links) - self._cut:
+                self._rule("add", link)
+                self._cut.add(link)
 
     def heal(self) -> None:
         """Make every link whole again."""
-        for node_id in self._places:
-            self.heal_node(node_id)
+        self.mend(tuple(self._cut))
 
     def heal_node(self, node_id: str) -> None:
         """Let a node hear from all others again."""
-        self._nft(node_id, "flush set inet chaos cut")
+        self.mend([link for link in tuple(self._cut) if link.receiver == node_id])
 
     def mend(self, links: Iterable[Link]) -> None:
         """Make these links whole again; those that are whole stay so."""
-        for link in links:
-            name = self.address(link.sender)
-            # Adding first: deleting what is not there is an error.
-            self._nft(
-                link.receiver,
-                f"add element inet chaos cut {{ {name} }}\n"
-                f"delete element inet chaos cut {{ {name} }}",
-            )
+        with self._changing:
+            for link in set(links) & self._cut:
+                self._rule("del", link)
+                self._cut.discard(link)
 
     def dropped(self, node_ids: Iterable[str] | None = None) -> int:
         """Return how many packets cuts have dropped so far, at these nodes or at all."""
         total = 0
         for node_id in node_ids or self._places:
-            told = _run([*self.entering(node_id), "nft", "-j", "list", "counters"])
-            for entry in json.loads(told)["nftables"]:
-                total += int(entry.get("counter", {}).get("packets", 0))
+            shown = _run([*self.entering(node_id), "cat", "/proc/net/snmp"])
+            names, numbers = (line.split() for line in shown.splitlines() if line[:3] == "Ip:")
+            total += int(numbers[names.index(_COUNTED)])
         return total
 
     @property
@@ -150,8 +150,10 @@ class NodeNetwork:
     def _namespace(self, node_id: str) -> str:
         return f"{self._tag}{self._places[node_id]}"
 
-    def _nft(self, node_id: str, rules: str) -> None:
-        _run([*self.entering(node_id), "nft", "-f", "-"], text=rules)
+    def _rule(self, action: str, link: Link) -> None:
+        place = self._places[link.sender]
+        rule = f"pref {place} from {self.address(link.sender)} iif eth0 blackhole"
+        _batch(self._namespace(link.receiver), [f"rule {action} {rule}"])
 
     def _make(self) -> None:
         hub = self._hub
@@ -184,9 +186,9 @@ class NodeNetwork:
                     "link set lo up",
                     f"addr add {self.address(node_id)}/24 dev eth0",
                     "link set eth0 up",
+                    *_BEFORE_CUTS,
                 ],
             )
-            self._nft(node_id, _RULES)
 
 
 def remove_abandoned() -> None:

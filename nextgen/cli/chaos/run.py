@@ -98,6 +98,8 @@ class ChaosOptions:
     hooks: Hooks | None = None
     is_exported: bool = True
     keep: bool = False
+    allows_missing_faults: bool = False
+    """Whether a run is valid though this machine cannot make some kinds of faults."""
 
 
 class ChaosRun:
@@ -177,6 +179,8 @@ class ChaosRun:
         await site.enter()
         self.told.target = site.name
         self.told.unavailable = dict(site.unavailable)
+        for kind, why in self._missing.items():
+            self._notice(f"NO {kind} FAULTS: this machine cannot make them: {why}")
         schedule = self._schedule(site)
         (self.run_dir / SCHEDULE_FILE).write_text(schedule.to_json(), encoding="utf-8")
         plan = LoadPlan(
@@ -296,9 +300,17 @@ class ChaosRun:
     def _ended(self, node_id: str, code: int) -> None:
         self.told.complaints.append(f"{node_id} ended by itself with code {code}")
 
+    @property
+    def _missing(self) -> Mapping[FaultKind, str]:
+        """Kinds of faults that a cluster of our own cannot be given here, and why."""
+        # To a cluster of an operator happens what the operator's file says.
+        return {} if self._options.targets else self.told.unavailable
+
     def _validate(self, site: Site) -> None:
         verdict = self.told.verdict
+        missing = {} if self._options.allows_missing_faults else self._missing
         self.told.invalid += invalid_because(
+            missing=missing,
             minutes=self._options.minutes,
             lasted_s=self._lasted_s,
             operations=verdict.operations if verdict else 0,

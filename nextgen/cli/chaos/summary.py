@@ -147,7 +147,7 @@ def print_summary(told: RunTold) -> None:
     where = f" on {told.target}, which is not ours" if told.target else ""
     print_table(f"{told.minutes:g} minutes of chaos{where}, seed {told.seed}", ("", ""), rows)
     for kind, why in told.unavailable.items():
-        console().print(f"{kind} was left out: {why}", markup=False, soft_wrap=True)
+        console().print(f"NO {kind} FAULTS: {why}", style="bold red", markup=False, soft_wrap=True)
     for sentence in (*told.invalid, *told.complaints):
         console().print(sentence, markup=False, soft_wrap=True)
     for finding in told.verdict.findings if told.verdict else ():

@@ -35,14 +35,19 @@ def invalid_because(
     observed: int,
     available: Iterable[FaultKind],
     happened: Mapping[FaultKind, int],
+    missing: Mapping[FaultKind, str],
     available_to_brokers: Iterable[FaultKind] = (),
     happened_to_brokers: Mapping[FaultKind, int] = NOTHING_HAPPENED,
 ) -> list[str]:
     """Return a sentence for each reason why a run is not valid.
 
-    ``minutes`` is how long it was to be, ``lasted_s`` how long it was.
+    ``minutes`` is how long it was to be, ``lasted_s`` how long it was. ``missing`` says why kinds
+    that belong to every run could not be made.
     """
-    reasons = []
+    reasons = [
+        f"no {kind} could be made here ({why}); --allow-missing-faults leaves it out"
+        for kind, why in missing.items()
+    ]
     if operations < OPERATIONS_PER_SECOND_MIN * lasted_s:
         needed = int(OPERATIONS_PER_SECOND_MIN * lasted_s)
         reasons.append(f"only {operations} operations, {needed} are needed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,6 +95,50 @@ def test_a_cut_link_is_silent_and_all_others_are_whole(nodes, links):
 
     nodes.network.mend(links)
     assert nodes.hears("a")
+
+
+_TALK = (
+    "import socket, sys\n"
+    "server = socket.create_server((sys.argv[1], 0))\n"
+    "print(server.getsockname()[1], flush=True)\n"
+    "client = server.accept()[0]\n"
+    "client.sendall(client.recv(1))\n"
+    "sys.stdin.readline()\n"
+    "client.sendall(client.recv(1))\n"
+)
+_SPEAK = (
+    "import socket, sys\n"
+    "client = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+    "for _ in range(2):\n"
+    "    client.sendall(b'x')\n"
+    "    print(client.recv(1).decode(), flush=True)\n"
+    "    sys.stdin.readline()\n"
+)
+
+
+def test_a_connection_that_stands_is_cut_and_goes_on_when_it_is_mended(nodes):
+    """1. A connection from a to c is used. 2. What c hears of a is cut, and a sends. 3. It is
+    mended: what was sent arrives, as TCP sends it again."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    network = nodes.network
+    place = network.address("c")
+    listening = [*network.entering("c"), sys.executable, "-c", _TALK, place]
+    with subprocess.Popen(listening, **pipes) as answering:
+        port = answering.stdout.readline().strip()
+        speaking = [*network.entering("a"), sys.executable, "-c", _SPEAK, place, port]
+        with subprocess.Popen(speaking, **pipes) as asking:
+            assert asking.stdout.readline() == "x\n"
+            dropped = network.dropped(["c"])
+
+            network.cut([Link("a", "c")])
+            for process in (answering, asking):
+                process.stdin.write("\n")
+            assert select.select([asking.stdout], [], [], SILENCE_S)[0] == []
+            assert network.dropped(["c"]) > dropped
+
+            network.mend([Link("a", "c")])
+            assert asking.stdout.readline() == "x\n"
+            asking.stdin.write("\n")
 
 
 def test_healing_mends_everything_and_mending_what_is_whole_does_nothing(nodes):

@@ -23,6 +23,7 @@ def reasons(**changed: object) -> list[str]:
         "observed": OBSERVATIONS_MIN_PER_MINUTE * 3,
         "available": OF_CLUSTER,
         "happened": dict.fromkeys(OF_CLUSTER, 1),
+        "missing": {},
     }
     return invalid_because(**(enough | changed))  # type: ignore[arg-type]
 
@@ -80,3 +81,10 @@ def test_a_kind_that_cannot_be_made_here_is_not_missed():
 @pytest.mark.parametrize(("minutes", "needed"), [(0.5, 1), (3, 1), (5.9, 1), (6, 2), (30, 10)])
 def test_a_kind_has_to_happen_once_in_three_minutes(minutes, needed):
     assert faults_needed(minutes) == needed
+
+
+def test_a_kind_of_fault_that_cannot_be_made_here_makes_a_run_invalid():
+    assert reasons(missing={FaultKind.PARTITION: "there is no ip command"}) == [
+        "no partition could be made here (there is no ip command); "
+        "--allow-missing-faults leaves it out"
+    ]
