@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TESTED := $(BIN)/python -m tests.support.second_attempt
 export VENV
 
-.PHONY: help setup setup-pipeline demo test spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak clients-test compose-test clean
+.PHONY: help setup setup-pipeline demo test spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: setup-pipeline ## All tests but those that take minutes or a container eng
 
 spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
 	$(TESTED) -n $(PROCESSES) --dist loadfile -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
+
+newest-python-test: ## A short set of the tests on the newest Python that is installed, in .venv-newest
+	scripts/newest-python.sh
 
 clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
 	$(TESTED) -m clients $(ARGS)

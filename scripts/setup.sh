@@ -1,13 +1,26 @@
 #!/usr/bin/env bash
 # Makes the virtual environment and installs exactly what the lock file says. Does nothing when
 # that has been done for this lock already. With "pipeline": Spark as well, and a JVM for it.
+# PYTHON names the interpreter; an environment of another one is made anew. Without it the one of
+# the environment stays, or the first of python3.11, python3.12 and python3 that is new enough.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=${VENV:-.venv}
 lock=requirements-${1:-dev}.lock
+
+identity_of() {
+  "$1" -c 'import sys; print(sys.base_prefix, sys.version)' 2>/dev/null
+}
+
 stamp_of() {
-  echo "$venv/.installed-$(cat "$1" pyproject.toml | sha256sum | cut --characters=1-16)"
+  local content
+  content=$(identity_of "$venv/bin/python" && cat "$1" pyproject.toml) || return 1
+  echo "$venv/.installed-$(sha256sum <<<"$content" | cut --characters=1-16)"
+}
+
+is_of_wanted_python() {
+  [[ -z ${PYTHON:-} || $(identity_of "$venv/bin/python") == "$(identity_of "$PYTHON")" ]]
 }
 
 java_major() {
@@ -18,7 +31,7 @@ java_major() {
 
 find_python() {
   local candidate
-  for candidate in python3.11 python3.12 python3; do
+  for candidate in ${PYTHON:-python3.11 python3.12 python3}; do
     # Asked to run, not only looked for: a version switcher's shim may stand for nothing.
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$candidate"
@@ -54,13 +67,17 @@ if [[ ${1:-} == pipeline && $(java_major || true) -lt 17 ]]; then
 fi
 
 # What the pipelines' lock installs is all that the other one does, and more.
-for done in "$(stamp_of "$lock")" "$(stamp_of requirements-pipeline.lock)"; do
-  if [[ -e $done ]] && "$venv/bin/python" -c '' 2>/dev/null; then
+for one in "$lock" requirements-pipeline.lock; do
+  if is_of_wanted_python && stamp=$(stamp_of "$one") && [[ -e $stamp ]]; then
     exit 0
   fi
 done
 
 python=$(find_python) || {
+  if [[ -n ${PYTHON:-} ]]; then
+    echo "setup: PYTHON=$PYTHON is no Python 3.11 or newer" >&2
+    exit 1
+  fi
   apt_install "Python 3.11 or newer" "python3 python3-venv"
   python=$(find_python) || {
     echo "setup: this system's python3 is older than 3.11: install Python 3.11 or newer" >&2
@@ -72,10 +89,10 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
   apt_install "the venv module of $version" "python3-venv $version-venv"
 fi
 
-echo "setup: $("$python" --version), installing the locked dependencies into $venv" >&2
-if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
+if ! is_of_wanted_python || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
   "$python" -m venv --clear "$venv"
 fi
+echo "setup: $("$venv/bin/python" --version), installing the locked dependencies into $venv" >&2
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 "$venv/bin/python" -m pip install --quiet --use-pep517 --require-hashes --requirement "$lock"
 "$venv/bin/python" -m pip install --quiet --quiet --no-deps --no-build-isolation --editable .
