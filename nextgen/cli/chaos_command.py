@@ -70,11 +70,7 @@ def chaos(
         bool, typer.Option("--keep", help="Keep what the nodes had on disk even if all went well.")
     ] = False,
     allow_missing_faults: Annotated[
-        bool,
-        typer.Option(
-            "--allow-missing-faults",
-            help="Be valid without the kinds of faults that this machine cannot make.",
-        ),
+        bool, typer.Option("--allow-missing-faults", help="Without what cannot be broken here.")
     ] = False,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
@@ -90,12 +86,10 @@ def chaos(
         from nextgen.cli.chaos.run import ChaosRun
         from nextgen.cli.chaos.summary import as_json, print_summary
 
-        options = replace(
-            _options(
-                minutes, seed, schedule, rate, target, service_url, faults, export, keep, data_dir
-            ),
-            allows_missing_faults=allow_missing_faults,
+        options = _options(
+            minutes, seed, schedule, rate, target, service_url, faults, export, keep, data_dir
         )
+        options = replace(options, allows_missing_faults=allow_missing_faults)
         run = ChaosRun(options, print_error)
         told = await _unless_terminated(run.run())
         print_summary(told)
