@@ -40,7 +40,10 @@ LABELS = (
 
 
 class DiskFaults:
-    """Each fault ends by itself. At most one in a run makes a replica forget what it had."""
+    """Each fault ends by itself.
+
+    At most one shard node and one cluster manager in a run forget what they had.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class DiskFaults:
         self._counts = counts
         self._come_back = come_back
         self._may_hang_long = chance.random() < LONG_HANGS
+        self._forgot: set[str] = set()
         self.kinds: dict[str, Callable[[Node], Awaitable[None] | None]] = {
             "slow disk": self._slow,
             "full disk": self._fill,
@@ -71,13 +75,12 @@ class DiskFaults:
             return False
         if kind not in ("lost disk", "rotten tail"):
             return True
-        forgetful = sum(self._counts[each] for each in ("lost disk", "rotten tail"))
         alike = [
             other
             for other in self._simulation.nodes.values()
             if kind_of(other.name) == kind_of(node.name)
         ]
-        return kind_of(node.name) == "shard" and not forgetful and all(o.is_running for o in alike)
+        return kind_of(node.name) not in self._forgot and all(each.is_running for each in alike)
 
     async def _slow(self, node: Node) -> None:
         process = node.process
@@ -127,6 +130,7 @@ class DiskFaults:
     async def _lose(self, node: Node) -> None:
         """An empty disk is put in. Its first start may be interrupted, even twice."""
         assert node.machine is not None
+        self._forgot.add(kind_of(node.name))
         node.crash(power_cut=True)
         node.machine.replace_disk()
         node.is_disk_sick = True
@@ -168,6 +172,7 @@ class DiskFaults:
     async def _rot(self, node: Node) -> None:
         """The last sectors of a journal are damaged while the machine is off."""
         assert node.machine is not None
+        self._forgot.add(kind_of(node.name))
         node.crash(power_cut=True)
         disk, chance = node.machine.disk, self._chance
         journals = [path for path in disk.image() if path.endswith(".journal")]
