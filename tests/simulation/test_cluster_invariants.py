@@ -12,6 +12,7 @@ from brokers.domain.holding import Holding, NamespaceMetadata
 from brokers.domain.position import Position
 from brokers.ports.ledger import NewEntry
 from protos.nextgen.v1 import events_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.cluster_simulation.invariants import Invariants
 from tests.support.cluster_simulation.residents import Storage
 
@@ -24,7 +25,8 @@ class Log:
 
     def __init__(self) -> None:
         self.violations: list[str] = []
-        self.invariants = Invariants(self.violations.append)
+        self.now = 100.0
+        self.invariants = Invariants(self.violations.append, lambda: self.now)
 
     def commit(self, group_id: int, **payload: Any) -> None:
         self.invariants._fold(group_id, pb.Event(**payload))
@@ -160,3 +162,67 @@ async def test_an_owner_that_stores_behind_a_later_one_is_seen():
     await old.append(NewEntry(b"2", 1, "p", 2))
 
     assert ["in no order" in lost for lost in storage.lost()] == [True]
+
+
+# Lookups -----------------------------------------------------------------------------------------
+
+
+def given(log: Log, epoch: int, began_at: float, *, node: str = "d-1", **how: bool) -> list[str]:
+    """Have a lookup that began then be answered at this moment; return what is wrong with it."""
+    log.violations.clear()
+    answer = LookupAnswer(topic=NAME, topic_id="t-1", epoch=epoch)
+    log.invariants.freshness.judge(answer, began_at, node=node, **how)
+    return [each.partition(":")[0] for each in log.violations]
+
+
+@pytest.fixture
+def moved(log: Log) -> Log:
+    """Epoch 1 was over at 100 s."""
+    log.assign(1)
+    log.assign(2)
+    log.violations.clear()
+    log.now = 110.0
+    return log
+
+
+@pytest.mark.parametrize(("began_at", "wrong"), [(99.0, []), (101.5, []), (101.6, ["Lookups"])])
+def test_an_answer_that_was_over_for_too_long_is_seen(
+    moved: Log, began_at: float, wrong: list[str]
+) -> None:
+    assert given(moved, 1, began_at) == [f"{each}AreRecent" for each in wrong]
+    assert given(moved, 2, 110.0) == []
+
+
+def test_an_answer_about_a_unit_that_nobody_has_any_more_grows_old_as_well(moved: Log) -> None:
+    moved.commit(1, topic_unassigned=pb.TopicUnassigned(topic_id="t-1", name=NAME, epoch=2))
+    assert moved.violations == []
+
+    assert given(moved, 2, 111.4) == []
+    assert given(moved, 2, 111.6) == ["LookupsAreRecent"]
+
+
+@pytest.mark.parametrize(("began_at", "is_seen"), [(100.0, False), (100.1, True)])
+def test_a_fresh_answer_that_was_over_when_it_was_asked_for_is_seen(
+    moved: Log, began_at: float, is_seen: bool
+) -> None:
+    assert bool(given(moved, 1, began_at, is_fresh=True)) == is_seen
+
+
+def test_a_node_that_goes_back_is_seen_and_two_nodes_may_differ(moved: Log) -> None:
+    moved.now = 100.5
+    assert given(moved, 2, 100.4) == []
+    moved.now = 101.0
+
+    assert given(moved, 1, 100.5) == [], "both were asked for at the same time"
+    assert given(moved, 1, 100.6) == ["NodesNeverGoBack"]
+    assert given(moved, 1, 100.6, node="d-2") == []
+
+
+def test_a_topic_that_was_created_again_goes_on_behind_what_it_was(moved: Log) -> None:
+    again = pb.TopicAssigned(topic_id="t-2", name=NAME, epoch=1, broker_id="a", session_id="s-1")
+    moved.commit(1, topic_assigned=again)
+    answer = LookupAnswer(topic=NAME, topic_id="t-2", epoch=1)
+    moved.invariants.freshness.judge(answer, 110.0, node="d-1")
+    moved.now = 110.5
+
+    assert given(moved, 2, 110.1) == ["NodesNeverGoBack"]

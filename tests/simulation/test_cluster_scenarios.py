@@ -27,7 +27,7 @@ from nextgen.replication.ports import Role
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.policies_pb2 import Policies
-from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_EFFECTIVE
+from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_EFFECTIVE, TopicMove
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.in_touch import BACK_S
@@ -351,3 +351,86 @@ def test_a_topic_whose_ledger_is_ahead_of_the_shard_is_served_again():
         assert places(await client.lookup([topic])) == [(broker_id, 8)]
 
     tell(ClusterPlan(), story)
+
+
+class Asked:
+    """Lookups of a few topics at one discovery node or the other, each of them judged."""
+
+    def __init__(self, cluster: ClusterSimulation, topics: list[str]) -> None:
+        self.near, self.far = (f"{name}:7000" for name in cluster.plan.discovery_names)
+        self.nodes = DiscoveryNodes([self.near, self.far])
+        self._freshness = cluster.invariants.freshness
+        self._topics = topics
+
+    async def ask(self, node: str, *, fresh: bool = False) -> int:
+        """Return how many of the topics have an answer."""
+        request = pb.LookupRequest(topics=self._topics, fresh=fresh)
+        began_at = self._freshness.now()
+        try:
+            response = await self.nodes.call_at(
+                node, "Lookup", request, pb.LookupResponse, timeout_ms=300
+            )
+        except MetadataError:
+            return 0
+        found = [each for each in response.answers if not each.rejection_code]
+        for answer in found:
+            self._freshness.judge(answer, began_at, node=node, is_fresh=fresh)
+        return len(found)
+
+    async def until_answered(self, node: str) -> None:
+        async with timeout(30):
+            while await self.ask(node) < len(self._topics):
+                await asyncio.sleep(0.02)
+
+    async def ask_for(self, seconds: float) -> int:
+        """Ask all the time; return how often the far node gave an answer."""
+        given = 0
+        for _ in range(round(seconds / 0.1)):
+            given += await self.ask(self.far)
+            await self.ask(self.far, fresh=True)
+            await self.ask(self.near)
+            await asyncio.sleep(0.1)
+        return given
+
+    async def move_all(self) -> None:
+        request = pb.MoveTopicsRequest(moves=[TopicMove(topic=name) for name in self._topics])
+        response = await self.nodes.call_at(
+            self.near, "MoveTopics", request, pb.MoveTopicsResponse, timeout_ms=10_000
+        )
+        assert all(not answer.rejection_code for answer in response.answers), response
+
+
+@pytest.mark.timeout(300)
+def test_a_node_that_is_cut_off_from_the_shards_gives_nothing_that_is_too_old():
+    """1. Two discovery nodes know where topics are. 2. One is cut off from the shards, clients
+    reach it. 3. The topics move, and much else happens. 4. It is asked all the time: what it gives
+    is no older than is promised, then it gives nothing. 5. The links are slow when they are back,
+    and it catches up page by page: it gives nothing from before the moves, which are effective."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster = told.cluster
+        pairs = [pair_of("discovery-2", name) for name in cluster.plan.shard_node_names]
+        await client.create_topics(names(0, 100))
+        asked = Asked(cluster, names(0, 4))
+        for node in (asked.near, asked.far):
+            await asked.until_answered(node)
+        # The answers are cached at both, and the watch has been confirmed since.
+        await asyncio.sleep(2)
+
+        for pair in pairs:
+            cluster.network.cut(pair)
+        moving = asyncio.ensure_future(asked.move_all())
+        assert await asked.ask_for(1.2), "what is cached is given for a while"
+        assert cluster.invariants.freshness.old, "and is not what the shard says by then"
+        await moving
+        await client.lookup(names(10, 80))
+        assert not await asked.ask_for(4), "what is cached may not be given any more"
+
+        for pair in pairs:
+            cluster.network.slow_pairs[pair] = 60.0
+            cluster.network.mend(pair)
+        await asked.until_answered(asked.far)
+        await asked.ask_for(2)
+        await asked.nodes.close()
+
+    tell(ClusterPlan(feed_page_events=2), story)

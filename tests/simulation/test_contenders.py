@@ -14,7 +14,7 @@ from tests.support.cluster_simulation.run import ClusterRun
 
 @pytest.mark.timeout(300)
 def test_a_spoilt_answer_of_a_simulated_cluster_is_found() -> None:
-    run = ClusterRun(6, faults=8)
+    run = ClusterRun(7, faults=8)
     report = run.run()
     assert report.failure is None, report.failure
     assert run.simulation is not None

@@ -18,11 +18,12 @@ from cluster_manager.config import ManagerConfig, Peer
 from discovery import bootstrap as discovery
 from discovery.config import DiscoveryConfig
 from nextgen.client import issued
+from nextgen.kernel.limits import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
 from nextgen.kernel.policies import FOR_EVER
 from nextgen.runtime.process import Shutdown
 from nextgen.runtime.settings import Address
+from shards import assignment_feed, lease_table, outcome_retention
 from shards import bootstrap as shards
-from shards import lease_table, outcome_retention
 from shards.config import ShardNodeConfig
 from shards.projections import outcomes
 
@@ -54,6 +55,8 @@ class ClusterPlan:
     """Leases end and are given back within seconds, so that a run sees it."""
     outcome_window_positions: int | None = None
     """Outcomes of commands are forgotten so soon, so that a run sees it; None: as in production."""
+    feed_page_events: int = ASSIGNMENT_DELTAS_PER_UPDATE_MAX
+    """Of the assignments' feed: with small ones a discovery node catches up page by page."""
 
     @property
     def manager_names(self) -> list[str]:
@@ -78,8 +81,11 @@ class ClusterPlan:
 
 @contextmanager
 def limits_of(plan: ClusterPlan) -> Iterator[None]:
-    """Have leases of capacity and outcomes live as long as ``plan`` says, for a run."""
+    """Have leases of capacity and outcomes live as long as ``plan`` says, for a run, and pages of
+    the assignments' feed be as large."""
     with ExitStack() as stack:
+        page = "ASSIGNMENT_DELTAS_PER_UPDATE_MAX"
+        stack.enter_context(patch.object(assignment_feed, page, plan.feed_page_events))
         if plan.outcome_window_positions is not None:
             for module, name, value in (
                 (outcomes, "OUTCOME_WINDOW_POSITIONS", plan.outcome_window_positions),

@@ -23,6 +23,10 @@ DOWN_MAX = 3
 HOUR_MS = 3_600_000
 
 
+OFTEN = ("discovery off",) * 4
+"""Harmless to others, so it may be there most of the time: it is when answers grow old."""
+
+
 class Faults:
     """Begins faults on a seed. ``cells`` counts them by the state of what they hit."""
 
@@ -47,6 +51,7 @@ class Faults:
             "one-way cut": self._cut_one_way,
             "isolate": self._isolate,
             "split": self._split,
+            "discovery off": self._cut_discovery_off,
             "reset": self._reset,
             "slow link": self._slow_link,
             "bad mesh": self._bad_mesh,
@@ -60,7 +65,7 @@ class Faults:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return tuple(self._kinds)
+        return (*self._kinds, *OFTEN)
 
     async def run(self, count: int, only: tuple[str, ...] | None = None) -> None:
         """Begin ``count`` faults, of the kinds ``only`` if given."""
@@ -86,6 +91,8 @@ class Faults:
         nodes = [node for node in self._simulation.nodes.values() if node.is_running]
         if kind in ("transfer", "snapshot", "blackout"):
             nodes = [node for node in nodes if has_disk(node.name)]
+        if kind == "discovery off":
+            nodes = [node for node in nodes if kind_of(node.name) == "discovery"]
         if kind in ("replicas", "leader stall", "two down"):
             nodes = [node for node in nodes if kind_of(node.name) == "shard"]
         if kind == "leader stall":
@@ -204,6 +211,15 @@ class Faults:
                 self._simulation.network.cut(pair_of(node.name, other))
         await asyncio.sleep(self._chance.choice((0.3, 2.0, 15.0)))
         self._simulation.network.heal()
+
+    async def _cut_discovery_off(self, node: Node) -> None:
+        """A discovery node hears nothing of the shards, and clients ask it on."""
+        pairs = [pair_of(node.name, name) for name in self._simulation.plan.shard_node_names]
+        for pair in pairs:
+            self._simulation.network.cut(pair)
+        await asyncio.sleep(self._chance.choice((1.0, 3.0, 6.0)))
+        for pair in pairs:
+            self._simulation.network.mend(pair)
 
     async def _split(self, node: Node) -> None:
         """Two halves that do not reach each other, ``node`` among the smaller one."""

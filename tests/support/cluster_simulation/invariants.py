@@ -10,6 +10,7 @@ AnswerImpliesCommitted       what a client was told is committed when it is told
 OnlyOwnersAcknowledge        a broker answers producers in epochs that were committed as its own
 OpenTopicsObey               an open topic acts on the policies that its broker holds
 EffectiveIsEverywhere        no broker with a session has less than what is effective
+LookupsAreRecent             see ``freshness``, with what else lookups promise
 MetadataConverges            in the end a broker holds the latest version of everything it holds
 """
 
@@ -24,6 +25,7 @@ from nextgen.client import TopicLocation
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
+from tests.support.cluster_simulation.freshness import Freshness
 from tests.support.cluster_simulation.raft_surroundings import Witness
 
 Violate = Callable[[str], None]
@@ -57,8 +59,9 @@ class Unit:
 class Invariants(Witness):
     """Folds what all replicas of all groups commit, each entry when it is first seen."""
 
-    def __init__(self, violate: Violate) -> None:
+    def __init__(self, violate: Violate, clock: Callable[[], float] = lambda: 0.0) -> None:
         self._violate = violate
+        self.freshness = Freshness(violate, clock)
         self.leaders: dict[tuple[int, int], str] = {}
         self.roles: dict[tuple[str, int], Role] = {}
         self.entries: dict[int, dict[int, Entry]] = {}
@@ -211,6 +214,7 @@ class Invariants(Witness):
             self._violate(f"{event.name} got epoch {event.epoch} after {unit.epoch}")
         self._let_go(unit)
         unit.epoch, unit.session_id = event.epoch, event.session_id
+        self.freshness.assigned(event.topic_id, event.name, event.epoch)
         self.owners[(event.topic_id, event.name, event.epoch)] = (
             event.broker_id,
             event.session_id,
@@ -233,6 +237,7 @@ class Invariants(Witness):
 
     def _topic_unassigned(self, _shard: int, event: Any) -> None:
         self._let_go(self.units[(event.topic_id, event.unit)])
+        self.freshness.unassigned(event.topic_id, event.name, event.epoch)
 
     def _let_go(self, unit: Unit) -> None:
         session = self.sessions.get(unit.session_id)

@@ -262,6 +262,15 @@ class Network:
             if connection.pair == pair_of(source, target):
                 self._give_up_later(connection, lambda: self._cut.get(way) == number)
 
+    def mend(self, pair: tuple[str, str]) -> None:
+        """Let two hosts reach each other again, both ways."""
+        one, other = pair
+        for way in (one, other), (other, one):
+            self._cut.pop(way, None)
+        for connection in self._living():
+            if connection.pair == pair_of(one, other):
+                connection.flow_again()
+
     def heal(self) -> None:
         """Take back every cut, and every slowness."""
         self._cut.clear()

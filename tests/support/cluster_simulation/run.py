@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
 from nextgen.replication.ports import Role
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.report import SeedReport
@@ -25,6 +26,7 @@ from tests.support.cluster_simulation.administrators import Administrator
 from tests.support.cluster_simulation.components import ClusterPlan, limits_of
 from tests.support.cluster_simulation.contenders import Contender, Records, judge
 from tests.support.cluster_simulation.faults import Faults
+from tests.support.cluster_simulation.freshness import Seeker
 from tests.support.cluster_simulation.liveness import LOOK_S, Liveness
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.process import SimulatedProcess
@@ -141,13 +143,14 @@ class ClusterRun:
         simulation.start_all()
         looking = asyncio.ensure_future(self._look(simulation))
         await self._wait_ready(simulation)
-        clients: list[tuple[SimulatedProcess, Workload | Contender | Administrator]] = [
+        clients: list[tuple[SimulatedProcess, Workload | Contender | Administrator | Seeker]] = [
             self._workload(simulation, number) for number in range(1, CLIENTS + 1)
         ]
         clients += [self._contender(simulation, number) for number in range(1, CONTENDERS + 1)]
         clients += [
             self._administrator(simulation, number) for number in range(1, ADMINISTRATORS + 1)
         ]
+        clients.append(self._seeker(simulation))
         running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
         await asyncio.sleep(2)
         await self._watch(asyncio.ensure_future(faults.run(self._fault_count, self._only)), running)
@@ -215,6 +218,12 @@ class ClusterRun:
             simulation.invariants,
             simulation.check_effective,
         )
+
+    def _seeker(self, simulation: ClusterSimulation) -> tuple[SimulatedProcess, Seeker]:
+        process = simulation.client("seeker")
+        endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+        chance = random.Random(f"seeker {self.seed}")
+        return process, process.run(Seeker, endpoints, chance, simulation.invariants.freshness)
 
     def _contender(
         self, simulation: ClusterSimulation, number: int
@@ -470,6 +479,7 @@ def plan_of(seed: int) -> ClusterPlan:
         broker_units=chance.choice((12, 60, 200)),
         has_short_leases=chance.random() < 0.5,
         outcome_window_positions=chance.choice((None, 10, 40)),
+        feed_page_events=chance.choice((2, 50, ASSIGNMENT_DELTAS_PER_UPDATE_MAX)),
     )
 
 

@@ -22,6 +22,9 @@ from tests.support.cluster_simulation.invariants import Invariants
 
 CALL_MS = 6_000
 PAUSE_S_MAX = 0.6
+FRESH_SHARE = 0.2
+"""Of the lookups: they are to be linearizable."""
+
 TENANTS = ("acme", "globex")
 
 
@@ -136,9 +139,12 @@ class Workload:
         # The newest are asked for by several clients at a time, while they are idle.
         pool = known[-6:] if self._chance.random() < 0.5 else known
         names = self._chance.sample(pool, min(len(pool), self._chance.randint(1, 6)))
-        for location in await self._client.lookup(names):
+        began_at = self._invariants.freshness.now()
+        is_fresh = self._chance.random() < FRESH_SHARE
+        for location in await self._client.lookup(names, fresh=is_fresh):
             if location.is_found:
                 self._invariants.check_location(location)
+                self._invariants.freshness.judge(location, began_at, is_fresh=is_fresh)
                 self._ledger.epochs[location.topic] = location.epoch
                 self._ledger.count("located")
             else:
@@ -154,9 +160,11 @@ class Workload:
             return
         name = self._chance.choice(list(self._ledger.epochs))
         epochs = {name: self._ledger.epochs[name]} if self._chance.random() < 0.7 else {}
+        began_at = self._invariants.freshness.now()
         for location in await self._client.move_topics({name: ""}, expected_epochs=epochs):
             if location.is_found:
                 self._invariants.check_location(location)
+                self._invariants.freshness.judge(location, began_at, is_fresh=True)
                 self._ledger.epochs[name] = location.epoch
                 self._ledger.count("moved")
 
