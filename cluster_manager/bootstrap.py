@@ -17,6 +17,7 @@ from cluster_manager.adapters.shard_grantor import OwnClusterSource, ShardGranto
 from cluster_manager.adapters.stored_view import StoredView, open_view_store
 from cluster_manager.config import ManagerConfig
 from cluster_manager.domain.cluster import FirstMapPlan
+from cluster_manager.peer_keeper import PeerKeeper
 from cluster_manager.service import ClusterManager
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.kernel.limits import JOIN_STREAMS_MAX
@@ -36,7 +37,7 @@ from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
 from nextgen.runtime.process import Shutdown, tune_garbage_collector
-from nextgen.tasks.background import start
+from nextgen.tasks.background import keep, start
 from protos.nextgen.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
@@ -120,6 +121,8 @@ async def serve(
         )
         manager.start()
         stack.callback(manager.stop)
+        peers = keep("peers", PeerKeeper(log, members, host.mesh.is_connected).run)
+        stack.callback(peers.cancel)
         _register_metrics(config, host, manager, stack)
         await _serve_until_asked(config, shutdown, manager, log, stack)
 

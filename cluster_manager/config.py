@@ -101,6 +101,18 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ma
     return config
 
 
+def parse_peers(text: str) -> tuple[Peer, ...]:
+    """Return the replicas that ``--peers`` names.
+
+    Raises:
+        RefusesToStart: It is not of the form that the flag has.
+    """
+    given = read_settings("--peers", "", (Flag("--peers", ""),), ["--peers", text], {})
+    peers = tuple(_peers(given))
+    given.check()
+    return peers
+
+
 def _peers(given: Given) -> Iterator[Peer]:
     for part in filter(None, (piece.strip() for piece in given.text("--peers").split(","))):
         fields = part.split("=")

@@ -54,6 +54,7 @@ class PlannedMove:
     before: Assignment
     target: MoveTarget
     reason: str
+    least_epoch: int
 
     @property
     def text(self) -> str:
@@ -64,7 +65,7 @@ class PlannedMove:
         """The assignment as it would be."""
         return replace(
             self.before,
-            epoch=self.before.epoch + 1,
+            epoch=assignments.next_epoch(self.before, self.least_epoch),
             broker_id=self.target.broker_id,
             session_id=self.target.session_id,
         )
@@ -256,6 +257,7 @@ def _event(move: PlannedMove) -> TopicAssigned:
             expected_epoch=before.epoch,
             reason=move.reason,
             decision=move.target.decision,
+            least_epoch=move.least_epoch,
         ),
     )
     assert not isinstance(decision, Rejected), f"a move was refused: {decision}"

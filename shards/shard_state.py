@@ -18,6 +18,7 @@ from typing import TypeVar
 from nextgen.kernel.decider import Accepted
 from nextgen.kernel.errors import NotLeader, Overloaded, StaleShardMap
 from nextgen.kernel.event_levels import EVENT_LEVEL_UNSAID
+from nextgen.kernel.generations import least_epoch
 from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.ids import ID_ENTROPY_BYTES, mint_id
 from nextgen.kernel.limits import SHARD_PENDING_RECORDS_MAX
@@ -95,6 +96,7 @@ class ShardState:
     ) -> None:
         self.shard_id = shard_id
         self.term = term
+        self.least_epoch = least_epoch(term)  # Of assignments and sessions, in this term.
         self.log = log
         self.now_ms = clock_ms
         self._query = query

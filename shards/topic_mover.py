@@ -153,7 +153,16 @@ class TopicMover:
             elif isinstance(target, Rejected):
                 answers[text] = self._controller.rejected(text, target.code, target.message)
             else:
-                planned.append(PlannedMove(name, topic, assignment, target, MOVE_REASONS[who]))
+                planned.append(
+                    PlannedMove(
+                        name,
+                        topic,
+                        assignment,
+                        target,
+                        MOVE_REASONS[who],
+                        self._state.least_epoch,
+                    )
+                )
         room.end()
         return planned
 

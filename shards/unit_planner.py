@@ -153,6 +153,7 @@ class UnitPlanner:
                 assignment.name,
                 fenced_epoch=used.epoch,
                 used_epoch=used.used_epoch,
+                least_epoch=self._state.least_epoch,
             ),
         )
         if isinstance(decision, Rejected):
@@ -185,7 +186,7 @@ class UnitPlanner:
                 continue
             chosen = placements.place(topic, assignment, parents, avoid=flight.refused_by)
             if not isinstance(chosen, Rejected):
-                event = _assign(flight, topic, assignment, chosen)
+                event = _assign(flight, topic, assignment, chosen, self._state.least_epoch)
                 plan.placed.append((flight, topic, event))
                 added[tenant] += is_more
                 continue
@@ -238,7 +239,11 @@ def _size_bytes_max(event: TopicAssigned) -> int:
 
 
 def _assign(
-    flight: Flight, topic: Topic, assignment: Assignment | None, chosen: Placement
+    flight: Flight,
+    topic: Topic,
+    assignment: Assignment | None,
+    chosen: Placement,
+    least_epoch: int,
 ) -> TopicAssigned:
     decision = assignments.decide(
         assignment,
@@ -251,6 +256,7 @@ def _assign(
             is_owner_live=False,
             is_owner_full=assignment is not None and assignment.session_id in flight.refused_by,
             decision=chosen.decision,
+            least_epoch=least_epoch,
         ),
     )
     assert not isinstance(decision, Rejected), f"a lost unit was refused: {decision}"

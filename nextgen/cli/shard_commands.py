@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli import shard_verify_command
+from nextgen.cli import shard_recover_command, shard_verify_command
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.output import console, print_json, print_table
@@ -42,6 +42,7 @@ def register(app: typer.Typer) -> None:
     replicas.command("cancel")(cancel_change)
     group.add_typer(replicas, name="replicas")
     group.command("verify")(shard_verify_command.verify)
+    group.command("recover")(shard_recover_command.recover)
     app.add_typer(group, name="shards")
 
 

@@ -18,6 +18,7 @@ from nextgen.history.log_fold import (
 )
 from nextgen.history.model import LogEvent, Operation, OperationKind
 from nextgen.history.verdict import Finding, FindingKind
+from nextgen.kernel.generations import begins_generation
 
 CHECK = "log"
 
@@ -167,7 +168,8 @@ class _Fold:
         owner, unit.owner = unit.owner, event.session_id
         unit.epoch = event.epoch
         self.assigned.setdefault(event.id, set()).add(event.unit)
-        if event.epoch != max(before, event.used_epoch) + 1:
+        is_next = event.epoch == max(before, event.used_epoch) + 1
+        if not is_next and not begins_generation(event.epoch, behind=before):
             return f"{event.key} got epoch {event.epoch} after {before}"
         if bool(event.used_epoch) != (event.reason == EPOCH_USED):
             return f"{event.key} was assigned as {event.reason} above epoch {event.used_epoch}"
@@ -204,7 +206,7 @@ class _Fold:
         if before is None and not self.is_complete:
             return ""
         epoch = before[0] if before is not None else 0
-        if event.epoch != epoch + 1:
+        if event.epoch != epoch + 1 and not begins_generation(event.epoch, behind=epoch):
             return f"broker {event.broker_id} got session epoch {event.epoch} after {epoch}"
         return ""
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from nextgen.kernel.errors import JournalCorrupted
 from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.kernel.snapshot_limits import SNAPSHOT_TRANSFERS_MAX
 from nextgen.replication.config import RaftConfig
@@ -45,6 +44,7 @@ from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.snapshot_files import SnapshotFiles
 from nextgen.replication.snapshot_transfer import SnapshotTransfer
 from nextgen.replication.storage import DiskStorage, Storage
+from nextgen.replication.view_join import join_view
 
 T = TypeVar("T")
 
@@ -298,7 +298,7 @@ class PySyncObjHost:
             files.prepare()
             view = state_machine() if callable(state_machine) else state_machine
             begin_again_if_distrusted(self._storage, directory, journal, files, view)
-            applied = _join_view(journal, view, files, directory)
+            applied = join_view(journal, view, files, directory)
             files.partial.drop_if_behind(applied.index)
             readers = ReadersFile(self._storage, directory)
             return journal, files, readers, view, applied
@@ -395,31 +395,3 @@ class PySyncObjHost:
 
 def _member_file(group_id: GroupId) -> str:
     return f"group-{group_id}.member"
-
-
-def _join_view(
-    journal: Journal, state_machine: StateMachine, files: SnapshotFiles, directory: Path
-) -> AppliedPoint:
-    """Make sure that the log goes on where the view ends, and return that point.
-
-    Raises:
-        JournalCorrupted: The view ends before the log begins and no snapshot fills the gap.
-    """
-    applied = state_machine.applied()
-    if applied.index < journal.base_index:
-        newest = files.sound()
-        if newest is None or newest[1].index < journal.base_index:
-            raise JournalCorrupted(
-                f"{directory}: the view ends at entry {applied.index}, the journal begins at "
-                f"{journal.base_index + 1} and there is no snapshot in between: move this "
-                f"directory away and start this node again; the replica is rebuilt from the others"
-            )
-        applied = state_machine.install_snapshot(newest[0])
-    if applied.index > journal.last_index or journal.term_of(applied.index) != applied.term:
-        # The journal lost its tail after the view had folded it, or a crash came between the
-        # view, which got a snapshot, and the journal; what is folded is committed.
-        configuration = journal.configuration_at(applied.index)
-        journal.reset_to(applied.index, applied.term, applied.position, configuration)
-        # Not flush: this may be a worker thread, and only the event loop is called back.
-        journal.sync()
-    return applied

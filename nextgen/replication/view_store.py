@@ -259,6 +259,22 @@ class ViewStore:
             self._database = self._open_database()
             self._applied = self._database.applied
 
+    def begin_generation(self, point: AppliedPoint, change: Upgrade | None = None) -> None:
+        """Say that the view is that of ``point``, which no log leads to; durable on return.
+
+        For the last survivor of a group, which goes on behind a gap. ``change`` alters rows.
+        """
+        with self._writing, sqlite_errors():
+            database = self._database
+            with database.writer.begin():
+                if change is not None:
+                    change(driver_of(database.writer))
+                digest = database.digest_after(None)
+                database.store(point, digest, None)
+            database.stored(point, digest, None)
+            self._applied = point
+        self.make_durable()
+
     def close(self) -> None:
         with self._writing:
             if self._reader is not None:

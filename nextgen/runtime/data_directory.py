@@ -90,6 +90,20 @@ class DataDirectory:
             os.close(lock)
 
 
+def identity_of(path: Path | str) -> Identity:
+    """Return whose data a directory holds.
+
+    Raises:
+        RefusesToStart: It holds nobody's, or its identity cannot be read.
+    """
+    directory = Path(path).absolute()
+    try:
+        text = (directory / IDENTITY_FILE).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RefusesToStart(f"{directory} is not the data directory of a node") from error
+    return _parse_identity(directory, text)
+
+
 def _check_owner(directory: Path, wanted: Identity) -> bool:
     """Return whether ``directory`` has the wanted identity; False if it has none and is empty."""
     try:

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
 from nextgen.replication.ports import GroupId, NodeId
 from nextgen.replication.raft_host import PySyncObjHost
-from nextgen.replication.storage import read_content, replace_content
+from nextgen.replication.storage import DiskStorage, Storage, read_content, replace_content
 from nextgen.replication.verification import Verified, ViewVerification
 from nextgen.replication.view_store import ViewStore
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -99,21 +99,8 @@ class RaftGroups:
             raise Unavailable(f"{self._data_directory} takes no files: {error}") from error
 
     def stored(self) -> ClusterUpdate | None:
-        """Return what was stored last, None if nothing ever was.
-
-        Raises:
-            JournalCorrupted: It cannot be read.
-        """
-        path = self._data_directory / _KNOWN_FILE
-        data = read_content(self._storage, path)
-        if data is None:
-            return None
-        try:
-            return ClusterUpdate.FromString(data)
-        except DecodeError as error:
-            raise JournalCorrupted(
-                f"{path} is damaged: remove it, the cluster manager will send it again"
-            ) from error
+        """Return what was stored last, None if nothing ever was; see ``known_cluster``."""
+        return known_cluster(self._data_directory, self._storage)
 
     def _put_aside(self, shard_ids: Sequence[int]) -> Sequence[int]:
         """Rename what is there. The note that this node was a member stays: it may have voted."""
@@ -135,3 +122,21 @@ class RaftGroups:
         # A restart learns what it knew: not writing it again needs no space on a full disk.
         if read_content(self._storage, path) != data:
             replace_content(self._storage, path, data, label="cluster")
+
+
+def known_cluster(data_directory: Path, storage: Storage | None = None) -> ClusterUpdate | None:
+    """Return what a node stored of its cluster last, None if nothing ever was.
+
+    Raises:
+        JournalCorrupted: It cannot be read.
+    """
+    path = data_directory / _KNOWN_FILE
+    data = read_content(storage or DiskStorage(), path)
+    if data is None:
+        return None
+    try:
+        return ClusterUpdate.FromString(data)
+    except DecodeError as error:
+        raise JournalCorrupted(
+            f"{path} is damaged: remove it, the cluster manager will send it again"
+        ) from error

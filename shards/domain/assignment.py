@@ -1,7 +1,8 @@
 """The assignment of one unit (a topic, or one partition of it) to one broker session.
 
 ``epoch`` grows by 1 with each assignment of the unit and fences its earlier owners. It jumps where
-the unit's ledger knows later epochs than the log, as after a backup was restored (ADR 0054).
+the unit's ledger knows later epochs than the log, as after a backup was restored (ADR 0054), and
+where the shard's last survivor was promoted (ADR 0049).
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class AssignTopic:
 
     decision: PlacementDecision | None = None
     """Why this broker; of both commands it is stored with the event."""
+    least_epoch: int = 1
+    """No epoch below it is handed out: see ``nextgen.kernel.generations``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class MoveTopic:
     expected_epoch: int = 0
     reason: str = REASON_MOVED
     decision: PlacementDecision | None = None
+    least_epoch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class RaiseEpoch:
     name: str
     fenced_epoch: int
     used_epoch: int
+    least_epoch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +281,18 @@ def _decide_raise(
         assignment.topic_id,
         assignment.unit,
         assignment.name,
-        used + 1,
+        max(used + 1, command.least_epoch),
         assignment.broker_id,
         assignment.session_id,
         REASON_EPOCH_USED,
         used_epoch=used,
     )
     return Accepted((raised,))
+
+
+def next_epoch(assignment: AssignmentState, least_epoch: int) -> int:
+    """Return the epoch of the unit's next assignment."""
+    return max(least_epoch, 1 if assignment is None else assignment.epoch + 1)
 
 
 def _assigned(
@@ -292,7 +302,7 @@ def _assigned(
         command.topic_id,
         command.unit,
         command.name,
-        1 if assignment is None else assignment.epoch + 1,
+        next_epoch(assignment, command.least_epoch),
         command.broker_id,
         command.session_id,
         reason,

@@ -54,6 +54,8 @@ class EstablishSession:
     zone: str = ""
     rack: str = ""
     at_ms: int = 0
+    least_epoch: int = 1
+    """No epoch below it is handed out: see ``nextgen.kernel.generations``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,7 @@ def _decide_establish(
     established = BrokerSessionEstablished(
         command.broker_id,
         command.session_id,
-        1 if session is None else session.epoch + 1,
+        max(command.least_epoch, 1 if session is None else session.epoch + 1),
         command.endpoints,
         command.capacity_units,
         command.zone,

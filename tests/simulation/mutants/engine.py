@@ -22,6 +22,7 @@ from nextgen.replication import (
     replicator,
     snapshot_transfer,
     storage,
+    view_join,
 )
 from nextgen.replication.election import Election
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
@@ -347,8 +348,8 @@ _GUARDS: tuple[Mutant, ...] = (
         "a log that ends before its view goes on behind the view",
         (
             Edit(
-                raft_host,
-                "_join_view",
+                view_join,
+                "join_view",
                 "applied.index > journal.last_index or "
                 "journal.term_of(applied.index) != applied.term",
                 "False",

@@ -191,3 +191,16 @@ def test_epochs_of_assignments_are_dense_from_1_but_for_those_that_a_ledger_has_
             assert event.epoch == max(before, event.used_epoch) + 1
             assert (event.used_epoch > 0) == (event.reason == REASON_EPOCH_USED)
             before = event.epoch
+
+
+def test_an_epoch_begins_at_the_least_that_the_term_allows():
+    """The shard's last survivor was promoted: lower ones may have been used by the lost."""
+    (first,) = decide(INITIAL, replace(assign(), least_epoch=1 << 32)).events
+    (moved,) = decide(given_events(FIRST), replace(move(), least_epoch=1 << 32)).events
+    (later,) = decide(given_events(FIRST, moved), replace(move("s-3"), least_epoch=1 << 32)).events
+
+    again = RaiseEpoch("t-1", "p3", NAME, fenced_epoch=1, used_epoch=3, least_epoch=1 << 32)
+    (raised,) = decide(given_events(FIRST), again).events
+
+    assert (first.epoch, moved.epoch, later.epoch) == (1 << 32, 1 << 32, (1 << 32) + 1)
+    assert raised.epoch == 1 << 32

@@ -322,3 +322,9 @@ def test_grants_never_exceed_the_capacity_and_epochs_only_grow(history):
     assert state is None or state.granted_units <= state.capacity_units
     epochs = [each.epoch for each in events if isinstance(each, BrokerSessionEstablished)]
     assert epochs == list(range(1, len(epochs) + 1))
+
+
+def test_a_session_begins_at_the_least_epoch_that_the_term_allows():
+    (first,) = decide(INITIAL, replace(establish(), least_epoch=1 << 32)).events
+
+    assert first.epoch == 1 << 32

@@ -1,0 +1,37 @@
+"""Which life of a group a number is from, when its last survivor was promoted (ADR 0049).
+
+A promotion raises the Raft term to the next multiple of ``2**GENERATION_BITS``, far above any that
+the lost replicas can have reached. Whatever counts per object and must not repeat a number that
+they may have handed out, begins at that multiple too: epochs need no record of their own of what
+was lost, and every later leader knows the floor by its term.
+"""
+
+from __future__ import annotations
+
+GENERATION_BITS = 32
+"""Terms of a generation: at a thousand elections a second they last for fifty days."""
+
+POSITIONS_SKIPPED = 1 << GENERATION_BITS
+"""Positions that a promotion leaves out. More than a log is written in while a quorum is lost: at
+100,000 events a second the survivor lags by twelve hours before they are too few."""
+
+GENERATIONS_MAX = 1 << 10
+"""Promotions of one group: a broker's ledger ids hold an epoch of 43 bits."""
+
+
+def first_term_of_next_generation(term: int) -> int:
+    """Return the term that a survivor which is in ``term`` is promoted to."""
+    generation = (term >> GENERATION_BITS) + 1
+    assert generation < GENERATIONS_MAX, "a group is promoted by hand, not by a loop"
+    return generation << GENERATION_BITS
+
+
+def least_epoch(term: int) -> int:
+    """Return the lowest epoch that a leader of ``term`` may hand out."""
+    return max(1, term >> GENERATION_BITS << GENERATION_BITS)
+
+
+def begins_generation(epoch: int, *, behind: int) -> bool:
+    """Return whether ``epoch`` is the first of a generation later than that of ``behind``."""
+    is_first = epoch & ((1 << GENERATION_BITS) - 1) == 0
+    return is_first and epoch >> GENERATION_BITS > behind >> GENERATION_BITS
