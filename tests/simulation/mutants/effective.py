@@ -11,8 +11,11 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 _SHARDS = "tests/unit/shards/"
 _WRITES = (_SHARDS + "test_effective_writes.py", _SHARDS + "test_acknowledged_watches.py")
-_READERS = (_SHARDS + "test_effective_writes.py",)
-_MANAGERS = (_SHARDS + "test_effective_decisions.py",)
+_READERS = (_SHARDS + "test_expected_readers.py", _SHARDS + "test_effective_writes.py")
+_MANAGERS = (
+    _SHARDS + "test_expecting_managers.py",
+    _SHARDS + "test_effective_decisions.py",
+)
 _DEBTS = (_SHARDS + "test_metadata_debts.py",)
 _RETURNING = (_SHARDS + "test_returning_managers.py", _SHARDS + "test_effective_writes.py")
 

@@ -12,7 +12,7 @@ from nextgen.replication.election import Election
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.raft_replica import RaftReplica
 from nextgen.replication.term_probe import TermProbe
-from nextgen.tasks import background, threads
+from nextgen.tasks import background
 from nextgen.tasks.timeouts import Timeout
 from shards.adapters.raft_groups import RaftGroups
 from shards.assignment_feed import Subscription
@@ -321,13 +321,6 @@ MUTANTS = (
         "T2",
         "a task that fails is logged and counted",
         (Edit(background, "start", "report(name, error)", "pass"),),
-        _TASKS,
-    ),
-    Mutant(
-        "threads-end-and-their-process-lives-on",
-        "T3",
-        "a process whose engine or ledger thread breaks ends at once",
-        (Edit(threads, "start_thread", "os._exit(os.EX_SOFTWARE)", "pass"),),
         _TASKS,
     ),
 )

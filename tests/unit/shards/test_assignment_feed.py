@@ -209,6 +209,24 @@ def test_a_gap_that_the_log_cannot_fill_is_a_reset() -> None:
     with_feed(scenario)
 
 
+def test_a_bounded_number_of_changes_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_BACKLOG_MAX", 5)
+
+    async def scenario(it: Feed) -> None:
+        start = await it.commit(assigned("a"))
+        slow = it.feed.subscribe("discovery-1", start)
+        for number in range(40):
+            await it.commit(assigned(f"t-{number}"))
+            assert len(it.feed._recent) <= 2 * 5
+
+        given = names(slow)
+        while slow.cursor < it.feed.position:
+            given += names(slow)
+        assert given == [f"t-{number}" for number in range(40)], "the rest is read from the log"
+
+    with_feed(scenario)
+
+
 def test_a_subscriber_from_the_future_is_reset() -> None:
     async def scenario(it: Feed) -> None:
         subscription = it.feed.subscribe("discovery-1", 1_000)

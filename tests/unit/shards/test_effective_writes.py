@@ -305,6 +305,45 @@ def test_an_older_stream_of_a_subscriber_says_nothing_any_more():
     in_world(scenario)
 
 
+def test_the_end_of_an_older_stream_delays_no_write_that_the_newer_has_taken_in():
+    async def scenario(world: World) -> None:
+        old = world.join(Stream("a", TENANT))
+        stream = Stream("a", TENANT)
+        subscriber = world.join(stream)
+        write = world.write(TENANT)
+        await world.pass_time()
+        old.leave()
+
+        stream.acked = 10
+        subscriber.heard()
+        await world.pass_time()
+
+        assert write.done()
+
+    in_world(scenario)
+
+
+def test_an_older_stream_of_a_manager_does_not_say_that_it_is_back():
+    async def scenario(world: World) -> None:
+        world.writes.expect_managers((3,), term=1)
+        old = world.join(Stream(MANAGER, TENANT))
+        stream = Stream(MANAGER, TENANT)
+        subscriber = world.join(stream)
+        write = world.write(TENANT)
+        stream.acked = 10
+
+        old.heard(complete_term=1)
+        subscriber.heard()
+        await world.pass_time()
+        assert not write.done()
+
+        subscriber.heard(complete_term=1)
+        await world.pass_time()
+        assert write.done()
+
+    in_world(scenario)
+
+
 def test_a_watch_that_was_ended_here_counts_for_one_time_to_live():
     async def scenario(world: World) -> None:
         world.join(Stream("a", NAMESPACE)).lose_watch()
@@ -505,7 +544,8 @@ def test_a_controller_that_reads_what_it_watches_is_waited_for_until_it_is_heard
         assert not write.done()
 
         subscriber.heard()
-        await write
+        await world.pass_time()
+        assert write.done()
         assert subscriber.read == set(), "nothing is kept of it"
 
     in_world(scenario)

@@ -10,6 +10,7 @@ from discovery.adapters.leased_assignments import LeasedAssignments
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.client.watch_places import WatchPlaces
+from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
@@ -125,5 +126,55 @@ def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
         node.cache.insert(SHARD, encoded_answer(moved_answer), answer_facts(moved_answer))
         assert node.has_answer, "a node that has caught up answers again"
         node.disconnect()
+
+    with_feed(scenario)
+
+
+def watch_of(it: Feed, *, is_resumed: bool) -> LeasedWatch:
+    subscription = it.feed.subscribe("discovery-1", 0)
+    return LeasedWatch(SHARD, 1, subscription, lambda: None, is_resumed=is_resumed)
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_a_watch_that_does_not_resume_begins_with_a_reset_and_has_no_other(
+    is_resumed: bool,
+) -> None:
+    async def scenario(it: Feed) -> None:
+        watch = watch_of(it, is_resumed=is_resumed)
+
+        first = watch.take_update()
+        await it.commit(assigned(TOPIC, 2))
+        await asyncio.sleep(1)
+        second = watch.take_update()
+
+        assert first is not None
+        assert second is not None
+        assert (first.reset, second.reset) == (not is_resumed, False)
+        watch.close()
+
+    with_feed(scenario)
+
+
+def test_a_watch_has_an_update_when_one_is_due() -> None:
+    async def scenario(it: Feed) -> None:
+        watch = watch_of(it, is_resumed=True)
+
+        assert watch.take_update() is not None
+        assert watch.take_update() is None
+        watch.close()
+
+    with_feed(scenario)
+
+
+def test_a_watch_ends_when_no_majority_confirms_its_leader() -> None:
+    async def scenario(it: Feed) -> None:
+        watch = watch_of(it, is_resumed=True)
+        it.log.lose_quorum()
+
+        await asyncio.sleep(TTL_S)
+
+        with pytest.raises(NotLeader):
+            watch.take_update()
+        watch.close()
 
     with_feed(scenario)

@@ -71,6 +71,27 @@ def test_debts_that_are_paid_are_forgotten_though_nobody_asks(monkeypatch, paid:
     assert (len(debts) <= 16) is paid
 
 
+def test_debts_are_looked_through_when_they_have_doubled_and_not_each_time(monkeypatch) -> None:
+    monkeypatch.setattr(metadata_debts, "_PRUNED_AT_MIN", 8)
+    looks = 0
+
+    class Counting(Session):
+        @property
+        def ended(self) -> None:
+            nonlocal looks
+            looks += 1
+
+        @ended.setter
+        def ended(self, _error: MetadataError | None) -> None:
+            pass
+
+    debts, session = MetadataDebts(), Counting()
+    for number in range(1, 129):
+        debts.owe(number, session, number)
+
+    assert looks <= 2 * 128
+
+
 def stream_of(world: MetadataWorld) -> FakeStream:
     (stream,) = world.homes.streams
     return stream

@@ -212,6 +212,39 @@ def test_deltas_beyond_the_limit_make_late_answers_unsafe():
     assert insert(cache, facts(11))
 
 
+def test_a_topic_that_changes_again_is_remembered_by_its_latest_change():
+    cache = made(deltas_max=2)
+    cache.reset(SHARD, 10)
+    cache.renew(SHARD, 100.0)
+    changes = [("a", 11, 1), ("b", 12, 1), ("a", 13, 2), ("c", 14, 1)]
+
+    cache.apply(SHARD, 14, [delta(at, epoch, topic=name) for name, at, epoch in changes])
+
+    assert insert(cache, facts(12, topic="d")), "the change at 12 is the only one forgotten"
+    assert not insert(cache, facts(12, epoch=1, topic="a"))
+
+
+def test_what_was_delivered_before_does_not_take_the_position_back(cache):
+    cache.apply(SHARD, 14, [])
+
+    cache.apply(SHARD, 12, [])
+
+    assert cache.position(SHARD) == 14
+
+
+def test_an_answer_is_kept_once_though_an_older_one_was_not_used_lately():
+    cache = made(answers_max=4)
+    cache.reset(SHARD, 10)
+    cache.renew(SHARD, 100.0)
+    for name in ("a", TOPIC, "b"):
+        insert(cache, facts(10, topic=name))
+
+    insert(cache, facts(12, epoch=2))
+
+    assert len(cache) == 3
+    assert given_answer(cache) == facts(12, epoch=2)
+
+
 def test_a_reset_forgets_the_shard_and_no_other(cache):
     cache.reset(2, 5)
     cache.renew(2, 100.0)
