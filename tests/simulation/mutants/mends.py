@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brokers.service.higher_epochs import HigherEpochs
 from discovery.adapters.leased_assignments import LeasedAssignments
 from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
@@ -17,6 +18,7 @@ from nextgen.tasks.timeouts import Timeout
 from shards.adapters.raft_groups import RaftGroups
 from shards.assignment_feed import Subscription
 from shards.broker_manager import BrokerManager
+from shards.domain import assignment
 from shards.effective_writes import EffectiveWrites
 from shards.outcome_retention import OutcomeRetention
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -322,5 +324,26 @@ MUTANTS = (
         "a task that fails is logged and counted",
         (Edit(background, "start", "report(name, error)", "pass"),),
         _TASKS,
+    ),
+    Mutant(
+        "leaves-a-topic-whose-epoch-was-used-unserved",
+        "A3",
+        "an owner that is fenced because its epoch was used before asks for a higher one",
+        (Edit(HigherEpochs, "ask", "if used_epoch < assignment.epoch:", "if True:"),),
+        ("tests/unit/brokers/service/test_topics.py",),
+    ),
+    Mutant(
+        "raises-the-epoch-of-an-owner-that-was-replaced",
+        "A3",
+        "an epoch is raised while the very assignment that was fenced holds",
+        (Edit(assignment, "_decide_raise", "before != command.fenced_epoch or ", ""),),
+        ("tests/unit/shards/domain/test_assignment.py",),
+    ),
+    Mutant(
+        "raises-an-epoch-by-any-number",
+        "A3",
+        "a jump is bounded, so that one implausible number cannot use all epochs up",
+        (Edit(assignment, "_decide_raise", "used - before > EPOCH_JUMP_MAX", "False"),),
+        ("tests/unit/shards/domain/test_assignment.py",),
     ),
 )
