@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.conductor import Conductor
 from tests.simulation.engine.history import Violation, check_end
@@ -49,12 +50,15 @@ async def _simulate(seed: int, size: int, echo: Callable[[str], None] | None) ->
     world = EngineSimulation(seed, size, echo)
     began = world.now
     world.loop.set_exception_handler(lambda _, found: world.fail(_sentence(found)))
+    failures.clear()
     with _critical_lines(world), _wall_clock(world):
         main = world.loop.create_task(_everything(world))
         await asyncio.wait({main, world.failed}, return_when=asyncio.FIRST_COMPLETED)
         if main.done() and main.exception() is not None:
             error = main.exception()
             world.fail(str(error) if isinstance(error, Violation) else f"{error!r}")
+        for name, count in failures.items():
+            world.fail(f"the background task {name} failed {count} times")
         world.over = True
         main.cancel()
     world.loop.set_exception_handler(lambda _loop, _found: None)

@@ -20,6 +20,7 @@ from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
 from nextgen.replication.ports import Role
+from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.report import SeedReport
 from tests.support.cluster_simulation.administrators import Administrator
@@ -129,10 +130,13 @@ class ClusterRun:
             shared_storage(simulation.storage),
             limits_of(simulation.plan),
         ):
+            failures.clear()
             try:
                 await self._live(simulation, faults)
             except Exception as error:
                 simulation.violate(f"{type(error).__name__}: {error}", error)
+            for name, count in failures.items():
+                simulation.violate(f"the background task {name} failed {count} times")
             simulation.bury()
         if simulation.violations:
             tail = "\n".join(self._lines)
