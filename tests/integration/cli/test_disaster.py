@@ -1,7 +1,8 @@
-"""What is left when disks are gone for good: one of three, two of three.
+"""What is left when disks are gone for good: one of three, two of three, all with an export left.
 
 Real processes. One lost disk needs no tool. With two, the survivor of each group is promoted by
-``nextgen shards recover``, and the lost nodes come back under their names with empty disks.
+``nextgen shards recover``, and the lost nodes come back under their names with empty disks. With
+none left, names come back from the export, without who owned them and what was written behind it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import shutil
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from nextgen.client import Client
+from nextgen.export.errors import ExportGap
+from nextgen.export.run import run_export
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.generations import GENERATION_BITS
 from nextgen.tasks.timeouts import timeout
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.local_cluster import MINIMAL, ClusterSize, LocalCluster, running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -111,6 +115,8 @@ async def test_the_last_survivors_go_on_when_two_disks_of_three_are_lost(tmp_pat
     async with running_cluster(tmp_path, SIZE) as cluster:
         await given_topic(cluster, topic("kept"))
         assert await lookup_epoch(cluster, topic("kept")) >= 1
+        export = tmp_path / "export"
+        await export_to(cluster, export)
         lost_nodes = ("shard-node-2", "shard-node-3")
         lost_managers = ("cluster-manager-2", "cluster-manager-3")
 
@@ -137,6 +143,10 @@ async def test_the_last_survivors_go_on_when_two_disks_of_three_are_lost(tmp_pat
         await create(cluster, topic("new"))
         assert await lookup_epoch(cluster, topic("new")) >= 1 << GENERATION_BITS
         assert epoch >= 1
+        with pytest.raises(ExportGap):
+            await export_to(cluster, export)
+        await export_to(cluster, export, accept_gap=True)
+        assert names_in(export)["topic_created"] == {topic("kept"), topic("new")}
         for node_id in (*lost_nodes, *lost_managers):
             await cluster.start_node(node_id)
         await cluster.wait_ready()
@@ -149,9 +159,57 @@ async def test_the_last_survivors_go_on_when_two_disks_of_three_are_lost(tmp_pat
         await create(cluster, topic("last"))
 
 
+async def export_to(cluster: LocalCluster, export: Path, *, accept_gap: bool = False) -> None:
+    endpoints = list(cluster.plan.discovery_endpoints)
+    await run_export(endpoints, str(export), cluster_id="test", accept_gap=accept_gap)
+
+
 async def _all_voters(cluster: LocalCluster) -> None:
     """Return when both groups have three voters, as their leaders' log lines say."""
     async with timeout(PATIENCE_S):
         for node_id in ("shard-node-1", "cluster-manager-1"):
             while cluster.log_path(node_id).read_text().count("promote") < 2:
                 await asyncio.sleep(0.5)
+
+
+@pytest.mark.timeout(300)
+async def test_when_all_disks_are_lost_an_export_gives_back_names_and_no_owners(
+    tmp_path: Path,
+) -> None:
+    """``nextgen pipeline rebuild`` and ``bulk`` do this for millions; here without Spark."""
+    export = tmp_path / "export"
+    async with running_cluster(tmp_path / "before", MINIMAL) as cluster:
+        await given_topic(cluster, topic("kept"))
+        for _ in range(2):
+            await lookup_epoch(cluster, topic("kept"))
+        await export_to(cluster, export)
+        await create(cluster, topic("behind-the-export"))
+    shutil.rmtree(tmp_path / "before")
+
+    exported = names_in(export)
+    assert exported["tenant_created"] >= {"acme"}
+    assert exported["namespace_created"] >= {NAMESPACE}
+    assert topic("kept") in exported["topic_created"]
+
+    async with (
+        running_cluster(tmp_path / "after", MINIMAL) as cluster,
+        Client(list(cluster.plan.discovery_endpoints)) as client,
+    ):
+        for tenant in exported["tenant_created"] - {"public", "pulsar"}:
+            await client.create_tenant(tenant)
+        for namespace in exported["namespace_created"] - {"public/default", "pulsar/system"}:
+            await client.create_namespace(namespace)
+        await client.create_topics(sorted(exported["topic_created"]))
+        assert await lookup_epoch(cluster, topic("kept")) == 1, "owners are counted from 1 again"
+        assert topic("behind-the-export") not in exported["topic_created"], "and it is gone"
+
+
+def names_in(export: Path) -> dict[str, set[str]]:
+    """Return the names that an export has, by the type of the event that made them."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(export.rglob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            kind = row["event_type"]
+            if kind in ("tenant_created", "namespace_created", "topic_created"):
+                found.setdefault(kind, set()).add(row[kind]["name"])
+    return found
