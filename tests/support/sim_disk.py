@@ -131,6 +131,10 @@ class SimDisk:
         """Let every sync succeed again."""
         self._failing.clear()
 
+    def allow_sync(self, label: str) -> None:
+        """Let no sync at ``label`` fail any more."""
+        self._failing.pop(label, None)
+
     def fill_up(self, bytes_left: int = 0) -> None:
         """Let files grow by ``bytes_left`` more in all, then say ENOSPC."""
         self._capacity = self.used_bytes + bytes_left

@@ -22,8 +22,11 @@ WALL_JUMP_S = 3_600.0
 HANG_S = (120.0, 300.0)
 """How long a disk hangs: what a controller that resets, or a volume over a network, takes."""
 
-FAILING_SYNCS = ("journal.batch", "journal.batch", "journal.segment_header", "journal.mark")
-"""Labels of syncs that fail; a replica may stop for it."""
+FAILING_SYNCS = (
+    *("journal.batch", "journal.segment_header", "journal.segment_name", "journal.mark") * 2,
+    *("journal.drop_segment", "snapshot.received", "snapshot.name", "view.bytes", "view.name"),
+)
+"""Labels of syncs that fail. For one of the journal's a replica stops."""
 
 TORN_OPERATIONS_MAX = 6
 """A power cut in the middle of writing comes within so many operations of the disk."""
@@ -164,8 +167,10 @@ def _full_disk(world: Faulty, node: SimNode) -> bool:
 
 
 def _failing_sync(world: Faulty, node: SimNode) -> bool:
-    node.disk.fail_sync(world.chance.choice(FAILING_SYNCS), errno.EIO)
+    disk, label = node.disk, world.chance.choice(FAILING_SYNCS)
+    disk.fail_sync(label, errno.EIO)
     world.expect_disk_failure(node)
+    world.later(world.chance.uniform(0.5, 4), lambda: disk.allow_sync(label))
     return True
 
 

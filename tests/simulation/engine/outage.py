@@ -18,8 +18,9 @@ from tests.support.sim_network import SimNetwork
 from tests.support.sim_node import SimNode
 
 CUT_OFF_S = (0.05, 0.5)
-DOWN_S = (2.0, 40.0)
-STAY_DOWN_S = (5.0, 15.0)
+DOWN_S = (2.0, 20.0)
+STAY_DOWN_S = (9.0, 15.0)
+"""Longer than the bound of liveness, so that it is judged."""
 
 
 class Struck(Protocol):

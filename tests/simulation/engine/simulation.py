@@ -10,6 +10,7 @@ from typing import Any
 
 from nextgen.kernel.errors import JournalCorrupted, MetadataError
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.journal import Journal
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import Entry, NodeId, Record, Role, RoleChange
 from nextgen.tasks.timeouts import timeout
@@ -84,6 +85,7 @@ class EngineSimulation(RaftSimulation):
         self._disk_may_fail: set[NodeId] = set()
         self._lost: set[NodeId] = set()
         """Who may have forgotten what it promised. For the judges: no node ever hears of it."""
+        self._recovering: dict[NodeId, Journal] = {}
         self._interruptions: dict[NodeId, int] = {}
         self.calm_periods = 0
         """How often every fault was taken back: what was going to follow one does not."""
@@ -174,10 +176,25 @@ class EngineSimulation(RaftSimulation):
                 self._check(node)
             except Violation as violation:
                 self.fail(str(violation))
-            if self._lost and not node.log.engine.journal.doubt_index:
-                self._lost.discard(node.node_id)
+            if node.node_id in self._lost and not node.log.engine.journal.doubt_index:
+                self._trust_once_durable(node)
         if self.in_step is not None:
             self.in_step(node)
+
+    def _trust_once_durable(self, node: SimNode) -> None:
+        """Believe that a replica is sound when its disk says so too: a crash before that brings
+        the doubt back."""
+        assert node.log is not None
+        journal = node.log.engine.journal
+        if self._recovering.get(node.node_id) is journal:
+            return
+        self._recovering[node.node_id] = journal
+
+        def trust() -> None:
+            if node.log is not None and node.log.engine.journal is journal:
+                self._lost.discard(node.node_id)
+
+        journal.when_durable(trust)
 
     def _check(self, node: SimNode) -> None:
         assert node.log is not None
