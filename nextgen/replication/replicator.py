@@ -331,7 +331,10 @@ class Replicator:
             "entries": [(e.index, e.term, e.first_position, e.events, e.payload) for e in entries],
         }
         # A log that lost its tail, while its view did not, has a hole where a configuration was.
-        held = self._log.configuration_at(previous) if follower.probing else None
+        # One that is silent may have met an old configuration on its way, in which it was a voter,
+        # and answers nothing before it learns who the voters are: see ``term_probe``.
+        needs_configuration = follower.probing or not self.is_heard(follower.node_id)
+        held = self._log.configuration_at(previous) if needs_configuration else None
         if held is not None:
             message[CONFIGURATION_FIELD] = encode_configuration(held)
         # It believes as much as it has.

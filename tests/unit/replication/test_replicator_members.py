@@ -8,6 +8,7 @@ from nextgen.kernel.limits import REMOVED_FOLLOWER_MS_MAX
 from nextgen.replication.journal import JournalEntry
 from nextgen.replication.mesh_frames import Message
 from nextgen.replication.ports import Configuration, NodeId
+from nextgen.replication.raft_messages import CONFIGURATION_FIELD
 from nextgen.replication.replicator import Replicator
 
 LEADER = NodeId("n1")
@@ -272,3 +273,18 @@ def test_one_that_is_probed_is_told_what_held_where_both_logs_meet() -> None:
 
     assert all(told)
     assert not [message for _, message in world.sent if "configuration" in message]
+
+
+def test_a_follower_that_falls_silent_is_sent_the_configuration() -> None:
+    """It may answer nothing before it has heard that it is no voter any more (ADR 0048)."""
+    world = World(2, learners=1)
+    world.log.held = world.configuration
+    for follower in ("n2", "n3"):
+        world.answer(follower, 100)
+    world.now += 1
+    world.answer("n2", 100)
+
+    world.replicator.send_heartbeats(100, 0)
+
+    sent = {node_id: CONFIGURATION_FIELD in message for node_id, message in world.sent}
+    assert sent == {"n2": False, "n3": True}
