@@ -19,6 +19,7 @@ from typing import Protocol
 import structlog
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.placement_limits import FOLLOW_REQUESTS_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import FollowRequest
 from shards.ports import BrokerManagers
@@ -99,6 +100,7 @@ class ManagerRollCall:
         self._shard_ids = shard_ids
         self._monotonic = monotonic
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(FOLLOW_REQUESTS_MAX)
 
     def start(self) -> None:
         """Ask every manager in the background, each until it is back or counts no longer."""
@@ -121,7 +123,8 @@ class ManagerRollCall:
         request.CopyFrom(self._request)
         while shard_id in self._effective.returning.expected(self._monotonic()):
             try:
-                response = await self._managers.follow(shard_id, request, timeout_ms=_ASK_MS)
+                async with self._turns:
+                    response = await self._managers.follow(shard_id, request, timeout_ms=_ASK_MS)
             except MetadataError as error:
                 _logger.debug("a broker manager is not back", shard=shard_id, why=str(error))
             else:

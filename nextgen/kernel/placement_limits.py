@@ -238,6 +238,10 @@ elected, its brokers come back within their sessions' time and say what they hol
 watched. So long as well for one that was given something and does not watch it yet, and for one
 that has not come to a new leader of the home shard."""
 
+FOLLOW_REQUESTS_MAX = 32
+"""Broker managers that a new leader asks at a time. In the largest map there are thousands, and
+after a restart every shard has a new leader. All must have answered, so a turn costs nothing."""
+
 EFFECTIVE_READERS_MAX = 200_000
 """Names that broker managers were given, or topic controllers have read, and do not watch yet:
 those of some seconds of lookups, far above what a shard assigns. What is on its way is beside them,

@@ -10,6 +10,7 @@ import pytest
 
 from nextgen.kernel.errors import MetadataError, Unavailable
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards import returning_managers
 from shards.returning_managers import ManagerRollCall, ReturningManagers
 from tests.support.virtual_time import run_virtual
 
@@ -89,15 +90,25 @@ class Managers:
     def __init__(self, **answers: Sequence[bool | MetadataError]) -> None:
         self.answers = {int(shard.strip("s")): list(each) for shard, each in answers.items()}
         self.asked: list[tuple[int, int, int, str]] = []
+        self.asked_now = 0
+        self.asked_at_once = 0
 
     async def follow(
         self, shard_id: int, request: pb.FollowRequest, *, timeout_ms: int
     ) -> pb.FollowResponse:
         self.asked.append((shard_id, request.home_shard_id, request.term, request.node_id))
-        answers = self.answers[shard_id]
+        self.asked_now += 1
+        self.asked_at_once = max(self.asked_at_once, self.asked_now)
+        try:
+            return await self._answer(self.answers[shard_id], timeout_ms)
+        finally:
+            self.asked_now -= 1
+
+    async def _answer(self, answers: list[bool | MetadataError], timeout_ms: int) -> Any:
         if not answers:
             await asyncio.sleep(timeout_ms / 1000)
             raise Unavailable("no answer")
+        await asyncio.sleep(0)
         answer = answers.pop(0)
         if isinstance(answer, MetadataError):
             raise answer
@@ -178,6 +189,19 @@ def test_a_manager_that_cannot_be_asked_is_asked_again_as_long_as_it_counts():
         asked = len(managers.asked)
         await asyncio.sleep(UNTIL_S)
         assert len(managers.asked) == asked
+
+    in_roll_call(managers, scenario)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_so_many_managers_are_asked_at_a_time_and_all_in_the_end(monkeypatch, excess):
+    monkeypatch.setattr(returning_managers, "FOLLOW_REQUESTS_MAX", 3)
+    managers = Managers(**{f"s{number}": [False] for number in range(1, 4 + excess)})
+
+    async def scenario(effective: Effective) -> None:
+        await asyncio.sleep(0.1)
+        assert managers.asked_at_once == 3
+        assert is_back(effective)
 
     in_roll_call(managers, scenario)
 
