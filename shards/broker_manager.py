@@ -70,7 +70,8 @@ class BrokerManager:
         self._reads = MetadataReads(metadata, watch.subscriber_id, clock)
         self._home_led_at = float("-inf")
         """When a home shard's new leader announced itself, the latest of them."""
-        watch.are_reported = lambda: not self.sessions.unreported
+        self._has_unreported = True
+        watch.are_reported = self._are_reported
 
     def __repr__(self) -> str:
         return f"<BrokerManager {self.sessions!r}>"
@@ -243,6 +244,15 @@ class BrokerManager:
             raise Unavailable(
                 f"shard {shard_id} assigned in term {request.term}, it is led in term {known}"
             )
+
+    def _are_reported(self) -> bool:
+        """Return whether it is known of every session what its broker holds; once so, for ever.
+
+        Only brokers of sessions that were taken over report, and those are there from the start.
+        """
+        if self._has_unreported:
+            self._has_unreported = bool(self.sessions.unreported)
+        return not self._has_unreported
 
     def _is_told(self, name: ObjectName) -> bool:
         return self.metadata.known(name.name) is not None

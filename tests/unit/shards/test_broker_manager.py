@@ -640,6 +640,7 @@ def test_a_new_home_leader_is_answered_once_every_broker_has_reported(tmp_path: 
         await broker.connect()
         await asyncio.sleep(0.1)
         assert not asked.done(), "nobody knows yet what the broker holds"
+        assert not shard.leader.brokers.metadata.are_reported()
 
         held = broker_pb.HeldMetadata(
             objects=[broker_pb.HeldObject(kind=KIND_TENANT, name="acme", id="t-1", version=1)],
@@ -650,6 +651,7 @@ def test_a_new_home_leader_is_answered_once_every_broker_has_reported(tmp_path: 
         sessions.receive(broker.connection, broker_pb.BrokerMessage(held=held))
 
         assert (await asked).follow.follows
+        assert shard.leader.brokers.metadata.are_reported()
 
     in_shard(tmp_path, scenario)
 
