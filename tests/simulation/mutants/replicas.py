@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shards.adapters import raft_groups
 from shards.adapters.raft_groups import RaftGroups
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -105,8 +106,8 @@ MUTANTS = (
         "what was stored and cannot be read is refused by its name",
         (
             Edit(
-                RaftGroups,
-                "stored",
+                raft_groups,
+                "known_cluster",
                 "except DecodeError as error:",
                 "except ZeroDivisionError as error:",
             ),
@@ -117,7 +118,7 @@ MUTANTS = (
         "groups-expect-knowledge",
         "D5",
         "a node that never stored anything begins without",
-        (Edit(RaftGroups, "stored", "if data is None:", "if False:"),),
+        (Edit(raft_groups, "known_cluster", "if data is None:", "if False:"),),
         _GROUPS,
     ),
 )
