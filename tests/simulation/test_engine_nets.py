@@ -174,3 +174,20 @@ def test_liveness_is_bounded_by_a_few_election_timeouts() -> None:
 
     assert world.failure is None
     assert world.liveness.longest_s < 2
+
+
+def test_a_disk_that_hangs_works_when_every_fault_is_taken_back_though_its_process_was_dead() -> (
+    None
+):
+    async def scenario(world: EngineSimulation) -> None:
+        victim = followers_of(world)[0]
+        victim.hang_disk(300)
+        victim.kill()
+
+        world.take_faults_back()
+        await asyncio.sleep(5)
+
+        assert victim.is_up
+        assert victim.is_disk_quick
+
+    assert simulated(scenario).failure is None

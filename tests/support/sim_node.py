@@ -156,6 +156,12 @@ class SimNode:
         self._disk_hangs_until_s = 0.0
         self.disk.crash(self._world.chance.getrandbits(32) if keep_some else None)
 
+    def power_cycle(self) -> None:
+        """Cut the power, whether a process runs or not: a disk that hung works again."""
+        if self.process is not None:
+            self.crash()
+        self._disk_hangs_until_s = 0.0
+
     def kill(self) -> None:
         """Kill the process: what it wrote is in the system's hands, synced or not."""
         self._end(silently=False)

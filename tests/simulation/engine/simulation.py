@@ -336,8 +336,8 @@ class EngineSimulation(RaftSimulation):
         for node in self.nodes:
             node.disk_delay_ms = node.view_delay_ms = USUAL_DELAY_MS
             node.disk.free()
-            if node.disk_hangs_s and node.process is not None:
-                node.crash()
+            if node.disk_hangs_s:
+                node.power_cycle()
             if node.process is None and node.node_id not in self.spares:
                 self.restart_soon(node)
 
