@@ -61,6 +61,9 @@ class SnapshotFiles:
         for name in self._storage.list_names(self._directory):
             if name.startswith(_WRITING):
                 self._storage.unlink(self._directory / name)
+        # A process that was killed may have named a snapshot and not synced the name: the log is
+        # cut behind whatever is complete.
+        self._storage.sync_directory(self._directory, label="snapshot.prepared")
         self.partial.drop_if_behind(applied_index)
 
     def newest(self) -> tuple[Path, AppliedPoint] | None:
@@ -191,7 +194,12 @@ class SnapshotFiles:
         target = self._directory / f"snapshot-{numbers}-{checksum:08x}.db"
         with self._names:
             self._storage.rename(path, target)
-            self._storage.sync_directory(self._directory, label="snapshot.name")
+            try:
+                self._storage.sync_directory(self._directory, label="snapshot.name")
+            except OSError:
+                # Under this name it would be taken for complete, and the log cut behind it.
+                self._storage.unlink(target)
+                raise
             self._remove_old(newest=target)
         return target
 

@@ -98,7 +98,9 @@ class LeaderHasEverything(Invariant):
         if not core.leads or self._looked_at.get(core.term) == node.node_id:
             return
         self._looked_at[core.term] = node.node_id
-        index = self.history.committed_index
+        index, committed = self.history.committed_index, self.history.committed
+        while index and committed[index].term > core.term:
+            index -= 1  # A candidate that slept may win a term that is over: others go on.
         require(
             journal.last_index >= index,
             f"{node.node_id} leads term {core.term} and lacks the committed entry {index}",
@@ -236,7 +238,8 @@ class NobodyIsDisturbed(Invariant):
     def __init__(self, world: Observed) -> None:
         super().__init__(world)
         self._heard: dict[NodeId, tuple[NodeId, float]] = {}
-        self._told_unreachable: dict[NodeId, float] = {}
+        self._voters: dict[tuple[NodeId, int], set[tuple[NodeId, ...]]] = {}
+        """What a candidate knew as its voters when pre-votes for a term came in."""
 
     def arrived(self, sender: NodeId, target: NodeId, message: Message) -> None:
         if message["type"] == "append":
@@ -246,6 +249,9 @@ class NobodyIsDisturbed(Invariant):
         elif message["type"] == "pre_vote_answer" and message["granted"]:
             key = target, message["asked_term"]
             self.history.pre_votes.setdefault(key, set()).add(sender)
+            if self.world.node(target).log is not None:
+                voters = self.world.voters_of(self.world.node(target))
+                self._voters.setdefault(key, set()).add(voters)
 
     def unreachable(self, node_id: NodeId, peer: NodeId) -> None:
         """``node_id`` was told that ``peer`` is dead."""
@@ -264,10 +270,12 @@ class NobodyIsDisturbed(Invariant):
             self._check_silence(sender, target, "would vote")
 
     def _check_campaign(self, sender: NodeId, term: int) -> None:
+        # A request leaves when it is durable: its voters are those of when the campaign began.
         voters = self.world.voters_of(self.world.node(sender))
+        known = {voters} | self._voters.get((sender, term), set())
         granted = {sender} | self.history.pre_votes.get((sender, term), set())
         require(
-            len(granted & set(voters)) > len(voters) // 2,
+            any(len(granted & set(each)) > len(each) // 2 for each in known),
             f"{sender} campaigns in term {term}, asked for by {sorted(granted)} of {voters}",
         )
 
