@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -140,8 +140,17 @@ def read_only(path: Path) -> sqlite3.Connection:
         check_same_thread=False,
         timeout=VIEW_BUSY_TIMEOUT_MS / 1_000,
     )
-    connection.execute("PRAGMA query_only=ON")
-    connection.execute(f"PRAGMA cache_size=-{VIEW_CACHE_KIB}")
+    return _set_up(connection, ("query_only=ON", f"cache_size=-{VIEW_CACHE_KIB}"))
+
+
+def _set_up(connection: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.Connection:
+    """Return ``connection`` with ``pragmas`` in force; close it if its file refuses one."""
+    try:
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -220,6 +229,7 @@ class ViewDatabase:
         upgrades: Mapping[int, Upgrade],
     ) -> None:
         self.path = path
+        self._is_closed = False
         self._upgrades = upgrades
         self._metadata = metadata
         self._fingerprint = fingerprint(metadata, version)
@@ -271,13 +281,20 @@ class ViewDatabase:
     @contextmanager
     def read_transaction(self) -> Iterator[Connection]:
         """Give a connection on which every statement sees the same state."""
-        with self._consistent.connect() as connection, connection.begin():
-            # The first read is what pins the state, not BEGIN.
-            connection.execute(select(_applied.c.id)).one()
-            yield connection
+        with self._consistent.connect() as connection:
+            try:
+                with connection.begin():
+                    # The first read is what pins the state, not BEGIN.
+                    connection.execute(select(_applied.c.id)).one()
+                    yield connection
+            finally:
+                if self._is_closed:
+                    # Its pool is gone: closed here, and not by the garbage collector.
+                    connection.detach()
 
     def close(self) -> None:
         """Close the writer and the idle readers; one in use closes when it is let go."""
+        self._is_closed = True
         self.writer.close()
         for engine in (self._writing, self._reading, self._consistent):
             engine.dispose()
@@ -290,14 +307,13 @@ class ViewDatabase:
             timeout=VIEW_BUSY_TIMEOUT_MS / 1_000,
         )
         # The log makes an event durable, so the view need not be synced at each commit.
-        for pragma in (
+        pragmas = (
             "journal_mode=WAL",
             "synchronous=NORMAL",
             f"wal_autocheckpoint={VIEW_CHECKPOINT_PAGES}",
             f"cache_size=-{VIEW_CACHE_KIB}",
-        ):
-            connection.execute(f"PRAGMA {pragma}").close()
-        return connection
+        )
+        return _set_up(connection, pragmas)
 
     def _prepare(self) -> AppliedPoint:
         found = self.writer.exec_driver_sql("PRAGMA user_version").scalar_one()
