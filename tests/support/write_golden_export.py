@@ -1,6 +1,6 @@
 """Writes the golden export of a schema version: run once per version, never to repair.
 
-    .venv/bin/python -m tests.support.write_golden_export v3
+    .venv/bin/python -m tests.support.write_golden_export v4
 
 A golden export is kept for ever: what it says was once written by a release, and every later
 reader must see the same in it. The events are beside it as they were in the log.
@@ -23,6 +23,7 @@ from protos.nextgen.v1.events_pb2 import (
     LookupWindowRecorded,
     QuotasSet,
     TenantQuota,
+    TopicAssigned,
 )
 from shards.wire_event import encode_decided
 from tests.support.export_logs import FakeLog
@@ -43,10 +44,12 @@ def golden_events() -> list[Any]:
         tenants=[TenantQuota(tenant="acme", units=5)],
         source="5ou4ce",
     )
+    raised = TopicAssigned(topic_id="topic-1", epoch=8, reason="epoch_used", used_epoch=7)
     told = [
         *DecidedCommand.FromString(packed).events,
         Event(lookup_window_recorded=window),
         Event(quotas_set=quotas),
+        Event(topic_assigned=raised),
     ]
     events = []
     for position, event in enumerate(told, start=1):
