@@ -49,7 +49,7 @@ def main() -> None:
 
 def raise_versions(connection: sqlite3.Connection) -> None:
     """Let map and quotas go on behind any version that the lost replicas may have handed out:
-    whoever got one of these would ignore the next of that number."""
+    a node that holds one of these would ignore another of the same number."""
     for table in (SHARD_MAP, QUOTAS):
         sql = f"UPDATE {table.name} SET version = ((version >> ?) + 1) << ?"
         connection.execute(sql, (GENERATION_BITS, GENERATION_BITS)).close()

@@ -178,7 +178,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         self._set_leader(_Peer(leader_id))
 
     def adopt_term(self, term: int) -> None:
-        """Be in ``term``, if that is later, with the vote spent on nobody knows whom."""
+        """Move to ``term`` if it is later, with no vote left to give in it."""
         if term > self.term:
             self._SyncObj__setCurrentTerm(term, UNKNOWN_VOTE)
 

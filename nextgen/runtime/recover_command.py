@@ -84,7 +84,7 @@ def run_recovery(
 
 
 def _record(path: Path, promotion: Promoted, lost: frozenset[str]) -> None:
-    """Append to what is known of earlier promotions, for whoever looks into a gap later."""
+    """Append the promotion to the record that explains the gap in the log."""
     line = {"lost": sorted(lost), **promotion.record}
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -91,7 +91,7 @@ async def _keep(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Non
     pause_ms = TASK_RESTART_MS_MIN
     while True:
         began_at, requests = loop.time(), keeper.cancelling()
-        # A task of its own: what cancels the work is told from what cancels its keeper.
+        # Its own task, so that cancelling the work is distinguished from cancelling its keeper.
         attempt = loop.create_task(work(), name=KEPT + name)
         try:
             await attempt

@@ -120,7 +120,7 @@ async def test_the_last_survivors_go_on_when_two_disks_of_three_are_lost(tmp_pat
         lost_nodes = ("shard-node-2", "shard-node-3")
         lost_managers = ("cluster-manager-2", "cluster-manager-3")
 
-        # Refused while the survivor runs, and while one that is said to be lost answers.
+        # Refused while the survivor runs, and while a node named as lost answers.
         code, output = await recover(cluster, 1, "shard-node-1", *lost_nodes)
         assert (code, "is in use" in output) == (78, True), output
         await cluster.kill("shard-node-1")

@@ -310,7 +310,7 @@ class Faults:
                 async with timeout(20):
                     await work()
             except (MetadataError, OSError):
-                # A full disk takes no snapshot, and whoever asked for one is told so.
+                # A full disk takes no snapshot: the request for one fails.
                 return
 
         assert node.process is not None

@@ -44,7 +44,7 @@ class InTouch:
         self._last_s: dict[tuple[int, int], float] = {}
 
     def look(self, shard_ids: Iterable[int]) -> None:
-        """See who reaches whom at this moment."""
+        """Record which nodes reach each other at this moment."""
         leaders = {shard_id: self._leader_of(shard_id) for shard_id in shard_ids}
         now_s = self._now_s()
         for (manager, one), (home, other) in product(leaders.items(), repeat=2):
