@@ -48,6 +48,8 @@ class Conductor:
         """Let one thing go wrong, or let the group recover and see that it does."""
         chance = self._chance
         await asyncio.sleep(chance.uniform(0, 1.2))
+        while self._world.outages:
+            await asyncio.sleep(0.25)
         dice = chance.random()
         if dice < 0.05:
             await self.calm_down()

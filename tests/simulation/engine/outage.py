@@ -18,7 +18,10 @@ from tests.support.sim_network import SimNetwork
 from tests.support.sim_node import SimNode
 
 CUT_OFF_S = (0.05, 0.5)
-DOWN_S = (2.0, 20.0)
+DOWN_S = (2.0, 40.0)
+HANGING_SHARE = 0.7
+"""Of those that go down: a voter whose disk hangs still answers what needs no disk."""
+
 STAY_DOWN_S = (9.0, 15.0)
 """Longer than the bound of liveness, so that it is judged."""
 
@@ -31,6 +34,7 @@ class Struck(Protocol):
     nodes: list[SimNode]
     clients: Clients
     calm_periods: int
+    outages: int
     stopping: bool
 
     def node(self, node_id: NodeId) -> SimNode: ...
@@ -52,6 +56,14 @@ class Outage:
         self.is_possible = len(voters) >= 3
 
     async def run(self) -> None:
+        """Carry it out. Nothing else goes wrong meanwhile, or there is nothing to judge."""
+        self._world.outages += 1
+        try:
+            await self._run()
+        finally:
+            self._world.outages -= 1
+
+    async def _run(self) -> None:
         chance = self._world.chance
         if not await self._goes_on(0):
             return
@@ -88,7 +100,7 @@ class Outage:
         for victim in self._victims:
             if victim.process is None:
                 continue
-            if self._world.chance.random() < 0.5:
+            if self._world.chance.random() < HANGING_SHARE:
                 victim.hang_disk(DOWN_S[1])
             else:
                 victim.crash()

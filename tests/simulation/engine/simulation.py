@@ -89,6 +89,8 @@ class EngineSimulation(RaftSimulation):
         self._interruptions: dict[NodeId, int] = {}
         self.calm_periods = 0
         """How often every fault was taken back: what was going to follow one does not."""
+        self.outages = 0
+        """Those that are under way."""
         self.liveness = Liveness(self)
         self._invariants: list[Invariant] = [make(self) for make in INVARIANTS]
         self._has_a_majority = NoLeaderWithoutMajority(self)
