@@ -48,6 +48,8 @@ _BEFORE_CUTS = (
 _COUNTED = "InAddrErrors"
 """Packets of a namespace that no route was found for, among the numbers of ``/proc/net/snmp``."""
 
+_FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -180,6 +182,7 @@ class NodeNetwork:
                     f"link set node{place} master bridge up",
                 ],
             )
+            self._stop_forwarding(node_id)
             _batch(
                 name,
                 [
@@ -189,6 +192,13 @@ class NodeNetwork:
                     *_BEFORE_CUTS,
                 ],
             )
+
+    def _stop_forwarding(self, node_id: str) -> None:
+        # A namespace inherits the host's setting, which container engines turn on, and the kernel
+        # of a router does not count the packets that it has no route for.
+        entering = self.entering(node_id)
+        if _run([*entering, "cat", _FORWARDING]).strip() != "0":
+            _run([*entering, "tee", _FORWARDING], text="0\n")
 
 
 def remove_abandoned() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -119,14 +120,12 @@ _SPEAK = (
 def test_a_connection_that_stands_is_cut_and_goes_on_when_it_is_mended(nodes):
     """1. A connection from a to c is used. 2. What c hears of a is cut, and a sends. 3. It is
     mended: what was sent arrives, as TCP sends it again."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     network = nodes.network
     place = network.address("c")
-    listening = [*network.entering("c"), sys.executable, "-c", _TALK, place]
-    with subprocess.Popen(listening, **pipes) as answering:
+    with _talking([*network.entering("c"), sys.executable, "-c", _TALK, place]) as answering:
         port = answering.stdout.readline().strip()
         speaking = [*network.entering("a"), sys.executable, "-c", _SPEAK, place, port]
-        with subprocess.Popen(speaking, **pipes) as asking:
+        with _talking(speaking) as asking:
             assert asking.stdout.readline() == "x\n"
             dropped = network.dropped(["c"])
 
@@ -139,6 +138,18 @@ def test_a_connection_that_stands_is_cut_and_goes_on_when_it_is_mended(nodes):
             network.mend([Link("a", "c")])
             assert asking.stdout.readline() == "x\n"
             asking.stdin.write("\n")
+            assert [process.wait(ANSWER_S_MAX) for process in (asking, answering)] == [0, 0]
+
+
+@contextlib.contextmanager
+def _talking(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process with pipes, killed at the end: it would wait for its peer when the test failed."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_healing_mends_everything_and_mending_what_is_whole_does_nothing(nodes):
