@@ -1,7 +1,8 @@
 """What holds for every test: markers by folder, seeds, and Hypothesis without a stopwatch."""
 
+import faulthandler
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = ("integration", "chaos", "simulation")
+
+STUCK_AFTER = 1.5
+"""Times its time limit a test may take, cleaning up included, before its process is ended."""
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile(
@@ -46,6 +50,22 @@ def _restored_logging() -> Iterator[None]:
     root.setLevel(level)
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    """End a process whose test goes on behind its time limit; all others are still run.
+
+    The limit interrupts a test once. A test that then waits while it cleans up waits for ever.
+    """
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getini("timeout"))
+    limit_s = max(limit_s, float(item.config.getoption("timeout") or 0))
+    faulthandler.dump_traceback_later(limit_s * STUCK_AFTER, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
