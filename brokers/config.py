@@ -100,6 +100,12 @@ class BrokerConfig:
 
     tracing: TraceSettings = NO_TRACES
 
+    cluster_secret_file: Path | None = None
+    """What peers prove their membership with (ADR 0057); None: whoever connects is taken."""
+
+    cluster_secret_required: bool = True
+    """Whether peers without proof are refused; False while a secret is introduced or changed."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags and environment give.
@@ -130,6 +136,8 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         backlog_bytes_max=given.number("--backlog-bytes-max", least=1, most=STORED_INTEGER_MAX),
         drain_ms_max=given.number("--drain-ms-max", least=0, most=BROKER_DRAIN_MS_MAX),
         tracing=given.tracing(environment),
+        cluster_secret_file=given.optional_path("--cluster-secret-file"),
+        cluster_secret_required=given.truth("--cluster-secret-required"),
     )
     given.check()
     return config

@@ -64,6 +64,12 @@ class ManagerConfig:
     replication_factor: int = 3
     tracing: TraceSettings = NO_TRACES
 
+    cluster_secret_file: Path | None = None
+    """What peers prove their membership with (ADR 0057); None: whoever connects is taken."""
+
+    cluster_secret_required: bool = True
+    """Whether peers without proof are refused; False while a secret is introduced or changed."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ManagerConfig:
     """Return the configuration that flags and environment give.
@@ -95,6 +101,8 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ma
             "--replication-factor", least=1, most=REPLICATION_FACTOR_MAX
         ),
         tracing=given.tracing(environment),
+        cluster_secret_file=given.optional_path("--cluster-secret-file"),
+        cluster_secret_required=given.truth("--cluster-secret-required"),
     )
     given.mistakes += _mistakes(config)
     given.check()

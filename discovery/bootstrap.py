@@ -393,6 +393,8 @@ def _worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
         "--pulsar-listen": str(Address(config.pulsar_listen.host, pulsar_port)),
         "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
         "--workers": "1",
+        "--cluster-secret-file": str(config.cluster_secret_file or ""),
+        "--cluster-secret-required": str(config.cluster_secret_required).lower(),
         **_trace_flags(config.tracing),
     }
     return [part for flag in flags.items() for part in flag]

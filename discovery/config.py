@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nextgen.kernel.pulsar_limits import DISCOVERY_WORKERS_MAX
 from nextgen.runtime.settings import (
@@ -72,6 +73,12 @@ class DiscoveryConfig:
 
     tracing: TraceSettings = NO_TRACES
 
+    cluster_secret_file: Path | None = None
+    """What peers prove their membership with (ADR 0057); None: whoever connects is taken."""
+
+    cluster_secret_required: bool = True
+    """Whether peers without proof are refused; False while a secret is introduced or changed."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> DiscoveryConfig:
     """Return the configuration that flags and environment give.
@@ -99,6 +106,8 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         workers=given.number("--workers", least=1, most=DISCOVERY_WORKERS_MAX),
         worker=_worker_role(given, environment.get(WORKER_VARIABLE, "")),
         tracing=given.tracing(environment),
+        cluster_secret_file=given.optional_path("--cluster-secret-file"),
+        cluster_secret_required=given.truth("--cluster-secret-required"),
     )
     if config.workers > 1 and config.pulsar_listen is None:
         given.mistakes.append("--workers is more than 1 without --pulsar-listen to share")

@@ -44,6 +44,12 @@ class ShardNodeConfig:
     """Journal of one shard that is written between two snapshots of its view."""
     tracing: TraceSettings = NO_TRACES
 
+    cluster_secret_file: Path | None = None
+    """What peers prove their membership with (ADR 0057); None: whoever connects is taken."""
+
+    cluster_secret_required: bool = True
+    """Whether peers without proof are refused; False while a secret is introduced or changed."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ShardNodeConfig:
     """Return the configuration that flags and environment give.
@@ -73,6 +79,8 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
             _SNAPSHOT_FLAG.name, least=JOURNAL_SEGMENT_BYTES, most=STORED_INTEGER_MAX
         ),
         tracing=given.tracing(environment),
+        cluster_secret_file=given.optional_path("--cluster-secret-file"),
+        cluster_secret_required=given.truth("--cluster-secret-required"),
     )
     given.check()
     return config

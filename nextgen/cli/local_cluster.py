@@ -20,6 +20,7 @@ from nextgen.cli.plan import MODULES, ClusterPlan, NodePlan
 from nextgen.cli.readiness import readiness
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.runtime.cluster_secret import SECRET_FILE, make_cluster_secret
 from nextgen.runtime.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
 from nextgen.tasks.timeouts import timeout
 
@@ -103,10 +104,11 @@ class LocalCluster:
         """Start every process; they find each other in any order.
 
         Raises:
-            RefusesToStart: A port is taken.
+            RefusesToStart: A port is taken, or the cluster secret cannot be written.
         """
         self.plan.check_ports()
         self.plan.save(self.data_dir)
+        make_cluster_secret(self.data_dir / SECRET_FILE)
         (self.data_dir / "logs").mkdir(exist_ok=True)
         for node in self.plan.nodes:
             await self.start_node(node.node_id)

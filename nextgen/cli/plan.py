@@ -16,6 +16,7 @@ from pathlib import Path
 from nextgen.cli.port_range import own_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits import SHARDS_MAX
+from nextgen.runtime.cluster_secret import SECRET_FILE
 from nextgen.runtime.ports_check import assert_port_free
 
 HOST = "127.0.0.1"
@@ -143,6 +144,7 @@ class ClusterPlan:
             "--listen": node.grpc,
             "--advertise": node.grpc,
             "--http-listen": node.http,
+            "--cluster-secret-file": str(data_dir / SECRET_FILE),
         }
         if node.has_raft:
             flags |= {"--raft-listen": node.raft, "--raft-advertise": node.raft}

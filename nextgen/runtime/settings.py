@@ -54,6 +54,8 @@ NODE_FLAGS = (
     Flag("--listen", "host:port of gRPC"),
     Flag("--advertise", "host:port where others reach gRPC; default: the value of --listen", ""),
     Flag("--http-listen", "host:port of metrics and probes"),
+    Flag("--cluster-secret-file", "file with the cluster secret; default: there is none", ""),
+    Flag("--cluster-secret-required", "false: take peers without proof of it too", "true"),
 )
 """What every process has."""
 
@@ -163,8 +165,18 @@ class Given:
             return least
         return int(value)
 
+    def truth(self, name: str) -> bool:
+        """Return whether it is ``true``; the only other value is ``false``."""
+        value = self._values[name]
+        if value not in ("true", "false"):
+            self.mistakes.append(f"{name} is {value!r}, it must be true or false")
+        return value == "true"
+
     def path(self, name: str) -> Path:
         return Path(self._values[name])
+
+    def optional_path(self, name: str) -> Path | None:
+        return self.path(name) if self._values[name] else None
 
     def parse_address(self, name: str, text: str, *, note_mistakes: bool = True) -> Address:
         """Return the address in ``host:port``, a part of the value of ``name``."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nextgen.cli.local_cluster import child_environment
 from nextgen.cli.plan import MODULES, ClusterPlan
+from nextgen.runtime.cluster_secret import SECRET_FILE, make_cluster_secret
 
 REFUSED = 78
 ENDS_S_MAX = 90
@@ -31,6 +32,8 @@ def start_refused(
     ``changed`` replaces flags or adds them.
     """
     node = plan.node(node_id)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    make_cluster_secret(data_dir / SECRET_FILE)
     parts = plan.arguments(node, data_dir)
     flags = dict(zip(parts[::2], parts[1::2], strict=True)) | dict(changed or {})
     command = [sys.executable, *python_flags, "-m", MODULES[node.kind]]

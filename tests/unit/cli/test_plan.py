@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +14,20 @@ import brokers.config
 import cluster_manager.config
 import discovery.config
 import shards.config
+from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.plan import (
     LEDGERS_FOLDER,
     MINIMAL,
     PLAN_FILE,
     PLAN_FORMAT,
+    ClusterPlan,
     ClusterSize,
     load_plan,
     make_plan,
     make_plan_on_free_ports,
 )
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.cluster_secret import SECRET_FILE
 
 
 def test_the_default_cluster_is_the_smallest_that_survives_any_one_failure():
@@ -82,7 +86,21 @@ def test_every_process_takes_the_flags_that_the_plan_gives_it(tmp_path: Path):
     }
 
     for node in plan.nodes:
-        assert parsers[node.kind](plan.arguments(node, tmp_path), {}).node_id == node.node_id
+        config = parsers[node.kind](plan.arguments(node, tmp_path), {})
+        assert config.node_id == node.node_id
+        assert config.cluster_secret_file == tmp_path / SECRET_FILE
+        assert config.cluster_secret_required
+
+
+async def test_a_local_cluster_makes_its_secret_once(tmp_path: Path):
+    cluster = LocalCluster(ClusterPlan("none", MINIMAL, ()), tmp_path)
+
+    await cluster.start()
+    made = (tmp_path / SECRET_FILE).read_bytes()
+    await cluster.start()
+
+    assert (tmp_path / SECRET_FILE).read_bytes() == made
+    assert stat.S_IMODE((tmp_path / SECRET_FILE).stat().st_mode) == 0o600
 
 
 def test_a_stored_plan_comes_back_as_it_was(tmp_path: Path):

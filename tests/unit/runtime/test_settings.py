@@ -94,3 +94,13 @@ def test_a_list_of_addresses_needs_at_least_one():
     assert given.addresses("--managers") == (Address("a", 1), Address("b", 2))
     assert given.addresses("--none") == ()
     assert given.mistakes == ["--none has no address"]
+
+
+def test_a_truth_is_true_or_false_and_anything_else_a_mistake():
+    assert Given({"--is": "true"}).truth("--is") is True
+    assert Given({"--is": "false"}).truth("--is") is False
+
+    given = Given({"--is": "yes"})
+    assert given.truth("--is") is False
+
+    assert given.mistakes == ["--is is 'yes', it must be true or false"]
