@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.issued import IssuedPositions, is_command, is_issued, take_back
+from nextgen.client.retry_pause import retry_pause_ms
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -145,7 +146,7 @@ class DiscoveryNodes:
                 was_indefinite = True
                 deadline = min(deadline, loop.time() + COMMAND_REPEATED_MS_MAX / 1_000)
             self._react(endpoint, error)
-            pause_ms = backoff_ms * random.uniform(0.5, 1.0)
+            pause_ms = retry_pause_ms(error, backoff_ms)
             # An attempt without time would say so, and hide what is really the matter.
             is_over = loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline
             if not is_over:

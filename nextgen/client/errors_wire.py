@@ -64,7 +64,6 @@ _BY_REASON: dict[str, type[MetadataError]] = {
     kind.reason: kind
     for kind in (
         Unavailable,
-        Overloaded,
         SessionExpired,
         InvalidRequest,
         TransferFailed,
@@ -128,6 +127,7 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
         message=_printable(str(error)),
         indefinite=isinstance(error, Indefinite),
         shard_map_version=shard_map_version,
+        retry_after_ms=error.retry_after_ms,
     )
     if isinstance(error, Refused):
         detail.rejection_code = error.code
@@ -155,6 +155,8 @@ def from_detail(detail: ErrorDetail) -> MetadataError:
         return NotLeader(detail.group_id, detail.leader_hint or None)
     if detail.reason == StaleShardMap.reason:
         return StaleShardMap(detail.message, detail.shard_map_version)
+    if detail.reason == Overloaded.reason and not detail.indefinite:
+        return Overloaded(detail.message, detail.retry_after_ms)
     if detail.reason in _OF_POSITIONS and not detail.indefinite:
         return _position_error(detail)
     kind = _BY_REASON.get(detail.reason)

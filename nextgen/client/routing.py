@@ -7,8 +7,8 @@
       NotConnected                    5, 50, 250, 1,000 ms; then ask another replica, which keeps
                                       the question until it knows a leader (ELECTION_WAIT_MS)
     StaleShardMap                     wait for a higher map version, as long; then route again
-    Unavailable, Overloaded,          20 to 200 ms with jitter
-      ProposalLost
+    Unavailable, Overloaded,          20 to 200 ms with jitter, ``retry_after_ms`` at least;
+      ProposalLost                    nothing more if the caller has no time for that
 
 When a leader of a higher term is pushed, requests that still wait at another endpoint are given
 up shortly after: their leader may have frozen.
@@ -29,6 +29,7 @@ from nextgen.client.cluster_link import ChangeListener
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.errors_wire import from_detail
 from nextgen.client.exchange import ExchangePool, NotConnected, Progress
+from nextgen.client.retry_pause import retry_pause_ms
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -272,7 +273,8 @@ class ShardRouter:
                     attempts.was_indefinite = True
                     if not attempts.idempotent:
                         raise
-            if attempts.retries >= ROUTER_RETRIES_MAX:
+            is_over = error.retry_after_ms >= self._remaining_ms(attempts)
+            if is_over or attempts.retries >= ROUTER_RETRIES_MAX:
                 raise self._settled(attempts, error)
             await self._prepare_retry(attempts, error)
             # An attempt without time would say so, and hide what is really the matter.
@@ -410,7 +412,7 @@ class ShardRouter:
             shard_id, term = attempts.request.shard_id, attempts.suspect_term
             await self._link.wait_until(lambda view: view.leader_term(shard_id) > term, wait_ms)
         else:
-            pause_ms = _PAUSE_MS[attempts.retries] * random.uniform(0.5, 1.0)
+            pause_ms = retry_pause_ms(error, _PAUSE_MS[attempts.retries])
             attempts.suspect = None
             await asyncio.sleep(min(remaining_ms, pause_ms) / 1_000)
 

@@ -39,6 +39,9 @@ class MetadataError(Exception):
     reason = "UNKNOWN"
     """Stable name of the kind of error, as it travels in ``ErrorDetail.reason``."""
 
+    retry_after_ms = 0
+    """Earliest sensible retry; 0: the caller's own pause. Only ``Overloaded`` sets it."""
+
 
 class Definite(MetadataError):
     """The operation did not happen and never will."""
@@ -86,9 +89,17 @@ class Unavailable(Definite):
 
 
 class Overloaded(Definite):
-    """A bounded queue is full."""
+    """A bounded queue is full; what Pulsar and HTTP call "too many requests".
+
+    With ``retry_after_ms`` the refusing process says when it expects to have room. Callers wait
+    that long, and up to half as long again so that they do not all come back together.
+    """
 
     reason = "OVERLOADED"
+
+    def __init__(self, message: str, retry_after_ms: int = 0) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
 
 
 class SessionExpired(Definite):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from google.protobuf.message import Message
@@ -13,6 +14,7 @@ from nextgen.kernel.errors import (
     DeadlineExceeded,
     MetadataError,
     OutcomeForgotten,
+    Overloaded,
     Unavailable,
 )
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -79,6 +81,20 @@ def test_attempts_go_on_until_the_time_is_nearly_over() -> None:
             await delete(nodes)
 
         assert 4.0 < nodes.attempts[-1] - began < 5.0
+
+    run_virtual(scenario)
+
+
+def test_attempts_are_as_far_apart_as_the_refusal_says() -> None:
+    async def scenario() -> None:
+        nodes = Refusing(Overloaded("too many requests", retry_after_ms=1_000))
+
+        with pytest.raises(Overloaded):
+            await delete(nodes)
+
+        pauses = [after - before for before, after in itertools.pairwise(nodes.attempts)]
+        assert pauses
+        assert all(1.0 <= pause <= 1.51 for pause in pauses)
 
     run_virtual(scenario)
 

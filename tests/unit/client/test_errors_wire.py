@@ -40,6 +40,8 @@ def example(kind: type) -> errors.MetadataError:
         return errors.PositionCompacted(3, 90, 120)
     if kind is errors.PositionAhead:
         return errors.PositionAhead(9, 7, is_final=True)
+    if kind is errors.Overloaded:
+        return errors.Overloaded("64 requests wait", retry_after_ms=250)
     return kind("it went wrong with value 7")
 
 
