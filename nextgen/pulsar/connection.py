@@ -15,6 +15,7 @@ from typing import Final, cast
 import structlog
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.inbound_limits import FRAME_BEFORE_CONNECT_BYTES_MAX, LOG_FIELD_CHARACTERS_MAX
 from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.pulsar_limits import (
     PULSAR_FEATURE_SETS_MAX,
@@ -22,7 +23,9 @@ from nextgen.kernel.pulsar_limits import (
     PULSAR_WRITE_BUFFER_BYTES_MAX,
     PULSAR_WRITE_PAUSE_BYTES,
 )
+from nextgen.kernel.short_text import shortened
 from nextgen.pulsar.errors import server_error_of
+from nextgen.pulsar.field_count import TooManyFields, check_command_fields
 from nextgen.pulsar.frames import (
     FrameReader,
     MalformedFrame,
@@ -109,7 +112,7 @@ class PulsarConnection(asyncio.Protocol):
     def __init__(self, keep_alive: KeepAlive, greeting: Greeting) -> None:
         self._keep_alive = keep_alive
         self._greeting = greeting
-        self._reader = FrameReader()
+        self._reader = FrameReader(first_frame_bytes_max=FRAME_BEFORE_CONNECT_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         # Not there while idle: most connections are.
         self._outgoing: list[Buffer] | None = None
@@ -300,6 +303,7 @@ class PulsarConnection(asyncio.Protocol):
     # Inside -----------------------------------------------------------------------------------
 
     def _handle_frame(self, frame: RawFrame) -> None:
+        check_command_fields(frame.command)
         command = parse_command(frame.command)
         kind = command.type
         if not self._is_connected:
@@ -322,8 +326,8 @@ class PulsarConnection(asyncio.Protocol):
             self.send_error(
                 NO_REQUEST_ID,
                 ServerError.NotAllowedError,
-                "this server is no proxy: connect to the broker itself, "
-                f"not through here to {connect.proxy_to_broker_url!r}",
+                "this server is no proxy: connect to the broker itself, not through here to "
+                f"{shortened(connect.proxy_to_broker_url, LOG_FIELD_CHARACTERS_MAX)!r}",
             )
             self._close("asks for a proxy")
             return
@@ -354,8 +358,10 @@ class PulsarConnection(asyncio.Protocol):
             self.send_error(request_id, server_error_of(error), str(error))
 
     def _malformed(self, frame: RawFrame | None, error: MalformedFrame) -> None:
-        # A stream that cannot be cut into frames has no request to answer to.
-        if frame is not None and self._is_connected and self._reader.error is not error:
+        # A stream that cannot be cut into frames has no request to answer to, and a command with
+        # too many fields is not parsed to find one.
+        is_answerable = self._reader.error is not error and not isinstance(error, TooManyFields)
+        if frame is not None and self._is_connected and is_answerable:
             request_id = request_id_in(frame.command)
             if request_id is not None:
                 self.send_error(request_id, ServerError.NotAllowedError, str(error))

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from nextgen.kernel.inbound_limits import LOG_FIELD_CHARACTERS_MAX
 from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
+from nextgen.kernel.short_text import shortened
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
 SIZE_BYTES = 4
@@ -40,7 +42,13 @@ TYPES_WITH_REQUEST_ID = frozenset(
 
 
 class MalformedFrame(ValueError):
-    """The peer sent what no implementation of the protocol sends. Its connection is closed."""
+    """The peer sent what no implementation of the protocol sends. Its connection is closed.
+
+    The reason may quote the peer, so it is cut at ``LOG_FIELD_CHARACTERS_MAX``.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(shortened(reason, LOG_FIELD_CHARACTERS_MAX))
 
 
 class RawFrame(NamedTuple):
@@ -56,12 +64,23 @@ class FrameReader:
     Frames before a malformed one are never lost: ``feed`` returns them and sets ``error``. It
     raises the error when there is nothing to return, and from then on. A bad size is noticed as
     soon as its four bytes are here.
+
+    The first frame may have a limit of its own: a server takes little from a client that has not
+    introduced itself, and closes the connection if the first frame is not CONNECT.
     """
 
-    __slots__ = ("_frame_bytes_max", "_needed_bytes", "_pending", "error")
+    __slots__ = ("_frame_bytes_max", "_needed_bytes", "_next_bytes_max", "_pending", "error")
 
-    def __init__(self, *, frame_bytes_max: int = PULSAR_FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        frame_bytes_max: int = PULSAR_FRAME_BYTES_MAX,
+        first_frame_bytes_max: int | None = None,
+    ) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._next_bytes_max = (
+            frame_bytes_max if first_frame_bytes_max is None else first_frame_bytes_max
+        )
         # Not there while idle: most connections are.
         self._pending: bytearray | None = None
         self._needed_bytes = 0
@@ -100,7 +119,8 @@ class FrameReader:
 
         frames: list[RawFrame] = []
         start, end = 0, len(data)
-        total_max = self._frame_bytes_max - SIZE_BYTES
+        total_max = self._next_bytes_max - SIZE_BYTES
+        later_total_max = self._frame_bytes_max - SIZE_BYTES
         while end - start >= 2 * SIZE_BYTES:
             total, command_bytes = _SIZES.unpack_from(data, start)
             if total > total_max or command_bytes > total - SIZE_BYTES:
@@ -114,6 +134,9 @@ class FrameReader:
                 _new(RawFrame, (data[start + 2 * SIZE_BYTES : payload_at], data[payload_at:behind]))
             )
             start = behind
+            total_max = later_total_max
+        if start:
+            self._next_bytes_max = self._frame_bytes_max
         if start < end:
             self._keep(data[start:])
             if self.error is not None and not frames:
@@ -126,10 +149,10 @@ class FrameReader:
             self._needed_bytes = SIZE_BYTES
         else:
             (total,) = _SIZE.unpack_from(rest)
-            if SIZE_BYTES + total > self._frame_bytes_max:
+            if SIZE_BYTES + total > self._next_bytes_max:
                 self.error = MalformedFrame(
                     f"a frame announces {SIZE_BYTES + total} bytes, "
-                    f"at most {self._frame_bytes_max} may be"
+                    f"at most {self._next_bytes_max} may be"
                 )
                 return
             if total < SIZE_BYTES:
@@ -214,8 +237,23 @@ def frame_head(command: BaseCommand, payload_bytes: int) -> bytes:
 
 
 def missing_fields(message: Any) -> str:
-    """Return which required fields of a protobuf message are not there, for a sentence."""
-    return ", ".join(message.FindInitializationErrors())
+    """Return which required fields of a protobuf message are not there, for a sentence.
+
+    Of the messages inside only the first that lacks any is looked at: there may be thousands.
+    """
+    names = [
+        field.name
+        for field in message.DESCRIPTOR.fields
+        if field.is_required and not message.HasField(field.name)
+    ]
+    for field, value in message.ListFields():
+        if names:
+            break
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else (value,):
+                if not inner.IsInitialized():
+                    return f"{field.name}.{missing_fields(inner)}"
+    return ", ".join(names)
 
 
 class _Texts:

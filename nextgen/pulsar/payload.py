@@ -17,6 +17,7 @@ from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from nextgen.kernel.pulsar_limits import PULSAR_BATCH_MESSAGES_MAX
+from nextgen.pulsar.field_count import check_metadata_fields
 from nextgen.pulsar.frames import MalformedFrame, missing_fields
 from protos.pulsar.PulsarApi_pb2 import (
     BrokerEntryMetadata,
@@ -167,6 +168,7 @@ def _verify(data: bytes, start: int) -> None:
 
 
 def _metadata(data: bytes) -> MessageMetadata:
+    check_metadata_fields(data)
     try:
         metadata = MessageMetadata.FromString(data)
     except DecodeError as error:

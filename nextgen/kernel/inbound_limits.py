@@ -1,0 +1,26 @@
+"""Upper bounds of what one peer's input may cost: frames, connections, lines of the log.
+
+The same rules as in ``nextgen.kernel.limits``: unit and reason with each. Why: ADR 0058.
+"""
+
+from __future__ import annotations
+
+# Frames of the Pulsar protocol -----------------------------------------------------------------
+
+FRAME_BEFORE_CONNECT_BYTES_MAX = 64 * 1024
+"""The first frame of a connection, which is CONNECT: its largest part is authentication data, a
+token of some kilobytes."""
+
+COMMAND_FIELDS_MAX = 32 * 1024
+"""Fields of one command, or of one message's metadata, those of messages inside included. Ten
+thousand key-value pairs; counting them takes some 10 ms, parsing and checking them 30 ms."""
+
+COMMAND_COUNTED_BYTES_MIN = 2 * COMMAND_FIELDS_MAX
+"""Longer commands have their fields counted before they are parsed. A field takes at least two
+bytes, so a shorter one has no room for more than ``COMMAND_FIELDS_MAX``."""
+
+# Diagnostics -----------------------------------------------------------------------------------
+
+LOG_FIELD_CHARACTERS_MAX = 200
+"""Characters of one field of a line in the log, and of the reason why a connection is closed:
+they may come from a peer. What is longer loses its end."""
