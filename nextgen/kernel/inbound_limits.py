@@ -24,3 +24,23 @@ bytes, so a shorter one has no room for more than ``COMMAND_FIELDS_MAX``."""
 LOG_FIELD_CHARACTERS_MAX = 200
 """Characters of one field of a line in the log, and of the reason why a connection is closed:
 they may come from a peer. What is longer loses its end."""
+
+LOG_EVENT_CHARACTERS_MAX = 500
+"""Characters of the sentence of a line. Ours are short; libraries put what they got into theirs."""
+
+LOG_EXCEPTION_CHARACTERS_MAX = 8_000
+"""Characters of a traceback: some 60 frames. What is cut is its middle."""
+
+LOG_ITEMS_MAX = 20
+"""Items of a list in a line."""
+
+LOG_LINES_PER_KIND_MAX = 20
+"""Lines of one kind in one ``LOG_WINDOW_MS``; then one line says how many were left out. Under an
+attack that lasts a day some 50 MB of each kind."""
+
+LOG_WINDOW_MS = 10_000
+"""How long lines of one kind are counted: short enough that a burst does not hide the next one."""
+
+LOG_KINDS_MAX = 256
+"""Kinds of lines counted apart in one window, of which a process of ours writes some dozens;
+further ones are counted as one kind."""

@@ -2,6 +2,9 @@
 
 Standard output stays free for what a command prints. Records of libraries that use ``logging``
 (grpc, aiohttp, asyncio) come out in the same form.
+
+What is in a line may come from a peer, and a peer may cause any number of lines. So fields are cut
+to ``LOG_FIELD_CHARACTERS_MAX``, and of each kind only so many lines are written: ``log_rate``.
 """
 
 from __future__ import annotations
@@ -15,7 +18,15 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.inbound_limits import (
+    LOG_EVENT_CHARACTERS_MAX,
+    LOG_EXCEPTION_CHARACTERS_MAX,
+    LOG_FIELD_CHARACTERS_MAX,
+    LOG_ITEMS_MAX,
+)
+from nextgen.kernel.short_text import shortened
 from nextgen.runtime import tracing
+from nextgen.runtime.log_rate import LimitedLines, LogRate, limited, written_with_context
 
 LEVEL_VARIABLE = "NEXTGEN_LOG_LEVEL"
 FORMAT_VARIABLE = "NEXTGEN_LOG_FORMAT"
@@ -26,6 +37,12 @@ _LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+_TRACEBACKS = frozenset({"exception", "stack"})
+_OF_LIBRARIES = frozenset({"exc_info", "stack_info", "_record", "_from_structlog"})
+"""What of a line is no text yet, and not shown as it is."""
+
+_MIDDLE = "\n...\n"
 
 
 class LogFormat(StrEnum):
@@ -54,16 +71,15 @@ def configure_logging(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    structlog.contextvars.bind_contextvars(**context)
+    rate = LogRate(written_with_context())
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, renderer]
-        if isinstance(renderer, structlog.processors.JSONRenderer)
-        else [*shared, renderer],
+        processors=[limited(rate), *shared, *_endings(renderer)],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(**context)
-    _route_libraries(threshold, shared, renderer)
+    _route_libraries(threshold, shared, renderer, rate)
 
 
 def _add_trace_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -75,15 +91,53 @@ def _add_trace_id(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
     return event
 
 
-def _route_libraries(threshold: int, shared: list[Processor], renderer: Processor) -> None:
+def _endings(renderer: Processor) -> list[Processor]:
+    """Return what makes text of a line. The console shows tracebacks in its own way."""
+    if isinstance(renderer, structlog.processors.JSONRenderer):
+        return [structlog.processors.format_exc_info, cut_fields, renderer]
+    return [cut_fields, renderer]
+
+
+def cut_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Cut each field of a line to its limit."""
+    for name, value in event.items():
+        if name == "event":
+            event[name] = shortened(str(value), LOG_EVENT_CHARACTERS_MAX)
+        elif name in _TRACEBACKS:
+            event[name] = _without_middle(str(value))
+        elif name not in _OF_LIBRARIES:
+            event[name] = _cut(value)
+    return event
+
+
+def _cut(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_cut(item) for item in list(value)[:LOG_ITEMS_MAX]]
+    if isinstance(value, dict):
+        return {str(_cut(key)): _cut(value[key]) for key in list(value)[:LOG_ITEMS_MAX]}
+    return shortened(str(value), LOG_FIELD_CHARACTERS_MAX)
+
+
+def _without_middle(text: str) -> str:
+    if len(text) <= LOG_EXCEPTION_CHARACTERS_MAX:
+        return text
+    half = (LOG_EXCEPTION_CHARACTERS_MAX - len(_MIDDLE)) // 2
+    return text[:half] + _MIDDLE + text[-half:]
+
+
+def _route_libraries(
+    threshold: int, shared: list[Processor], renderer: Processor, rate: LogRate
+) -> None:
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LimitedLines(rate))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                renderer,
+                *_endings(renderer),
             ],
         )
     )

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from tests.integration.bad_input.conftest import Site
-from tests.support.pulsar_frames import connect_frame
+from nextgen.pulsar.client import PulsarClientConnection
+from nextgen.pulsar.frames import encode_command
+from protos.pulsar.PulsarApi_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandSubscribe,
+    MessageIdData,
+)
+from tests.integration.bad_input.conftest import TOPIC, Site
+from tests.support.pulsar_frames import connect_frame, lookup_command
 
 READ_BYTES = 64 * 1024
 RSS_GROWTH_BYTES_MAX = 32 * 1024 * 1024
@@ -98,3 +106,50 @@ async def test_a_frame_of_millions_of_fields_costs_next_to_nothing(
     assert cost.cpu_s < CPU_S_MAX
     assert cost.rss_bytes < RSS_GROWTH_BYTES_MAX
     assert cost.log_bytes < 2_048
+
+
+@pytest.mark.parametrize("node_id", NODES)
+async def test_a_thousand_broken_connections_write_a_few_lines(site: Site, node_id: str) -> None:
+    port = site.cluster.plan.node(node_id).pulsar_port
+    meter = Meter(site, node_id)
+
+    for _ in range(1_000):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\0\0\0\1")
+        await wait_closed(reader)
+        writer.transport.abort()
+
+    # The window that the lines fall into may end meanwhile, once or twice on a busy machine.
+    assert 0 < meter.cost().log_bytes < 40_000
+
+
+async def test_refused_acknowledgements_write_less_than_they_are(site: Site) -> None:
+    port = site.cluster.plan.node("broker-1").pulsar_port
+    async with await PulsarClientConnection.open("127.0.0.1", port, timeout_ms=30_000) as client:
+        subscribe = CommandSubscribe(
+            topic=TOPIC,
+            subscription="of a test",
+            subType=CommandSubscribe.Shared,
+            consumer_id=1,
+            request_id=client.next_request_id(),
+        )
+        answer = await client.request(
+            BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe), timeout_ms=30_000
+        )
+        assert answer.type == BaseCommand.SUCCESS
+        refused = CommandAck(
+            consumer_id=1,
+            ack_type=CommandAck.Individual,
+            message_id=[MessageIdData(ledgerId=1, entryId=2)],
+            txnid_least_bits=1,
+            txnid_most_bits=1,
+        )
+        frame = encode_command(BaseCommand(type=BaseCommand.ACK, ack=refused))
+        meter = Meter(site, "broker-1")
+
+        for _ in range(20_000):
+            client.send(frame)
+        lookup = lookup_command(TOPIC, request_id=client.next_request_id())
+        await client.request(lookup, timeout_ms=60_000)
+
+    assert 0 < meter.cost().log_bytes < 20_000
