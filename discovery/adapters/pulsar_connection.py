@@ -103,6 +103,9 @@ class DiscoveryConnection(PulsarConnection):
             # One frame that is not for the fast path; behind it there may be more that are.
             super().data_received(data[at:behind])
             at = behind
+        if at:
+            # What is left begins a frame, which the general codec may not have seen end.
+            self.frame_began_at = 0.0
         super().data_received(data[at:])
 
     def handle(self, command: BaseCommand, payload: bytes) -> None:

@@ -19,6 +19,27 @@ COMMAND_COUNTED_BYTES_MIN = 2 * COMMAND_FIELDS_MAX
 """Longer commands have their fields counted before they are parsed. A field takes at least two
 bytes, so a shorter one has no room for more than ``COMMAND_FIELDS_MAX``."""
 
+# Connections -----------------------------------------------------------------------------------
+
+UNFINISHED_FRAMES_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of incomplete frames of all Pulsar clients of one process: fifty of the largest frames at
+a time. Beyond it the connections are dropped whose frames have taken most memory for longest. One
+connection has one incomplete frame, so at most ``PULSAR_FRAME_BYTES_MAX``."""
+
+FRAME_MS_MAX = 30_000
+"""For a frame that has begun to be complete, besides what its size takes at
+``FRAME_BYTES_PER_S_MIN``: as long as a client may be silent."""
+
+FRAME_BYTES_PER_S_MIN = 64 * 1024
+"""The slowest client that is served: the largest frame may take 110 s in all."""
+
+UNFINISHED_FRAMES_CHECK_MS = 1_000
+"""Between two looks for frames that take too long, while there are incomplete ones."""
+
+CONNECTIONS_BEFORE_CONNECT_MAX = 4_096
+"""Pulsar connections of one process without CONNECT, which clients send at once; beyond it the
+oldest is dropped for each new one. Each has ``PULSAR_KEEP_ALIVE_MS`` at most."""
+
 # Diagnostics -----------------------------------------------------------------------------------
 
 LOG_FIELD_CHARACTERS_MAX = 200

@@ -105,8 +105,10 @@ class PulsarConnection(asyncio.Protocol):
         "_transport",
         "_written_bytes",
         "feature_flags",
+        "frame_began_at",
         "keep_alive_bucket",
         "protocol_version",
+        "unfinished_bytes",
     )
 
     def __init__(self, keep_alive: KeepAlive, greeting: Greeting) -> None:
@@ -126,6 +128,8 @@ class PulsarConnection(asyncio.Protocol):
         self._is_drained = True
         self._is_held = False
         self.keep_alive_bucket = 0
+        self.unfinished_bytes = 0
+        self.frame_began_at = 0.0
         self.protocol_version = 0
         """What both sides understand. 0 until the handshake."""
         self.feature_flags = shared_flags(b"")
@@ -166,6 +170,16 @@ class PulsarConnection(asyncio.Protocol):
     def is_writable(self) -> bool:
         """Whether the client keeps up. Wait for ``resumed_writing`` before sending in bulk."""
         return self._is_drained and self.is_open
+
+    @property
+    def needed_bytes(self) -> int:
+        """Size of the frame that is not complete yet."""
+        return self._reader.needed_bytes
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what the client sends is taken at the moment."""
+        return self._is_drained and not self._is_held
 
     def send(self, data: Buffer | Sequence[Buffer]) -> None:
         """Queue whole frames. A list of buffers is written as it is, without being joined.
@@ -244,6 +258,7 @@ class PulsarConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=PULSAR_WRITE_PAUSE_BYTES)
         self._keep_alive.add(self)
+        self._keep_alive.inbound.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
@@ -252,7 +267,10 @@ class PulsarConnection(asyncio.Protocol):
         self._is_receiving = True
         frame: RawFrame | None = None
         try:
-            for frame in self._reader.feed(data):
+            frames = self._reader.feed(data)
+            if frames:
+                self.frame_began_at = 0.0
+            for frame in frames:
                 if not (self._is_connected and self.handle_raw(frame)):
                     self._handle_frame(frame)
                 if self._is_closing:
@@ -266,6 +284,9 @@ class PulsarConnection(asyncio.Protocol):
         finally:
             self._is_receiving = False
             self._flush()
+            unfinished_bytes = self._reader.pending_bytes
+            if unfinished_bytes or self.unfinished_bytes:
+                self._keep_alive.inbound.hold(self, unfinished_bytes)
 
     def eof_received(self) -> bool:
         """The client is done: so are we."""
@@ -283,6 +304,7 @@ class PulsarConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._keep_alive.discard(self)
+        self._keep_alive.inbound.closed(self)
         self._is_closing = True
         self._transport = None
         self._outgoing, self._outgoing_bytes = None, 0
@@ -348,6 +370,7 @@ class PulsarConnection(asyncio.Protocol):
             )
         )
         self._is_connected = True
+        self._keep_alive.inbound.introduced(self)
         self.connected(connect)
 
     def _refused(self, command: BaseCommand, error: MetadataError) -> None:
@@ -410,8 +433,10 @@ class PulsarConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._is_drained and not self._is_held:
+        if self.is_read:
             transport.resume_reading()
+            # Silence is not the client's fault while nothing is read.
+            self._has_heard = True
         else:
             transport.pause_reading()
 

@@ -92,6 +92,11 @@ class FrameReader:
         """Bytes of a frame that is not complete yet."""
         return 0 if self._pending is None else len(self._pending)
 
+    @property
+    def needed_bytes(self) -> int:
+        """Size of the frame that is not complete yet; while that is not known, what says it."""
+        return self._needed_bytes
+
     def take_pending(self, bytes_max: int) -> bytes:
         """Return and forget what waits to be completed; nothing if that is more than ``bytes_max``.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from nextgen.kernel.pulsar_limits import PULSAR_KEEP_ALIVE_MS
+from nextgen.pulsar.inbound import InboundBudget
 
 TICK_MS_MIN = 200
 """Between two turns of the wheel; an interval has thirty of them unless that is shorter."""
@@ -29,7 +30,9 @@ class KeepAlive:
     thousand connections would cost as much memory as all else about them.
     """
 
-    def __init__(self, *, interval_ms: int = PULSAR_KEEP_ALIVE_MS) -> None:
+    def __init__(
+        self, *, interval_ms: int = PULSAR_KEEP_ALIVE_MS, inbound: InboundBudget | None = None
+    ) -> None:
         self._tick_ms = max(TICK_MS_MIN, interval_ms // _TURNS)
         self._buckets: list[set[Watched]] = [
             set() for _ in range(max(1, interval_ms // self._tick_ms))
@@ -38,6 +41,8 @@ class KeepAlive:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
+        self.inbound = inbound or InboundBudget()
+        """What all these connections may hold before they have sent anything complete."""
 
     def __len__(self) -> int:
         return self._count
@@ -68,7 +73,8 @@ class KeepAlive:
             await self._emptied.wait()
 
     def close(self) -> None:
-        """Stop the timer. Connections that remain are no longer looked at."""
+        """Stop the timers. Connections that remain are no longer looked at."""
+        self.inbound.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

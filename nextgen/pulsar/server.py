@@ -8,6 +8,7 @@ from typing import cast
 
 from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.connection import PulsarConnection
+from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.runtime.ports_check import assert_port_free, port_refusal
 from nextgen.tasks.timeouts import timeout
@@ -28,10 +29,11 @@ class PulsarServer:
         *,
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
+        inbound: InboundBudget | None = None,
     ) -> None:
         self._factory = factory
         self._connections_max = connections_max
-        self._keep_alive = KeepAlive(interval_ms=keep_alive_ms)
+        self._keep_alive = KeepAlive(interval_ms=keep_alive_ms, inbound=inbound)
         self._server: asyncio.Server | None = None
         self._is_stopping = False
         self.port = 0

@@ -16,6 +16,7 @@ from nextgen.kernel.pulsar_limits import (
 )
 from nextgen.pulsar.connection import NO_REQUEST_ID, Greeting, PulsarConnection, shared_flags
 from nextgen.pulsar.frames import RawFrame, encode_command, encode_frame
+from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
@@ -70,9 +71,13 @@ class RecordingConnection(PulsarConnection):
 
 
 def opened(
-    *, greeted: bool = True, is_read: bool = True, greeting: Greeting | None = None
+    *,
+    greeted: bool = True,
+    is_read: bool = True,
+    greeting: Greeting | None = None,
+    inbound: InboundBudget | None = None,
 ) -> tuple[RecordingConnection, MemoryTransport]:
-    connection = RecordingConnection(KeepAlive(), greeting)
+    connection = RecordingConnection(KeepAlive(inbound=inbound), greeting)
     transport = MemoryTransport(connection, is_read=is_read)
     if greeted:
         transport.receive(connect_frame())
@@ -512,7 +517,7 @@ def test_a_client_that_answers_stays_and_one_that_does_not_goes() -> None:
 
 def test_any_bytes_are_a_sign_of_life() -> None:
     async def main() -> None:
-        _, transport = opened()
+        _, transport = opened(inbound=InboundBudget(frame_ms_max=10**9))
         for byte in LOOKUP[:-1]:
             await asyncio.sleep(KEEP_ALIVE_S * 0.9)
             transport.receive(bytes((byte,)))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import uvloop
@@ -22,6 +24,7 @@ from nextgen.pulsar import client as clients
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import encode_command
+from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.server import PulsarServer
 from nextgen.tasks.timeouts import timeout
@@ -69,7 +72,7 @@ class AnsweringConnection(PulsarConnection):
 
 
 @asynccontextmanager
-async def serving(**options: int) -> AsyncIterator[PulsarServer]:
+async def serving(**options: Any) -> AsyncIterator[PulsarServer]:
     server = PulsarServer(lambda keep_alive: AnsweringConnection(keep_alive, GREETING), **options)
     await server.start("127.0.0.1", 0, "a test")
     try:
@@ -275,3 +278,50 @@ async def test_success_carries_the_id_of_what_it_answers() -> None:
         assert await waiting == success
         client.close()
     assert found == [success]
+
+
+# Clients that never finish what they begin ----------------------------------------------------
+
+
+async def half_frame(port: int, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect, and send ``size`` bytes of a frame that has 10,000 more."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(connect_frame())
+    await reader.read(1_000)
+    writer.write(struct.pack(">II", size + 10_000 - 4, 10) + bytes(size - 8))
+    await writer.drain()
+    return reader, writer
+
+
+async def test_a_client_that_sends_a_frame_byte_by_byte_is_dropped_and_its_neighbour_served() -> (
+    None
+):
+    inbound = InboundBudget(frame_ms_max=300, frame_bytes_per_s_min=1_000_000_000)
+    async with serving(inbound=inbound) as server:
+        neighbour = await PulsarClientConnection.open("127.0.0.1", server.port, timeout_ms=30_000)
+        _, slow = await half_frame(server.port, 100_000)
+
+        async with timeout(60):
+            while server.connection_count > 1:
+                slow.write(b"x")
+                asked = partitions_command("abc", request_id=neighbour.next_request_id())
+                await neighbour.request(asked, timeout_ms=30_000)
+                await asyncio.sleep(0.05)
+
+        assert inbound.unfinished_bytes == 0
+        slow.transport.abort()
+        neighbour.close()
+
+
+async def test_half_frames_take_no_more_memory_than_their_budget() -> None:
+    inbound = InboundBudget(unfinished_bytes_max=4_000_000)
+    async with serving(inbound=inbound) as server:
+        clients = [await half_frame(server.port, 1_000_000) for _ in range(12)]
+
+        async with timeout(60):
+            while server.connection_count > 4:
+                await asyncio.sleep(0.01)
+
+        assert 0 < inbound.unfinished_bytes <= 4_000_000
+        for _, writer in clients:
+            writer.transport.abort()
