@@ -37,6 +37,9 @@ _GROWTH_INTERVAL_SECONDS = 0.2
 Twice as long after each that brought nothing, up to ``_RETRY_SECONDS_MAX``: a broker may be full,
 or given nothing, for hours. Lookups that wait do not wait for that."""
 
+_NOTHING_LEFT_SECONDS = 4 * _GROWTH_INTERVAL_SECONDS
+"""The pause after two requests for more that brought nothing. There is nothing to wait for then."""
+
 _RETRY_SECONDS_MIN = LEASE_RETRY_MS / 1000
 _RETRY_SECONDS_MAX = 16.0
 """Retries slow down to this; whatever changes in the directory wakes the keeper at once."""
@@ -87,6 +90,11 @@ class LeaseKeeper:
     @property
     def units_leased(self) -> int:
         return self._table.units_leased
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether asking for more may bring something: the last requests did not all fail to."""
+        return self._growth_seconds < _NOTHING_LEFT_SECONDS
 
     def start(self) -> None:
         """Ask for leases as soon as a broker lives."""

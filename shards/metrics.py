@@ -29,6 +29,9 @@ class NodeMetrics:
         self.commits = counter("committed_events", "Events committed, as seen by this replica.")
         self.lookups = counter("lookups", "Names looked up at this leader.")
         self.assignments = counter("assignments", "Units assigned by this leader, moves apart.")
+        self.share_refusals = counter(
+            "share_refusals", "Units refused to tenants beyond their share of capacity."
+        )
         self.moves = counter("moves", "Units moved by this leader.")
         self.commands = counter("commands", "Inventory commands carried out by this leader.")
         self.watch_updates = counter("watch_updates", "Change stream messages with news.")
@@ -151,6 +154,7 @@ class ShardMetrics:
         self.effective_latency = node.effective_latency.labels(label)
         self.lookups = node.lookups.labels(label)
         self.assignments = node.assignments.labels(label)
+        self.share_refusals = node.share_refusals.labels(label)
         self.moves = node.moves.labels(label)
         self.commands = node.commands.labels(label)
         self.watches = WatchMetrics(

@@ -89,7 +89,7 @@ class TopicController:
         self._clock = clock
         self._metrics = metrics
         self._planner = UnitPlanner(
-            shard_id, state, sync, directory, placer, policies, quotas, clock
+            shard_id, state, sync, directory, placer, policies, quotas, clock, metrics
         )
         self.flights = Flights()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from nextgen.client.load_wire import report_permille
 from nextgen.kernel.decider import Rejected
@@ -19,7 +20,7 @@ from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.broker_sync import BrokerSync
 from shards.domain.assignment import Assignment, unit_key
-from shards.domain.placement import PlacementDecision, place, place_at
+from shards.domain.placement import Choice, PlacementDecision, place, place_at
 from shards.domain.placement_rules import NO_PEERS, Candidate, Peers, forbids
 from shards.domain.topic import Topic
 from shards.lease_keeper import LeaseKeeper
@@ -144,6 +145,16 @@ class PlacementRound:
         self._draw = draw
         self._spreads: dict[str, _Spread] = {}
 
+    @cached_property
+    def _units_leased(self) -> int:
+        """Units that the shard may have assigned on open brokers, all in all."""
+        return sum(each.units_leased for each in self._candidates if not each.closed)
+
+    @property
+    def may_get_room(self) -> bool:
+        """Whether more capacity may be leased if it is asked for."""
+        return self._leases.may_grow
+
     @property
     def has_brokers(self) -> bool:
         """Whether any broker lives, with room or without."""
@@ -169,6 +180,7 @@ class PlacementRound:
         target: str = "",
         avoid: Container[str] = (),
         asked_by: str = "",
+        may_use_reserve: Callable[[int], Rejected | None] | None = None,
     ) -> Placement | Rejected:
         """Choose a broker for one unit of ``topic``, or say why none, with the rule's name.
 
@@ -178,6 +190,8 @@ class PlacementRound:
             target: The broker that was asked for; "" for any.
             avoid: Session ids that it shall not go to.
             asked_by: Of moves: who wanted it.
+            may_use_reserve: Is called, with the units leased in all, if the chosen broker has only
+                its reserve left, and says why the unit may not have it. Without it, it may.
         """
         rules = rules_for(parents, topic)
         spread = self._spread_of(topic, rules)
@@ -190,6 +204,8 @@ class PlacementRound:
             choice = place(
                 self._candidates, rules, self._draw(), peers=peers, avoid=avoid, asked_by=asked_by
             )
+            if may_use_reserve is not None and not isinstance(choice, Rejected):
+                choice = self._spare_reserve(choice, may_use_reserve, rules, peers, avoid)
         if isinstance(choice, Rejected):
             return choice
         chosen = self._candidates[choice.place]
@@ -227,6 +243,25 @@ class PlacementRound:
     def end(self) -> None:
         """Have more capacity leased if what was placed has used up most of it."""
         self._leases.note_use([each for each in self._candidates if each.units_leased])
+
+    def _spare_reserve(
+        self,
+        choice: Choice,
+        may_use_reserve: Callable[[int], Rejected | None],
+        rules: PlacementRules,
+        peers: Peers,
+        avoid: Container[str],
+    ) -> Choice | Rejected:
+        """Return ``choice``, another broker with idle room, or why the unit gets no reserve."""
+        if self._candidates[choice.place].has_idle_room:
+            return choice
+        refusal = may_use_reserve(self._units_leased)
+        if refusal is None:
+            return choice
+        elsewhere = place(
+            self._candidates, rules, self._draw(), peers=peers, avoid=avoid, keeps_reserve=True
+        )
+        return refusal if isinstance(elsewhere, Rejected) else elsewhere
 
     def _spread_of(self, topic: Topic, rules: PlacementRules) -> _Spread | None:
         """Return where the topic's partitions are, None if that does not matter."""

@@ -10,7 +10,7 @@ names ──plan──┬─ settled  answered at once (no such topic, partition
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nextgen.kernel.decider import Rejected, RejectionCode
@@ -29,13 +29,15 @@ from shards.domain.assignment import (
     unit_key,
 )
 from shards.domain.lookup import check_served
+from shards.domain.tenant_share import check_share
 from shards.domain.topic import Topic
+from shards.metrics import ShardMetrics
 from shards.placement_policies import PlacementPolicies
 from shards.ports import BrokerDirectory, Clock
 from shards.shard_state import ShardState
 from shards.tenant_quotas import TenantQuotas
 from shards.unit_flight import Flight
-from shards.unit_placer import Placement, UnitPlacer
+from shards.unit_placer import Placement, PlacementRound, UnitPlacer
 from shards.wire_lookup import rejected_answer, served_answer
 
 _EVENT_OVERHEAD_BYTES = 384
@@ -78,6 +80,7 @@ class UnitPlanner:
         policies: PlacementPolicies,
         quotas: TenantQuotas,
         clock: Clock,
+        metrics: ShardMetrics,
     ) -> None:
         self._shard_id = shard_id
         self._state = state
@@ -87,6 +90,7 @@ class UnitPlanner:
         self._policies = policies
         self._quotas = quotas
         self._clock = clock
+        self._metrics = metrics
 
     def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
         """Return topic and assignment of each name, what is pending included."""
@@ -184,20 +188,54 @@ class UnitPlanner:
             if full is not None:
                 plan.settled.append((flight, self._rejected(flight, full)))
                 continue
-            chosen = placements.place(topic, assignment, parents, avoid=flight.refused_by)
+            chosen = placements.place(
+                topic,
+                assignment,
+                parents,
+                avoid=flight.refused_by,
+                may_use_reserve=self._share_check(flight, parents, added) if is_more else None,
+            )
             if not isinstance(chosen, Rejected):
                 event = _assign(flight, topic, assignment, chosen, self._state.least_epoch)
                 plan.placed.append((flight, topic, event))
                 added[tenant] += is_more
                 continue
-            # A rule that leaves nobody is said at once. Room, and a first broker, may come.
-            may_come = chosen.code is RejectionCode.NO_CAPACITY or not placements.has_brokers
-            if may_come and flight.waits_on(now, LEASE_WAIT_MS):
+            if self._may_come(chosen, placements) and flight.waits_on(now, LEASE_WAIT_MS):
                 flight.refusal = chosen
                 plan.starved.append(flight)
             else:
+                if chosen.code is RejectionCode.SHARE_EXCEEDED:
+                    self._metrics.share_refusals.inc()
                 plan.settled.append((flight, self._rejected(flight, chosen)))
         placements.end()
+
+    def _share_check(
+        self, flight: Flight, parents: Policies, added: Counter[str]
+    ) -> Callable[[int], Rejected | None]:
+        """Return the check whether a new unit may have what is kept for tenants below their share.
+
+        ``added`` are the units by tenant that are decided with it and not proposed yet.
+        """
+        tenant = flight.name.tenant
+
+        def check(units_leased: int) -> Rejected | None:
+            return check_share(
+                tenant,
+                units_assigned=self._state.tenant_units(tenant) + added[tenant],
+                units_leased=units_leased,
+                percent=parents.capacity_share_percent,
+            )
+
+        return check
+
+    @staticmethod
+    def _may_come(refusal: Rejected, placements: PlacementRound) -> bool:
+        """Return whether waiting may help. What a rule forbids is answered at once; so is a tenant
+        beyond its share once no more can be leased: units that it waits for are never given to it.
+        """
+        if refusal.code is RejectionCode.SHARE_EXCEEDED:
+            return placements.may_get_room
+        return refusal.code is RejectionCode.NO_CAPACITY or not placements.has_brokers
 
     def _served(self, assignment: Assignment, broker: BrokerRecorded) -> LookupAnswer:
         return served_answer(

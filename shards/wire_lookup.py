@@ -10,8 +10,10 @@ from shards.domain.assignment import Assignment
 from shards.domain.topic import Topic
 from shards.wire import topic_message
 
-_RETRYABLE = frozenset({RejectionCode.NO_BROKER, RejectionCode.NO_CAPACITY})
-"""Rejections that pass by themselves: a broker comes, capacity is leased."""
+_RETRYABLE = frozenset(
+    {RejectionCode.NO_BROKER, RejectionCode.NO_CAPACITY, RejectionCode.SHARE_EXCEEDED}
+)
+"""Rejections that pass by themselves: a broker comes, capacity is leased or freed."""
 
 
 def served_answer(

@@ -111,6 +111,7 @@ _STATUS_BY_REJECTION: dict[str, grpc.StatusCode] = {
     RejectionCode.NOT_ALLOWED: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.PARTITIONED: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.NO_CAPACITY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    RejectionCode.SHARE_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     RejectionCode.NO_BROKER: grpc.StatusCode.UNAVAILABLE,
     RejectionCode.SESSION_EXPIRED: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.STALE_EPOCH: grpc.StatusCode.FAILED_PRECONDITION,

@@ -81,6 +81,7 @@ def policies_from_proto(message: pb.Policies) -> Policies:
             units_per_broker_max=placement.units_per_broker_max,
         ),
         idle_time_ms=_said(message, "idle_time_ms"),
+        capacity_share_percent=_said(message, "capacity_share_percent"),
         unknown=_unknown(message),
     )
 
@@ -92,6 +93,7 @@ def policies_to_proto(policies: Policies) -> pb.Policies:
     _say(message, "deduplication", policies.deduplication)
     _say(message, "topics_max", policies.topics_max)
     _say(message, "idle_time_ms", policies.idle_time_ms)
+    _say(message, "capacity_share_percent", policies.capacity_share_percent)
     _say(
         message,
         "schema_compatibility",

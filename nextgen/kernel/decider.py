@@ -40,6 +40,7 @@ class RejectionCode(StrEnum):
     NO_BROKER = "NO_BROKER"
     SESSION_EXPIRED = "SESSION_EXPIRED"
     STALE_EPOCH = "STALE_EPOCH"
+    SHARE_EXCEEDED = "SHARE_EXCEEDED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,14 @@ METADATA_USED_MS = ASSIGNMENT_TTL_MS - WATCH_TTL_MARGIN_MS
 """What was read of tenants and namespaces is used for so long after it was asked for: their home
 shard waits with effective writes for its reader's watch at least one time-to-live behind it."""
 
+CAPACITY_RESERVE_PERCENT = 10
+"""Part of each lease that only tenants below their share are given: a tenant that borrows all the
+rest leaves ten newcomers their default share. It is idle while nobody new comes, so no more."""
+
+CAPACITY_SHARE_PERCENT_DEFAULT = 1
+"""A tenant's share of the units leased to a shard unless its policy ``capacity_share_percent`` says
+another: 500 topics of a broker's 50,000, more than nearly every tenant has."""
+
 QUOTA_TENANTS_MAX = BROKERS_MAX
 """Tenants that have a quota, the largest: others are too small to take anything from anybody."""
 

@@ -145,6 +145,9 @@ class Policies:
     idle_time_ms: int | None = None
     """A unit nobody uses for so long leaves its broker; 0: never."""
 
+    capacity_share_percent: int | None = None
+    """Of a tenant: the part of each shard's leased capacity that other tenants cannot deny it."""
+
     unknown: bytes = b""
     """What a later release said here, in its own form. Stored and given back, merged by nobody."""
 
@@ -170,6 +173,7 @@ def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
         _check_numbers(policies)
         or _check_auto_creation(policies.auto_creation, level)
         or _check_topics_max(policies, level)
+        or _check_capacity_share(policies, level)
         or _check_placement(policies.placement)
     )
 
@@ -211,6 +215,7 @@ def _over_fields(upper: Policies, lower: Policies) -> Policies:
         topics_max=_first(upper.topics_max, lower.topics_max),
         placement=_rules_over(upper.placement, lower.placement),
         idle_time_ms=_first(upper.idle_time_ms, lower.idle_time_ms),
+        capacity_share_percent=_first(upper.capacity_share_percent, lower.capacity_share_percent),
     )
 
 
@@ -245,6 +250,7 @@ def _check_numbers(policies: Policies) -> Rejected | None:
         ("topics_max", policies.topics_max, 0, COUNT_MAX),
         ("placement.units_per_broker_max", units_max, 0, COUNT_MAX),
         ("idle_time_ms", policies.idle_time_ms, 0, STORED_INTEGER_MAX),
+        ("capacity_share_percent", policies.capacity_share_percent, 0, 100),
     ):
         if number is not None and not least <= number <= most:
             return _exceeded(f"{field} is {number}, it may be {least} to {most}")
@@ -274,6 +280,14 @@ def _check_auto_creation(rule: AutoCreation, level: PolicyLevel) -> Rejected | N
 def _check_topics_max(policies: Policies, level: PolicyLevel) -> Rejected | None:
     if policies.topics_max is not None and level is PolicyLevel.TOPIC:
         return _nonsense("topics_max cannot be said of a topic, it bounds a namespace")
+    return None
+
+
+def _check_capacity_share(policies: Policies, level: PolicyLevel) -> Rejected | None:
+    if policies.capacity_share_percent is not None and level is not PolicyLevel.TENANT:
+        return _nonsense(
+            f"capacity_share_percent cannot be said of a {level.value}, it is a tenant's share"
+        )
     return None
 
 

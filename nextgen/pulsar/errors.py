@@ -18,6 +18,7 @@ _OF_REJECTION: dict[str, ServerError] = {
     # What another attempt may find otherwise.
     RejectionCode.VERSION_MISMATCH: ServerError.MetadataError,
     RejectionCode.NO_CAPACITY: ServerError.MetadataError,
+    RejectionCode.SHARE_EXCEEDED: ServerError.MetadataError,
     RejectionCode.NO_BROKER: ServerError.MetadataError,
     RejectionCode.SESSION_EXPIRED: ServerError.MetadataError,
     RejectionCode.STALE_EPOCH: ServerError.MetadataError,

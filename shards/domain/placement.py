@@ -84,11 +84,13 @@ def place(
     peers: Peers = NO_PEERS,
     avoid: Container[str] = (),
     asked_by: str = "",
+    keeps_reserve: bool = False,
 ) -> Choice | Rejected:
     """Choose a broker for one unit.
 
     NO_BROKER: no broker lives, or a rule forbids each that does. NO_CAPACITY: brokers are allowed,
-    and none of them has room, is open, and is not among the session ids to ``avoid``.
+    and none of them has room, is open, and is not among the session ids to ``avoid``. With
+    ``keeps_reserve`` a broker has room while it has some beyond its reserve, see ``tenant_share``.
 
     ``draw`` is two random integers of any size, from outside.
     """
@@ -98,7 +100,8 @@ def place(
     roomy = [
         each
         for each in allowed
-        if candidates[each].has_room and candidates[each].session_id not in avoid
+        if (candidates[each].has_idle_room if keeps_reserve else candidates[each].has_room)
+        and candidates[each].session_id not in avoid
     ]
     if not roomy:
         return Rejected(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.policies import NO_RULES, AntiAffinity, PlacementRules
+from shards.domain.tenant_share import reserve_units
 
 _NAMES_SHOWN_MAX = 3
 """Names of a rule that a refusal repeats: the whole of a rule may be kilobytes."""
@@ -46,6 +47,12 @@ class Candidate:
     @property
     def has_room(self) -> bool:
         return not self.closed and self.units_used < self.units_leased
+
+    @property
+    def has_idle_room(self) -> bool:
+        """Whether it has room beyond the reserve of tenants below their share."""
+        idle = self.units_leased - reserve_units(self.units_leased)
+        return not self.closed and self.units_used < idle
 
     @property
     def weight(self) -> int:

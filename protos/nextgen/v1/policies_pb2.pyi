@@ -29,7 +29,7 @@ SCHEMA_COMPATIBILITY_FORWARD_TRANSITIVE: SchemaCompatibility
 SCHEMA_COMPATIBILITY_FULL_TRANSITIVE: SchemaCompatibility
 
 class Policies(_message.Message):
-    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms")
+    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms", "capacity_share_percent")
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TTL_MS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_QUOTA_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class Policies(_message.Message):
     TOPICS_MAX_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_SHARE_PERCENT_FIELD_NUMBER: _ClassVar[int]
     retention: RetentionPolicy
     message_ttl_ms: int
     backlog_quota: BacklogQuota
@@ -48,7 +49,8 @@ class Policies(_message.Message):
     topics_max: int
     placement: PlacementRules
     idle_time_ms: int
-    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ...) -> None: ...
+    capacity_share_percent: int
+    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ..., capacity_share_percent: _Optional[int] = ...) -> None: ...
 
 class RetentionPolicy(_message.Message):
     __slots__ = ("time_ms", "size_bytes")

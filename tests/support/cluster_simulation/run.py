@@ -65,6 +65,9 @@ LINES_KEPT = 60
 
 Echo = Callable[[str], None]
 
+_FULL = frozenset({"NO_CAPACITY", "SHARE_EXCEEDED"})
+"""Why a topic may be served nowhere for long: brokers have too few units, or none idle."""
+
 
 class ClusterRun:
     """One run; ``report`` at its end."""
@@ -291,7 +294,7 @@ class ClusterRun:
             if location.is_found:
                 simulation.invariants.check_location(location)
                 missing.pop(location.topic)
-            elif location.rejection_code == "NO_CAPACITY" and self._is_scarce(simulation.plan):
+            elif location.rejection_code in _FULL and self._is_scarce(simulation.plan):
                 missing.pop(location.topic)
             elif not location.retryable:
                 simulation.violate(f"{location.topic}: {location.rejection_code}")
@@ -337,7 +340,7 @@ class ClusterRun:
         except MetadataError as error:
             missing[name] = repr(error)
             return
-        is_left_out = location.rejection_code == "NO_CAPACITY" and self._is_scarce(simulation.plan)
+        is_left_out = location.rejection_code in _FULL and self._is_scarce(simulation.plan)
         if is_left_out or (
             location.is_found and await simulation.prove_served(name, location.broker_id)
         ):

@@ -38,7 +38,7 @@ def test_rejection_codes_never_change() -> None:
     stored = {
         "NOT_FOUND", "ALREADY_EXISTS", "PARENT_NOT_FOUND", "NOT_EMPTY", "VERSION_MISMATCH",
         "LIMIT_EXCEEDED", "INVALID_NAME", "NOT_ALLOWED", "PARTITIONED", "NO_CAPACITY",
-        "NO_BROKER", "SESSION_EXPIRED", "STALE_EPOCH",
+        "NO_BROKER", "SESSION_EXPIRED", "STALE_EPOCH", "SHARE_EXCEEDED",
     }  # fmt: skip
 
     assert stored <= {code.value for code in RejectionCode}

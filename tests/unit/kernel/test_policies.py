@@ -53,6 +53,7 @@ POLICIES = st.builds(
         units_per_broker_max=st.integers(0, 3),
     ),
     idle_time_ms=NUMBERS,
+    capacity_share_percent=st.none() | st.integers(0, 100),
 )
 GROUPS = ("retention", "backlog_quota", "auto_creation", "placement")
 NOT_SAID = (None, (), "", 0)
@@ -124,6 +125,7 @@ MANY = tuple(f"b-{number}" for number in range(PLACEMENT_NAMES_MAX))
         ),
         (Policies(topics_max=COUNT_MAX + 1), "topics_max", "LIMIT_EXCEEDED"),
         (Policies(idle_time_ms=TOO_MUCH), "idle_time_ms", "LIMIT_EXCEEDED"),
+        (Policies(capacity_share_percent=101), "capacity_share_percent", "LIMIT_EXCEEDED"),
         (
             Policies(auto_creation=AutoCreation(default_partitions=0)),
             "auto_creation.default_partitions",
@@ -192,6 +194,19 @@ def test_what_is_about_topics_that_are_not_there_yet_cannot_be_said_of_one(polic
     assert refusal.message.startswith(field)
     assert check_policies(policies, PolicyLevel.NAMESPACE) is None
     assert check_policies(policies, PolicyLevel.TENANT) is None
+
+
+@pytest.mark.parametrize("level", [PolicyLevel.NAMESPACE, PolicyLevel.TOPIC])
+def test_a_share_of_capacity_is_accepted_for_tenants_only(level):
+    for percent in (0, 100):
+        policies = Policies(capacity_share_percent=percent)
+        assert check_policies(policies, PolicyLevel.TENANT) is None
+
+        refusal = check_policies(policies, level)
+
+        assert refusal is not None
+        assert refusal.code == RejectionCode.NOT_ALLOWED
+        assert refusal.message.startswith("capacity_share_percent")
 
 
 @given(said=POLICIES)

@@ -18,6 +18,7 @@ from protos.pulsar.PulsarApi_pb2 import ServerError
         errors.ConnectionLost("broken"),
         errors.DeadlineExceeded("late"),
         errors.Refused(RejectionCode.NO_CAPACITY, "full"),
+        errors.Refused(RejectionCode.SHARE_EXCEEDED, "beyond its share"),
         errors.Refused(RejectionCode.NO_BROKER, "none"),
         errors.Refused(RejectionCode.STALE_EPOCH, "old"),
     ],
