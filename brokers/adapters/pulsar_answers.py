@@ -13,7 +13,6 @@ from nextgen.pulsar.frames import FIELD_OF_TYPE, encode_command
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _UINT64 = 2**64
-_INT64_END = 2**63
 _SIZES = struct.Struct(">II")
 _NO_EPOCH = -1
 
@@ -38,16 +37,6 @@ TRANSACTIONS = frozenset(_WITH_REQUEST_ID)
 def error_code(code: int) -> pulsar.ServerError:
     """Return a code as the protocol's enumeration has it."""
     return cast("pulsar.ServerError", code)
-
-
-def position_of(message_id: pulsar.MessageIdData) -> Position:
-    """Return the position in a message id; unsigned -1 is -1."""
-    ledger_id, entry_id = message_id.ledgerId, message_id.entryId
-    if ledger_id >= _INT64_END:
-        ledger_id -= _UINT64
-    if entry_id >= _INT64_END:
-        entry_id -= _UINT64
-    return Position(ledger_id, entry_id)
 
 
 def message_id(

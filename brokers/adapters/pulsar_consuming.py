@@ -13,15 +13,15 @@ from brokers.adapters.pulsar_answers import (
     close_consumer,
     error_code,
     message_id,
-    position_of,
     success,
 )
+from brokers.adapters.pulsar_message_ids import acks_of, position_of, redelivered, sought
+from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.consumer import Dispatch
 from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.subscription import (
     NO_EPOCH,
-    Ack,
     Consumer,
     ConsumerRequest,
     KeySharedRequest,
@@ -179,7 +179,12 @@ class Consuming:
             raise MalformedFrame(refusal.message) from refusal
 
     def on_ack(self, command: pulsar.BaseCommand) -> None:
-        """Acknowledge messages; answered when that is durable, if the client wants an answer."""
+        """Acknowledge messages; answered when that is durable, if the client wants an answer.
+
+        Raises:
+            MalformedFrame: It is larger than any client makes, and wants no answer. Only a new
+                connection has what it did not acknowledge sent again.
+        """
         asked = command.ack
         handle = self._handles.get(asked.consumer_id)
         if handle is None or handle.subscription is None or handle.consumer is None:
@@ -190,12 +195,16 @@ class Consuming:
             self._acknowledged(asked, refusal)
             return
         try:
+            acks = acks_of(asked)
+        except Refusal as refusal:
+            if not is_awaited:
+                raise MalformedFrame(refusal.message) from refusal
+            self._acknowledged(asked, refusal)
+            return
+        try:
             acknowledged = handle.subscription.acknowledge(
                 handle.consumer,
-                [
-                    Ack(position_of(given), tuple(given.ack_set), given.batch_size)
-                    for given in asked.message_id
-                ],
+                acks,
                 is_cumulative=asked.ack_type == pulsar.CommandAck.Cumulative,
                 is_awaited=is_awaited,
             )
@@ -211,17 +220,21 @@ class Consuming:
             )
 
     def on_redeliver(self, command: pulsar.BaseCommand) -> None:
-        """Send again what was not acknowledged: these messages, or all."""
+        """Send again what was not acknowledged: these messages, or all.
+
+        Raises:
+            MalformedFrame: It names more messages than a consumer can have.
+        """
         asked = command.redeliverUnacknowledgedMessages
         handle = self._handles.get(asked.consumer_id)
         if handle is None or handle.subscription is None or handle.consumer is None:
             return
-        positions = [position_of(given) for given in asked.message_ids] or None
         epoch = asked.consumer_epoch if asked.HasField("consumer_epoch") else NO_EPOCH
         try:
-            handle.subscription.redeliver(handle.consumer, positions, epoch)
+            positions = redelivered(asked)
         except Refusal as refusal:
             raise MalformedFrame(refusal.message) from refusal
+        handle.subscription.redeliver(handle.consumer, positions, epoch)
 
     def on_unsubscribe(self, command: pulsar.BaseCommand) -> None:
         """Delete the subscription."""
@@ -234,8 +247,15 @@ class Consuming:
         """Go to another position; every consumer of the subscription is closed for that."""
         asked = command.seek
         handle = self._connected(asked.consumer_id, asked.request_id)
-        if handle is not None:
-            self.connection.start(self._seek(handle, asked))
+        if handle is None:
+            return
+        try:
+            goal = sought(asked)
+        except Refusal as refusal:
+            self.connection.refuse(asked.request_id, refusal)
+            return
+        work = self._seek(handle, asked.request_id, goal, asked.message_publish_time)
+        self.connection.start(work)
 
     def on_get_last_message_id(self, command: pulsar.BaseCommand) -> None:
         """Say what the topic's last message is."""
@@ -365,21 +385,24 @@ class Consuming:
                 del self._handles[handle.consumer_id]
             self.connection.send(success(asked.request_id))
 
-    async def _seek(self, handle: ConsumerHandle, asked: pulsar.CommandSeek) -> None:
+    async def _seek(
+        self,
+        handle: ConsumerHandle,
+        request_id: int,
+        goal: tuple[Position, Sequence[int]] | None,
+        publish_time_ms: int,
+    ) -> None:
         assert handle.topic is not None, "it is connected"
         assert handle.subscription is not None, "it is connected"
-        subscription = handle.subscription
-        with self.connection.answering(asked.request_id):
+        with self.connection.answering(request_id):
             try:
-                if asked.HasField("message_id"):
-                    await subscription.seek(
-                        position_of(asked.message_id), tuple(asked.message_id.ack_set)
-                    )
+                if goal is not None:
+                    await handle.subscription.seek(*goal)
                 else:
-                    await subscription.seek_to_time(asked.message_publish_time)
+                    await handle.subscription.seek_to_time(publish_time_ms)
             except STORAGE_ERRORS as error:
                 raise handle.topic.storage_failed(error) from error
-            self.connection.send(success(asked.request_id))
+            self.connection.send(success(request_id))
 
     async def _get_last_message_id(self, handle: ConsumerHandle, request_id: int) -> None:
         assert handle.topic is not None, "it is connected"

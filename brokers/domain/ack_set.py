@@ -6,29 +6,32 @@ it is one integer, because Python's are as long as they need to be.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 _WORD_BITS = 64
+_WORD_BYTES = 8
 _WORD_MASK = 2**_WORD_BITS - 1
-_SIGN_BIT = 2 ** (_WORD_BITS - 1)
 
 
 def mask_of(words: Sequence[int]) -> int:
-    """Return the bits of ``words``, which may be signed or unsigned."""
-    mask = 0
-    for index, word in enumerate(words):
-        mask |= (word & _WORD_MASK) << (_WORD_BITS * index)
-    return mask
+    """Return the bits of ``words``, which may be signed or unsigned, in time linear in them."""
+    try:
+        packed = struct.pack(f"<{len(words)}q", *words)
+    except struct.error:
+        packed = struct.pack(f"<{len(words)}Q", *(word & _WORD_MASK for word in words))
+    return int.from_bytes(packed, "little")
 
 
 def words_of(mask: int) -> tuple[int, ...]:
     """Return the bits as signed words without empty ones at the end."""
-    words = []
-    while mask:
-        word = mask & _WORD_MASK
-        words.append(word - 2**_WORD_BITS if word & _SIGN_BIT else word)
-        mask >>= _WORD_BITS
-    return tuple(words)
+    count = word_count(mask)
+    return struct.unpack(f"<{count}q", mask.to_bytes(count * _WORD_BYTES, "little"))
+
+
+def word_count(mask: int) -> int:
+    """Return how many words ``words_of`` would return."""
+    return (mask.bit_length() + _WORD_BITS - 1) // _WORD_BITS
 
 
 def all_open(message_count: int) -> int:

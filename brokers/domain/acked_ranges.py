@@ -13,13 +13,17 @@ from brokers.domain.position import BEFORE_ALL, Position
 
 
 class AckedRanges:
-    """A set of positions. Finding is a binary search, adding at most moves the rest of a list."""
+    """A set of positions. Finding is a binary search, adding at most moves the rest of a list.
 
-    __slots__ = ("_firsts", "_lasts", "count")
+    One list only: with tens of thousands of intervals, moving its rest is most of what an
+    acknowledgement costs.
+    """
+
+    __slots__ = ("_firsts", "_last_of", "count")
 
     def __init__(self) -> None:
         self._firsts: list[Position] = []
-        self._lasts: list[int] = []
+        self._last_of: dict[Position, int] = {}
         self.count = 0
         """Positions in the set."""
 
@@ -29,15 +33,14 @@ class AckedRanges:
 
     def __contains__(self, position: Position) -> bool:
         index = bisect_right(self._firsts, position) - 1
-        return (
-            index >= 0
-            and self._firsts[index].ledger_id == position.ledger_id
-            and position.entry_id <= self._lasts[index]
-        )
+        if index < 0:
+            return False
+        first = self._firsts[index]
+        return first[0] == position[0] and position[1] <= self._last_of[first]
 
     def __iter__(self) -> Iterator[tuple[Position, int]]:
         """Yield each interval's first position and its last entry's id, in order."""
-        return zip(self._firsts, self._lasts, strict=True)
+        return ((first, self._last_of[first]) for first in self._firsts)
 
     @property
     def first(self) -> Position:
@@ -49,7 +52,8 @@ class AckedRanges:
         """The highest position, ``BEFORE_ALL`` if there is none."""
         if not self._firsts:
             return BEFORE_ALL
-        return Position(self._firsts[-1].ledger_id, self._lasts[-1])
+        first = self._firsts[-1]
+        return Position(first.ledger_id, self._last_of[first])
 
     def is_neighbour(self, position: Position) -> bool:
         """Return whether adding ``position`` would not make another interval."""
@@ -64,21 +68,26 @@ class AckedRanges:
 
     def add_range(self, first: Position, last_entry_id: int) -> int:
         """Add the entries of one ledger from ``first`` on; return how many were not there."""
-        firsts, lasts = self._firsts, self._lasts
+        firsts, last_of = self._firsts, self._last_of
         ledger_id = first.ledger_id
         begin = bisect_right(firsts, first)
         start, end = first.entry_id, last_entry_id
-        if begin and firsts[begin - 1].ledger_id == ledger_id and lasts[begin - 1] >= start - 1:
-            begin -= 1
-            start = firsts[begin].entry_id
-            if lasts[begin] >= end:
-                return 0
+        if begin:
+            left = firsts[begin - 1]
+            if left.ledger_id == ledger_id and last_of[left] >= start - 1:
+                begin -= 1
+                start = left.entry_id
+                if last_of[left] >= end:
+                    return 0
         stop = bisect_right(firsts, Position(ledger_id, end + 1), begin)
-        known = sum(lasts[i] - firsts[i].entry_id + 1 for i in range(begin, stop))
-        if stop > begin:
-            end = max(end, lasts[stop - 1])
-        firsts[begin:stop] = [Position(ledger_id, start)]
-        lasts[begin:stop] = [end]
+        known = 0
+        for each in firsts[begin:stop]:
+            last = last_of.pop(each)
+            known += last - each.entry_id + 1
+            end = max(end, last)
+        merged = Position(ledger_id, start)
+        firsts[begin:stop] = (merged,)
+        last_of[merged] = end
         added = end - start + 1 - known
         self.count += added
         return added
@@ -89,12 +98,12 @@ class AckedRanges:
         index = bisect_right(self._firsts, Position(ledger_id, entry_id + 1)) - 1
         if index < 0 or self._firsts[index].ledger_id != ledger_id:
             return position
-        return Position(ledger_id, max(entry_id, self._lasts[index]))
+        return Position(ledger_id, max(entry_id, self._last_of[self._firsts[index]]))
 
     def pop_first(self) -> Position:
         """Remove the lowest interval and return its last position. There MUST be one."""
         first = self._firsts.pop(0)
-        last = self._lasts.pop(0)
+        last = self._last_of.pop(first)
         self.count -= last - first.entry_id + 1
         return Position(first.ledger_id, last)
 
@@ -103,17 +112,19 @@ class AckedRanges:
         index = bisect_right(self._firsts, position)
         if not index:
             return
-        last = self._firsts[index - 1]
-        rest = self._lasts[index - 1]
-        self.count -= sum(self._lasts[i] - self._firsts[i].entry_id + 1 for i in range(index))
-        del self._firsts[:index], self._lasts[:index]
-        if last.ledger_id == position.ledger_id and rest > position.entry_id:
-            self._firsts.insert(0, Position(last.ledger_id, position.entry_id + 1))
-            self._lasts.insert(0, rest)
+        highest = self._firsts[index - 1]
+        rest = self._last_of[highest]
+        for first in self._firsts[:index]:
+            self.count -= self._last_of.pop(first) - first.entry_id + 1
+        del self._firsts[:index]
+        if highest.ledger_id == position.ledger_id and rest > position.entry_id:
+            left = Position(highest.ledger_id, position.entry_id + 1)
+            self._firsts.insert(0, left)
+            self._last_of[left] = rest
             self.count += rest - position.entry_id
 
     def clear(self) -> None:
         """Remove everything."""
         self._firsts.clear()
-        self._lasts.clear()
+        self._last_of.clear()
         self.count = 0

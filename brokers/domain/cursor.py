@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from brokers.domain.ack_set import all_open, mask_of
+from brokers.domain.ack_set import all_open, mask_of, word_count
 from brokers.domain.acked_ranges import AckedRanges
 from brokers.domain.position import Position
 from nextgen.kernel.pulsar_limits import CURSOR_HOLES_MAX
@@ -83,7 +83,7 @@ class Cursor:
         if position <= self.mark_delete:
             return False
         if self.partial:
-            self._words -= _words_of(self.partial.pop(position, 0))
+            self._words -= word_count(self.partial.pop(position, 0))
         if self._is_next(position) and not self.ranges.count:
             self.mark_delete = position
             return True
@@ -113,7 +113,7 @@ class Cursor:
 
     def put_part(self, position: Position, mask: int) -> None:
         """Have exactly the messages of ``mask``, which is not empty, open of a batch."""
-        self._words += _words_of(mask) - _words_of(self.partial.get(position, 0))
+        self._words += word_count(mask) - word_count(self.partial.get(position, 0))
         self.partial[position] = mask
 
     def ack_up_to(self, position: Position) -> bool:
@@ -124,7 +124,7 @@ class Cursor:
         self.ranges.remove_up_to(position)
         if self.partial:
             self.partial = {at: mask for at, mask in self.partial.items() if at > position}
-            self._words = sum(map(_words_of, self.partial.values()))
+            self._words = sum(map(word_count, self.partial.values()))
         self._advance()
         return True
 
@@ -145,8 +145,3 @@ class Cursor:
     def _advance(self) -> None:
         while self.ranges.count and self._is_next(self.ranges.first):
             self.mark_delete = self.ranges.pop_first()
-
-
-def _words_of(mask: int) -> int:
-    """Return how many 64-bit words a batch's open messages take."""
-    return (mask.bit_length() + 63) // 64

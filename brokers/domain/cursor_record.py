@@ -18,8 +18,10 @@ import msgpack
 from brokers.domain.cursor import Cursor, EntriesBetween
 from brokers.domain.position import Position
 from brokers.domain.subscription_kind import SubscriptionKind
+from nextgen.kernel.pulsar_limits import ACK_SET_WORDS_MAX
 
 _VERSION = 1
+_ACK_SET_BYTES_MAX = 8 * ACK_SET_WORDS_MAX
 
 
 class UnknownCursorVersion(Exception):
@@ -75,5 +77,8 @@ def decode_cursor(stored: bytes, entries_between: EntriesBetween) -> CursorRecor
             end = first.entry_id + numbers[index + 1]
             cursor.ranges.add_range(first, end)
     for ledger_id, entry_id, bits in partial:
+        if len(bits) > _ACK_SET_BYTES_MAX:
+            # Earlier releases stored whatever a SEEK brought. The entry is sent as a whole.
+            continue
         cursor.put_part(Position(ledger_id, entry_id), int.from_bytes(bits, "little"))
     return CursorRecord(SubscriptionKind(kind), cursor, properties)

@@ -24,7 +24,7 @@ from brokers.service.dispatch import Dispatcher
 from brokers.service.dispatch_key_shared import KeySharedDispatcher
 from brokers.service.dispatch_shared import SharedDispatcher
 from brokers.service.dispatch_single import SingleActiveDispatcher
-from brokers.service.subscription_acks import Ack, Acknowledger, check_acks
+from brokers.service.subscription_acks import Ack, Acknowledger
 from brokers.service.subscription_consumer import (
     NO_EPOCH,
     Consumer,
@@ -37,7 +37,6 @@ from brokers.service.subscription_start import SubscriptionStart, is_earliest, i
 from brokers.service.subscription_stats import SubscriptionStats
 from brokers.service.subscription_turns import Turns
 from nextgen.kernel.pulsar_limits import (
-    ACK_IDS_MAX,
     SEEK_RECONNECT_MS_MAX,
     SUBSCRIPTION_CONSUMERS_MAX,
 )
@@ -289,12 +288,11 @@ class Subscription:
         request id): the future is fulfilled at once, and storing may take longer.
 
         Raises:
-            Refusal: NotAllowedError for a cumulative one of Shared and Key_Shared, or for more
-                ids or bits than there may be; nothing is changed.
+            Refusal: NotAllowedError for a cumulative one of Shared and Key_Shared; nothing is
+                changed.
         """
         if is_cumulative and not self.kind.is_single_active:
             raise Refusal(ServerError.NOT_ALLOWED, f"cumulative ack on {self.kind.name}")
-        check_acks(acks)
         if self._is_seeking or self._is_closed:
             return settled(_closed() if is_awaited else None)
         refused = self._apply(consumer, acks, is_cumulative)
@@ -327,8 +325,6 @@ class Subscription:
         """Send again what ``consumer`` was sent and did not acknowledge; None: all of it."""
         if self._is_seeking or self._is_closed or consumer not in self.consumers:
             return
-        if positions is not None and len(positions) > ACK_IDS_MAX:
-            raise Refusal(ServerError.NOT_ALLOWED, f"more than {ACK_IDS_MAX} ids at once")
         self._dispatcher.redeliver(consumer, positions, consumer_epoch)
         self._turns.ask()
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from brokers.domain.cursor import Cursor, before
 from brokers.domain.position import Position
-from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.ledger import LedgerReader
 from brokers.service.dispatch import Dispatcher
 from brokers.service.subscription_consumer import Consumer
-from nextgen.kernel.pulsar_limits import ACK_IDS_MAX, ACK_SET_WORDS_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(NamedTuple):
     """One message id of an ACK."""
 
     position: Position
@@ -23,14 +20,6 @@ class Ack:
     """Of a batch, the messages that are *not* acknowledged, a bit each. Empty: the whole entry."""
     batch_size: int = 0
     """0 if the client did not say."""
-
-
-def check_acks(acks: Sequence[Ack]) -> None:
-    """Refuse more than anybody would send."""
-    if len(acks) > ACK_IDS_MAX:
-        raise Refusal(ServerError.NOT_ALLOWED, f"more than {ACK_IDS_MAX} ids in one ack")
-    if any(len(ack.ack_set) > ACK_SET_WORDS_MAX for ack in acks):
-        raise Refusal(ServerError.NOT_ALLOWED, f"more than {ACK_SET_WORDS_MAX} words in an ack set")
 
 
 class Acknowledger:
@@ -66,7 +55,9 @@ class Acknowledger:
         cursor, position = self._cursor, ack.position
         if position <= cursor.mark_delete:
             return True
-        if position not in consumer.unacked and not self._exists(position):
+        if position not in consumer.unacked and (
+            cursor.is_acked(position) or not self._exists(position)
+        ):
             return True
         if not cursor.has_room_for(position):
             return False

@@ -204,12 +204,22 @@ Beyond it the consumer gets no more until half of them are acknowledged."""
 SUBSCRIPTION_UNACKED_MAX = 200_000
 """The same for all consumers of one subscription together: Pulsar's default."""
 
-ACK_IDS_MAX = 100_000
-"""Message ids in one ACK or REDELIVER; stock clients send at most some thousands."""
+ACK_IDS_MAX = 10_000
+"""Message ids in one ACK, some 30 ms of work, 100 in a cursor full of holes. Stock clients group
+1,000 at most (``maxAcknowledgmentGroupSize`` of Java's)."""
 
 ACK_SET_WORDS_MAX = 1_024
 """64-bit words that say which messages of a batch are open: batches of 65,536 messages, more
 than fit into one frame with any content."""
+
+ACK_WORDS_MAX = 50_000
+"""Words in all ack sets of one ACK: as many as one cursor holds (``CURSOR_HOLES_MAX``). To reach it
+a client would have to acknowledge parts of 50,000 batches, or of batches with three million
+messages, within the 100 ms that stock clients group acknowledgements for."""
+
+REDELIVER_IDS_MAX = 50_000
+"""Message ids in one REDELIVER: as many as a consumer can have (``CONSUMER_UNACKED_MAX``). C++
+clients name all whose acknowledgement is overdue in one command."""
 
 CURSOR_HOLES_PAUSE = 10_000
 """Acknowledged intervals and partial batches of one cursor at which nothing that was not sent

@@ -11,7 +11,7 @@ from brokers.domain.cursor import Cursor
 from brokers.domain.cursor_record import UnknownCursorVersion, decode_cursor, encode_cursor
 from brokers.domain.position import Position
 from brokers.domain.subscription_kind import SubscriptionKind
-from nextgen.kernel.pulsar_limits import CURSOR_HOLES_MAX
+from nextgen.kernel.pulsar_limits import ACK_SET_WORDS_MAX, CURSOR_HOLES_MAX
 
 positions = st.builds(Position, st.integers(2**20, 2**20 + 3), st.integers(0, 40))
 GOLDEN = bytes.fromhex(
@@ -91,3 +91,16 @@ def test_a_cursor_full_of_holes_is_not_large() -> None:
     assert len(cursor.ranges) == CURSOR_HOLES_MAX
 
     assert len(encode_cursor(cursor, SubscriptionKind.SHARED, {})) < 300_000
+
+
+def test_ack_set_words_max_are_read_from_disk_and_of_one_more_the_entry_is_open() -> None:
+    """Earlier releases stored ack sets of any size; sending an entry again loses nothing."""
+    cursor = Cursor(Position(2**20, 2), nothing_between)
+    cursor.put_part(Position(2**20, 4), 1 << 64 * ACK_SET_WORDS_MAX - 1)
+    cursor.put_part(Position(2**20, 5), 1 << 64 * ACK_SET_WORDS_MAX)
+
+    stored = encode_cursor(cursor, SubscriptionKind.SHARED, {})
+    read = decode_cursor(stored, nothing_between).cursor
+
+    assert list(read.partial) == [Position(2**20, 4)]
+    assert not read.is_acked(Position(2**20, 5))

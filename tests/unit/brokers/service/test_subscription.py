@@ -19,8 +19,6 @@ from brokers.service.subscription import (
     cursor_key,
 )
 from nextgen.kernel.pulsar_limits import (
-    ACK_IDS_MAX,
-    ACK_SET_WORDS_MAX,
     CONSUMER_PERMITS_MAX,
     CURSOR_CLOSE_MS_MAX,
     CURSOR_WRITE_DELAY_MS,
@@ -325,27 +323,6 @@ async def test_a_cumulative_acknowledgement_may_end_within_a_batch() -> None:
     assert world.subscription.mark_delete == before(batch) == first
     assert consumer.positions == [batch, last]
     assert list(consumer.received[0].ack_set) == [0b1000]
-
-
-async def test_too_many_ids_or_bits_are_refused() -> None:
-    world = await SubscriptionWorld().open(SHARED)
-    consumer = world.join(permits=10)
-    (position,) = await world.publish()
-
-    def acknowledge(acks: list[Ack]) -> None:
-        world.subscription.acknowledge(consumer.consumer, acks, is_cumulative=False)
-
-    with pytest.raises(Refusal):
-        acknowledge([Ack(Position(-1, 0))] * (ACK_IDS_MAX + 1))
-    with pytest.raises(Refusal):
-        acknowledge([Ack(position, (0,) * (ACK_SET_WORDS_MAX + 1))])
-    with pytest.raises(Refusal):
-        consumer.nack(*[position] * (ACK_IDS_MAX + 1))
-    assert world.subscription.backlog_entries == 1
-
-    acknowledge([Ack(Position(-1, 0))] * ACK_IDS_MAX)
-    acknowledge([Ack(position, (0,) * ACK_SET_WORDS_MAX)])
-    assert world.subscription.is_drained
 
 
 async def test_permits_have_a_limit() -> None:
