@@ -22,6 +22,7 @@ from brokers.domain.holding import (
     TopicMetadata,
     UnknownStep,
 )
+from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schema import Schema
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
@@ -35,6 +36,7 @@ from brokers.ports.session import (
 from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
 from nextgen.kernel.names import InvalidName, parse_topic
 from nextgen.kernel.policies import NO_POLICIES, Policies
+from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX
 from nextgen.kernel.stream_limits import HELD_BYTES_PER_MESSAGE_MAX, HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import inventory_pb2, policies_pb2, shard_service_pb2
@@ -296,13 +298,28 @@ def _serving_canonical(holding: Holding, name: str, now_ms: int) -> wire.Serving
 
 
 def schema_of_message(message: pulsar.Schema) -> Schema:
-    """Return the schema that a client states."""
+    """Return the schema in a message, whatever its size."""
     return Schema(
         message.name,
         int(message.type),
         message.schema_data,
         _properties(message),
     )
+
+
+def stated_schema(message: pulsar.Schema) -> Schema:
+    """Return the schema that a client states.
+
+    Raises:
+        Refusal: It is larger than one that is stored may be.
+    """
+    size = message.ByteSize()
+    if size > SCHEMA_BYTES_MAX:
+        raise Refusal(
+            ServerError.INCOMPATIBLE_SCHEMA,
+            f"a schema has at most {SCHEMA_BYTES_MAX} bytes, this one {size}",
+        )
+    return schema_of_message(message)
 
 
 def stored_schema(schema: Schema) -> bytes:

@@ -14,11 +14,13 @@ from brokers.adapters.pulsar_answers import TRANSACTIONS, error_code, no_transac
 from brokers.adapters.pulsar_consuming import Consuming
 from brokers.adapters.pulsar_producing import Producing
 from brokers.domain.refusal import Refusal, ServerError
-from brokers.domain.schema import version_bytes
+from brokers.domain.schema import Schema, version_bytes
 from brokers.service.topics import Topics
-from brokers.wire import schema_of_message
+from brokers.wire import stated_schema
+from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.names import InvalidName, parse_topic
 from nextgen.kernel.pulsar_limits import (
+    BROKER_LISTINGS_MAX,
     CONNECTION_PENDING_BYTES_MAX,
     CONNECTION_REQUESTS_MAX,
     LEDGER_PENDING_ENTRY_BYTES,
@@ -27,7 +29,7 @@ from nextgen.kernel.pulsar_limits import (
 from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import MalformedFrame, RawFrame
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.metadata_commands import MetadataCommands, needed_of, shown
 from nextgen.pulsar.scalable_topics import SCALABLE_TOPICS, no_scalable_topics
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
@@ -47,6 +49,11 @@ class Front:
     greeting: Greeting = field(default_factory=Greeting)
     producers: int = 0
     consumers: int = 0
+    listings: int = 0
+    """Namespaces that are being listed."""
+
+    def listed(self) -> None:
+        self.listings -= 1
 
 
 class BrokerConnection(PulsarConnection):
@@ -93,7 +100,7 @@ class BrokerConnection(PulsarConnection):
         if handler is not None:
             handler(self, command)
         elif self.front.metadata.handles(kind):
-            self.start(self._answer_metadata(command))
+            self._on_metadata(command)
         elif kind in TRANSACTIONS:
             self.send_command(no_transactions(command))
         elif kind in SCALABLE_TOPICS:
@@ -206,24 +213,48 @@ class BrokerConnection(PulsarConnection):
 
     # Inside ----------------------------------------------------------------------------------
 
+    def _on_metadata(self, command: pulsar.BaseCommand) -> None:
+        if command.type != pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE:
+            self.start(self._answer_metadata(needed_of(command)))
+            return
+        front = self.front
+        if front.listings >= BROKER_LISTINGS_MAX:
+            overloaded = Overloaded(f"{front.listings} namespaces are being listed")
+            self.send_command(front.metadata.failure(command, overloaded))
+            return
+        front.listings += 1
+        listing = self.start(self._answer_metadata(needed_of(command)))
+        # Not at the end of the task: one that is cancelled before it begins has no end.
+        listing.add_done_callback(lambda _: front.listed())
+
     async def _answer_metadata(self, command: pulsar.BaseCommand) -> None:
         self.send_command(await self.front.metadata.answer(command))
 
     def _on_get_or_create_schema(self, command: pulsar.BaseCommand) -> None:
-        self.start(self._get_or_create_schema(command.getOrCreateSchema))
-
-    async def _get_or_create_schema(self, asked: pulsar.CommandGetOrCreateSchema) -> None:
-        answer = pulsar.CommandGetOrCreateSchemaResponse(request_id=asked.request_id)
+        asked = command.getOrCreateSchema
         try:
-            topic = await self.front.topics.open(parse_topic(asked.topic), create=True)
-            version = await topic.schemas.add(schema_of_message(asked.schema))
+            schema: Schema | Refusal = stated_schema(asked.schema)
+        except Refusal as refusal:
+            schema = refusal
+        self.start(self._get_or_create_schema(asked.request_id, asked.topic, schema))
+
+    async def _get_or_create_schema(
+        self, request_id: int, topic_name: str, schema: Schema | Refusal
+    ) -> None:
+        answer = pulsar.CommandGetOrCreateSchemaResponse(request_id=request_id)
+        try:
+            name = parse_topic(topic_name)
+            if isinstance(schema, Refusal):
+                raise schema
+            topic = await self.front.topics.open(name, create=True)
+            version = await topic.schemas.add(schema)
             answer.schema_version = version_bytes(version)
         except Refusal as refusal:
             answer.error_code = error_code(refusal.code)
-            answer.error_message = refusal.message
+            answer.error_message = shown(refusal.message)
         except InvalidName as error:
             answer.error_code = pulsar.InvalidTopicName
-            answer.error_message = str(error)
+            answer.error_message = shown(str(error))
         self.send_command(
             pulsar.BaseCommand(
                 type=pulsar.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,7 +16,8 @@ from brokers.adapters.pulsar_answers import (
     message_id,
     success,
 )
-from brokers.adapters.pulsar_message_ids import acks_of, position_of, redelivered, sought
+from brokers.adapters.pulsar_message_ids import acks_of, redelivered, sought
+from brokers.adapters.pulsar_subscribe import Subscribing, subscribing_of
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.consumer import Dispatch
@@ -23,21 +25,12 @@ from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.subscription import (
     NO_EPOCH,
     Consumer,
-    ConsumerRequest,
-    KeySharedRequest,
     Subscription,
-    SubscriptionKind,
-    SubscriptionStart,
 )
 from brokers.service.topic import Topic
-from brokers.wire import schema_of_message
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.pulsar_limits import (
-    CONSUMER_NAME_BYTES_MAX,
     HANDLES_PER_CONNECTION_MAX,
-    STICKY_RANGES_MAX,
-    SUBSCRIPTION_NAME_BYTES_MAX,
-    SUBSCRIPTION_PROPERTIES_BYTES_MAX,
 )
 from nextgen.pulsar.frames import MalformedFrame
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -154,14 +147,17 @@ class Consuming:
             busy = f"consumer {asked.consumer_id} is being connected already"
             self.connection.refuse(asked.request_id, Refusal(ServerError.SERVICE_NOT_READY, busy))
             return
-        problem = self._problem(asked)
-        if problem is not None:
-            refusal = Refusal(ServerError.NOT_ALLOWED, problem)
+        try:
+            self._check_room()
+            subscribing = subscribing_of(asked)
+        except Refusal as refusal:
             self.connection.refuse(asked.request_id, refusal)
             return
         handle = ConsumerHandle(self, asked.consumer_id)
         self._handles[asked.consumer_id] = handle
-        handle.creating = self.connection.start(self._create(handle, asked))
+        # Not the command, which may be large: its topic may take long to open.
+        work = self._create(handle, subscribing)
+        handle.creating = self.connection.start(work)
 
     def on_flow(self, command: pulsar.BaseCommand) -> None:
         """Let a consumer be sent more.
@@ -190,16 +186,18 @@ class Consuming:
         if handle is None or handle.subscription is None or handle.consumer is None:
             return
         is_awaited = asked.HasField("request_id")
+        answer = partial(
+            self._acknowledged, asked.consumer_id, asked.request_id if is_awaited else None
+        )
         if asked.HasField("txnid_least_bits") or asked.HasField("txnid_most_bits"):
-            refusal = Refusal(ServerError.NOT_ALLOWED, "transactions are not supported")
-            self._acknowledged(asked, refusal)
+            answer(Refusal(ServerError.NOT_ALLOWED, "transactions are not supported"), asked)
             return
         try:
             acks = acks_of(asked)
         except Refusal as refusal:
             if not is_awaited:
                 raise MalformedFrame(refusal.message) from refusal
-            self._acknowledged(asked, refusal)
+            answer(refusal)
             return
         try:
             acknowledged = handle.subscription.acknowledge(
@@ -209,13 +207,12 @@ class Consuming:
                 is_awaited=is_awaited,
             )
         except Refusal as refusal:
-            self._acknowledged(asked, refusal)
+            answer(refusal)
             return
         if is_awaited:
             acknowledged.add_done_callback(
-                lambda future: self._acknowledged(
-                    asked,
-                    ConnectionResetError() if future.cancelled() else future.exception(),
+                lambda future: answer(
+                    ConnectionResetError() if future.cancelled() else future.exception()
                 )
             )
 
@@ -241,7 +238,8 @@ class Consuming:
         asked = command.unsubscribe
         handle = self._connected(asked.consumer_id, asked.request_id)
         if handle is not None:
-            self.connection.start(self._unsubscribe(handle, asked))
+            work = self._unsubscribe(handle, asked.request_id, is_forced=asked.force)
+            self.connection.start(work)
 
     def on_seek(self, command: pulsar.BaseCommand) -> None:
         """Go to another position; every consumer of the subscription is closed for that."""
@@ -300,6 +298,7 @@ class Consuming:
             handle.is_ended = True
             if handle.creating is not None and handle.consumer is None:
                 handle.creating.cancel()
+                handle.creating = None
             self._leave(handle)
             if handle.subscription is not None:
                 stored = handle.subscription.stored()
@@ -330,22 +329,17 @@ class Consuming:
         handles, self._handles = self._handles, {}
         for handle in handles.values():
             handle.is_ended = True
+            handle.creating = None
             self._leave(handle)
 
     def _leave(self, handle: ConsumerHandle) -> None:
         if handle.topic and handle.subscription is not None and handle.consumer is not None:
             handle.topic.remove_consumer(handle.subscription, handle.consumer)
 
-    def _problem(self, asked: pulsar.CommandSubscribe) -> str | None:
+    def _check_room(self) -> None:
         if len(self._handles) >= HANDLES_PER_CONNECTION_MAX:
-            return f"a connection has at most {HANDLES_PER_CONNECTION_MAX} consumers"
-        if not asked.subscription:
-            return "a subscription has a name"
-        if len(asked.subscription.encode()) > SUBSCRIPTION_NAME_BYTES_MAX:
-            return f"a subscription's name has at most {SUBSCRIPTION_NAME_BYTES_MAX} bytes"
-        if len(asked.consumer_name.encode()) > CONSUMER_NAME_BYTES_MAX:
-            return f"a consumer's name has at most {CONSUMER_NAME_BYTES_MAX} bytes"
-        return _excess(asked)
+            message = f"a connection has at most {HANDLES_PER_CONNECTION_MAX} consumers"
+            raise Refusal(ServerError.NOT_ALLOWED, message)
 
     def _connected(self, consumer_id: int, request_id: int) -> ConsumerHandle | None:
         handle = self._handles.get(consumer_id)
@@ -355,35 +349,38 @@ class Consuming:
             return None
         return handle
 
-    async def _create(self, handle: ConsumerHandle, asked: pulsar.CommandSubscribe) -> None:
+    async def _create(self, handle: ConsumerHandle, asked: Subscribing) -> None:
         try:
             with self.connection.answering(asked.request_id):
                 topic = await self.connection.front.topics.open(
-                    parse_topic(asked.topic), create=asked.force_topic_creation
+                    parse_topic(asked.topic), create=asked.creates_topic
                 )
                 handle.topic = topic
-                schema = schema_of_message(asked.schema) if asked.HasField("schema") else None
                 subscription, consumer = await topic.subscribe(
-                    asked.subscription, _start(asked), _request(asked), handle, schema
+                    asked.subscription, asked.start, asked.request, handle, asked.schema
                 )
                 handle.subscribed(subscription, consumer, asked.request_id)
         finally:
+            # A task that was cancelled holds its frames, and they the handle: a cycle.
+            handle.creating = None
             if handle.consumer is None and self._handles.get(handle.consumer_id) is handle:
                 del self._handles[handle.consumer_id]
 
-    async def _unsubscribe(self, handle: ConsumerHandle, asked: pulsar.CommandUnsubscribe) -> None:
+    async def _unsubscribe(
+        self, handle: ConsumerHandle, request_id: int, *, is_forced: bool
+    ) -> None:
         assert handle.topic is not None, "it is connected"
         assert handle.subscription is not None, "it is connected"
         assert handle.consumer is not None, "it is connected"
-        with self.connection.answering(asked.request_id):
+        with self.connection.answering(request_id):
             await handle.topic.unsubscribe(
-                handle.subscription, handle.consumer, is_forced=asked.force
+                handle.subscription, handle.consumer, is_forced=is_forced
             )
             handle.is_ended = True
             # The id may have been taken into use again meanwhile.
             if self._handles.get(handle.consumer_id) is handle:
                 del self._handles[handle.consumer_id]
-            self.connection.send(success(asked.request_id))
+            self.connection.send(success(request_id))
 
     async def _seek(
         self,
@@ -425,65 +422,25 @@ class Consuming:
                 )
             )
 
-    def _acknowledged(self, asked: pulsar.CommandAck, error: BaseException | None) -> None:
-        if not asked.HasField("request_id"):
+    def _acknowledged(
+        self,
+        consumer_id: int,
+        request_id: int | None,
+        error: BaseException | None,
+        transaction: pulsar.CommandAck | None = None,
+    ) -> None:
+        if request_id is None:
             if error is not None:
                 _logger.info("ack refused", peer=self.connection.peer, error=str(error))
             return
-        answer = pulsar.CommandAckResponse(
-            consumer_id=asked.consumer_id, request_id=asked.request_id
-        )
+        answer = pulsar.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
         if error is not None:
             code = error.code if isinstance(error, Refusal) else ServerError.PERSISTENCE
             answer.error = error_code(code)
             answer.message = str(error)
-        if asked.HasField("txnid_least_bits"):
-            answer.txnid_least_bits = asked.txnid_least_bits
-            answer.txnid_most_bits = asked.txnid_most_bits
+        if transaction is not None and transaction.HasField("txnid_least_bits"):
+            answer.txnid_least_bits = transaction.txnid_least_bits
+            answer.txnid_most_bits = transaction.txnid_most_bits
         self.connection.send_command(
             pulsar.BaseCommand(type=pulsar.BaseCommand.ACK_RESPONSE, ackResponse=answer)
         )
-
-
-def _excess(asked: pulsar.CommandSubscribe) -> str | None:
-    """Return what of a SUBSCRIBE is more than is kept of it."""
-    properties = asked.subscription_properties
-    if sum(len(item.key.encode()) + len(item.value.encode()) for item in properties) > (
-        SUBSCRIPTION_PROPERTIES_BYTES_MAX
-    ):
-        return f"a subscription's properties have at most {SUBSCRIPTION_PROPERTIES_BYTES_MAX} bytes"
-    if len(asked.keySharedMeta.hashRanges) > STICKY_RANGES_MAX:
-        return f"a consumer has at most {STICKY_RANGES_MAX} key ranges"
-    return None
-
-
-def _request(asked: pulsar.CommandSubscribe) -> ConsumerRequest:
-    key_shared = None
-    if asked.HasField("keySharedMeta"):
-        meta = asked.keySharedMeta
-        key_shared = KeySharedRequest(
-            is_sticky=meta.keySharedMode == pulsar.STICKY,
-            ranges=tuple((given.start, given.end) for given in meta.hashRanges),
-            is_out_of_order_allowed=meta.allowOutOfOrderDelivery,
-        )
-    return ConsumerRequest(
-        consumer_id=asked.consumer_id,
-        name=asked.consumer_name,
-        kind=SubscriptionKind(int(asked.subType)),
-        priority_level=asked.priority_level,
-        key_shared=key_shared,
-        consumer_epoch=asked.consumer_epoch if asked.HasField("consumer_epoch") else NO_EPOCH,
-        read_compacted=asked.read_compacted,
-    )
-
-
-def _start(asked: pulsar.CommandSubscribe) -> SubscriptionStart:
-    has_position = asked.HasField("start_message_id")
-    return SubscriptionStart(
-        is_durable=asked.durable,
-        position=position_of(asked.start_message_id) if has_position else None,
-        batch_index=asked.start_message_id.batch_index if has_position else -1,
-        is_earliest=asked.initialPosition == pulsar.CommandSubscribe.Earliest,
-        rollback_seconds=asked.start_message_rollback_duration_sec,
-        properties={item.key: item.value for item in asked.subscription_properties},
-    )

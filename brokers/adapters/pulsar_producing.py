@@ -20,11 +20,11 @@ from brokers.domain.deduplication import Chunk
 from brokers.domain.position import Position
 from brokers.domain.producer_access import AccessMode
 from brokers.domain.refusal import Refusal, ServerError
-from brokers.domain.schema import version_bytes
+from brokers.domain.schema import Schema, version_bytes
 from brokers.ports.producer import Publication
 from brokers.service.producers import Producer, ProducerRequest
 from brokers.service.topic import Topic
-from brokers.wire import schema_of_message
+from brokers.wire import stated_schema
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.pulsar_limits import (
     HANDLES_PER_CONNECTION_MAX,
@@ -132,14 +132,20 @@ class Producing:
         if known is not None:
             self._again(known, asked.request_id)
             return
-        problem = self._problem(asked)
-        if problem is not None:
-            self.connection.refuse(asked.request_id, problem)
+        try:
+            self._check(asked)
+            schema = stated_schema(asked.schema) if asked.HasField("schema") else None
+        except Refusal as refusal:
+            self.connection.refuse(asked.request_id, refusal)
             return
         handle = ProducerHandle(self, asked.producer_id, asked.request_id)
         self._handles[asked.producer_id] = handle
         self._closed.discard(asked.producer_id)
-        handle.creating = self.connection.start(self._create(handle, asked))
+        # Not the command: a producer may wait for as long as another one has the topic.
+        work = self._create(
+            handle, asked.topic, _request(asked), schema, asked.initial_subscription_name
+        )
+        handle.creating = self.connection.start(work)
 
     def on_send(self, command: pulsar.BaseCommand, payload: bytes) -> None:
         """Have a message stored.
@@ -175,6 +181,7 @@ class Producing:
             if handle is not None and handle.creating is not None:
                 handle.is_ended = True
                 handle.creating.cancel()
+                handle.creating = None
             self.connection.send(success(asked.request_id))
             return
         self.connection.start(self._finish(handle, asked.request_id))
@@ -197,6 +204,7 @@ class Producing:
         handles, self._handles = self._handles, {}
         for handle in handles.values():
             handle.is_ended = True
+            handle.creating = None
             if handle.producer is not None and handle.topic is not None:
                 handle.topic.producers.remove(handle.producer)
 
@@ -212,7 +220,7 @@ class Producing:
             return
         self._succeed(handle, handle.producer, request_id)
 
-    def _problem(self, asked: pulsar.CommandProducer) -> Refusal | None:
+    def _check(self, asked: pulsar.CommandProducer) -> None:
         problem = None
         if asked.txn_enabled:
             problem = "transactions are not supported"
@@ -222,22 +230,31 @@ class Producing:
             problem = f"a producer's name has at most {PRODUCER_NAME_BYTES_MAX} bytes"
         elif len(asked.initial_subscription_name.encode()) > SUBSCRIPTION_NAME_BYTES_MAX:
             problem = f"a subscription's name has at most {SUBSCRIPTION_NAME_BYTES_MAX} bytes"
-        return None if problem is None else Refusal(ServerError.NOT_ALLOWED, problem)
+        if problem is not None:
+            raise Refusal(ServerError.NOT_ALLOWED, problem)
 
-    async def _create(self, handle: ProducerHandle, asked: pulsar.CommandProducer) -> None:
+    async def _create(
+        self,
+        handle: ProducerHandle,
+        topic_name: str,
+        request: ProducerRequest,
+        schema: Schema | None,
+        initial_subscription: str,
+    ) -> None:
         try:
-            with self.connection.answering(asked.request_id):
+            with self.connection.answering(handle.request_id):
                 topic = await self.connection.front.topics.open(
-                    parse_topic(asked.topic), create=True
+                    parse_topic(topic_name), create=True
                 )
                 handle.topic = topic
-                schema = schema_of_message(asked.schema) if asked.HasField("schema") else None
                 producer, handle.schema_version = await topic.add_producer(
-                    _request(asked), handle, schema, asked.initial_subscription_name
+                    request, handle, schema, initial_subscription
                 )
                 handle.producer = producer
-                self._succeed(handle, producer, asked.request_id)
+                self._succeed(handle, producer, handle.request_id)
         finally:
+            # A task that was cancelled holds its frames, and they the handle: a cycle.
+            handle.creating = None
             if handle.producer is None and self._handles.get(handle.producer_id) is handle:
                 del self._handles[handle.producer_id]
 

@@ -153,7 +153,11 @@ class Producers:
         if granted is None:
             producer.turn = asyncio.get_running_loop().create_future()
             producer.sink.queued(producer.name)
-            granted = await producer.turn
+            try:
+                granted = await producer.turn
+            finally:
+                # Its error holds this frame, and this frame the producer: a cycle.
+                producer.turn = None
         for other in granted.ended:
             assert isinstance(other, Producer)
             self._fence(other)

@@ -300,11 +300,19 @@ SUBSCRIPTIONS_PER_TOPIC_MAX = 1_000
 SUBSCRIPTION_NAME_BYTES_MAX = 1_024
 """UTF-8 bytes of a subscription's name: as a topic's local name."""
 
+SUBSCRIPTION_PROPERTIES_MAX = 64
+"""Properties of a subscription: as many as a topic has. In memory a small one takes fifty times its
+bytes."""
+
 SUBSCRIPTION_PROPERTIES_BYTES_MAX = 16 * 1024
 """UTF-8 bytes of a subscription's properties, which are stored with every cursor: as a topic's."""
 
 CONSUMER_NAME_BYTES_MAX = 4_096
 """UTF-8 bytes of a consumer's name: as a producer's."""
+
+BROKER_LISTINGS_MAX = 16
+"""Listings of namespaces under way in one broker, each up to one frame and what it is made of; as
+in discovery (``DISCOVERY_LISTINGS_MAX``)."""
 
 HANDLES_PER_CONNECTION_MAX = 50_000
 """Producers, and again consumers, of one connection: a client's 20,000 topics are a real case."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 
 from nextgen.kernel.inbound_limits import COMMAND_COUNTED_BYTES_MIN, COMMAND_FIELDS_MAX
-from nextgen.kernel.pulsar_limits import ACK_IDS_MAX
+from nextgen.kernel.pulsar_limits import REDELIVER_IDS_MAX
 from nextgen.pulsar.frames import MalformedFrame
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, MessageMetadata
 
@@ -43,8 +43,8 @@ class TooManyFields(MalformedFrame):
 def check_command_fields(data: bytes) -> None:
     """Return if the ``BaseCommand`` in ``data`` is cheap to parse; call it before parsing.
 
-    Message ids of ACK and REDELIVER do not count as fields: of them ``ACK_IDS_MAX`` and one are
-    let through, so that their handlers can refuse one too many with an answer.
+    Message ids of ACK and REDELIVER do not count as fields: of them ``REDELIVER_IDS_MAX`` and one
+    are let through, so that their handlers can refuse one too many with an answer.
 
     Raises:
         TooManyFields: It has more than ``COMMAND_FIELDS_MAX`` fields, or cannot be counted.
@@ -64,7 +64,7 @@ def _check(data: bytes, layout: _Layout) -> None:
         fields, ids = _count(data, layout)
     except IndexError:
         raise TooManyFields("a message ends inside a field") from None
-    if fields > COMMAND_FIELDS_MAX or ids > ACK_IDS_MAX + 1:
+    if fields > COMMAND_FIELDS_MAX or ids > REDELIVER_IDS_MAX + 1:
         raise TooManyFields(f"a message has more than {COMMAND_FIELDS_MAX} fields")
 
 
@@ -73,7 +73,7 @@ def _count(data: bytes, layout: _Layout) -> tuple[int, int]:
     fields = ids = at = 0
     end = len(data)
     outside: list[tuple[int, _Layout]] = []
-    while fields <= COMMAND_FIELDS_MAX and ids <= ACK_IDS_MAX + 1:
+    while fields <= COMMAND_FIELDS_MAX and ids <= REDELIVER_IDS_MAX + 1:
         while at == end:
             if not outside:
                 return fields, ids

@@ -30,7 +30,7 @@ from nextgen.kernel.names import (
     parse_topic,
 )
 from nextgen.pulsar.errors import server_error_of
-from nextgen.pulsar.frames import request_id_of
+from nextgen.pulsar.frames import FIELD_OF_TYPE, request_id_of
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _logger = structlog.get_logger(__name__)
@@ -219,6 +219,32 @@ class MetadataCommands:
                 schema_version=stored.version,
             ),
         )
+
+
+_NEEDED_FIELDS = {
+    pulsar.BaseCommand.PARTITIONED_METADATA: (
+        "topic",
+        "request_id",
+        "metadata_auto_creation_enabled",
+    ),
+    pulsar.BaseCommand.LOOKUP: ("topic", "request_id"),
+    pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE: ("namespace", "mode", "request_id"),
+    pulsar.BaseCommand.GET_SCHEMA: ("topic", "schema_version", "request_id"),
+}
+
+
+def needed_of(command: pulsar.BaseCommand) -> pulsar.BaseCommand:
+    """Return a command with only what ``answer`` reads, to be kept while shards are asked.
+
+    A command may be as large as a frame, and thousands may wait.
+    """
+    needed = pulsar.BaseCommand(type=command.type)
+    field = FIELD_OF_TYPE[command.type]
+    given, kept = getattr(command, field), getattr(needed, field)
+    for name in _NEEDED_FIELDS[command.type]:
+        if given.HasField(name):
+            setattr(kept, name, getattr(given, name))
+    return needed
 
 
 async def broker_url_of(directory: TopicDirectory, name: TopicName) -> str:

@@ -104,6 +104,7 @@ class FakeDirectory:
         return next(iter(self._world.brokers.values())).url
 
     async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+        await self.released.wait()
         return sorted(self.topics)
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.inbound_limits import COMMAND_COUNTED_BYTES_MIN, COMMAND_FIELDS_MAX
-from nextgen.kernel.pulsar_limits import ACK_IDS_MAX
+from nextgen.kernel.pulsar_limits import REDELIVER_IDS_MAX
 from nextgen.pulsar import field_count
 from nextgen.pulsar.field_count import (
     TooManyFields,
@@ -105,9 +105,9 @@ def test_command_counted_bytes_min_is_too_short_for_more_fields_than_are_accepte
 
 def test_ack_ids_max_and_one_are_let_through_so_that_one_too_many_is_answered() -> None:
     for kind in (BaseCommand.ACK, BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES):
-        check_command_fields(list_of_ids(kind, ACK_IDS_MAX + 1))
+        check_command_fields(list_of_ids(kind, REDELIVER_IDS_MAX + 1))
         with pytest.raises(TooManyFields):
-            check_command_fields(list_of_ids(kind, ACK_IDS_MAX + 2))
+            check_command_fields(list_of_ids(kind, REDELIVER_IDS_MAX + 2))
 
 
 def test_the_type_that_a_command_claims_to_have_does_not_change_the_count() -> None:

@@ -12,7 +12,10 @@ from nextgen.kernel.pulsar_limits import (
     ACK_IDS_MAX,
     ACK_SET_WORDS_MAX,
     ACK_WORDS_MAX,
+    BROKER_LISTINGS_MAX,
     REDELIVER_IDS_MAX,
+    SCHEMA_BYTES_MAX,
+    SUBSCRIPTION_PROPERTIES_MAX,
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle
@@ -146,3 +149,89 @@ async def test_redeliver_ids_max_are_taken_and_one_more_ends_the_connection(worl
 
     assert not was_closed
     assert client.transport.is_closed
+
+
+def properties(count: int) -> list[pulsar.KeyValue]:
+    return [pulsar.KeyValue(key=f"k{number}", value="") for number in range(count)]
+
+
+async def test_subscription_properties_max_are_taken_and_one_more_refused(world: BrokerWorld):
+    client = world.broker().client()
+
+    refused = await client.subscribe(
+        subscription_properties=properties(SUBSCRIPTION_PROPERTIES_MAX + 1)
+    )
+    taken = await client.subscribe(subscription_properties=properties(SUBSCRIPTION_PROPERTIES_MAX))
+
+    assert refused.error == pulsar.NotAllowedError
+    assert isinstance(taken, pulsar.CommandSuccess)
+
+
+def schema_of(size: int) -> pulsar.Schema:
+    """A schema that takes so many bytes."""
+    schema = pulsar.Schema(name="s", type=pulsar.Schema.String, schema_data=b"")
+    while (missing := size - schema.ByteSize()) > 0:
+        schema.schema_data += b"x" * max(1, missing - 2)
+    assert schema.ByteSize() == size
+    return schema
+
+
+async def test_schema_bytes_max_is_taken_of_every_command_and_one_more_refused(
+    world: BrokerWorld,
+):
+    client = world.broker().client()
+    largest, beyond = schema_of(SCHEMA_BYTES_MAX), schema_of(SCHEMA_BYTES_MAX + 1)
+
+    refused = [
+        await client.producer(producer_id=1, schema=beyond),
+        await client.subscribe(consumer_id=1, schema=beyond),
+        await client.request(pulsar.BaseCommand.GET_OR_CREATE_SCHEMA, topic=TOPIC, schema=beyond),
+    ]
+    were_versions = TOPIC in world.directory.owners
+    taken = [
+        await client.producer(producer_id=2, schema=largest),
+        await client.subscribe(consumer_id=2, schema=largest),
+        await client.request(pulsar.BaseCommand.GET_OR_CREATE_SCHEMA, topic=TOPIC, schema=largest),
+    ]
+
+    assert [each.error for each in refused[:2]] == [pulsar.IncompatibleSchema] * 2
+    assert refused[2].error_code == pulsar.IncompatibleSchema
+    assert not were_versions
+    assert isinstance(taken[0], pulsar.CommandProducerSuccess)
+    assert isinstance(taken[1], pulsar.CommandSuccess)
+    assert not taken[2].HasField("error_code")
+
+
+async def test_broker_listings_max_are_under_way_and_one_more_is_told_to_wait(world: BrokerWorld):
+    client = world.broker().client()
+    world.directory.released.clear()
+
+    def listing() -> int:
+        return client.start(pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default")
+
+    under_way = [listing() for _ in range(BROKER_LISTINGS_MAX)]
+    refused = await client.answer(listing())
+    world.directory.released.set()
+    listed = [await client.answer(request_id) for request_id in under_way]
+    again = await client.answer(listing())
+
+    assert refused.error == pulsar.MetadataError
+    assert all(isinstance(each, type(again)) for each in listed)
+    assert not isinstance(again, pulsar.CommandError)
+
+
+async def test_a_listing_that_its_client_does_not_wait_for_makes_room(world: BrokerWorld):
+    broker = world.broker()
+    impatient = broker.client()
+    world.directory.released.clear()
+    for _ in range(BROKER_LISTINGS_MAX):
+        impatient.start(pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default")
+
+    impatient.leave()
+    await settle()
+    world.directory.released.set()
+    answer = await broker.client().request(
+        pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default"
+    )
+
+    assert not isinstance(answer, pulsar.CommandError)
