@@ -103,7 +103,7 @@ def test_command_counted_bytes_min_is_too_short_for_more_fields_than_are_accepte
         check_command_fields(b"\x08\x05" * (COMMAND_FIELDS_MAX + 1))
 
 
-def test_ack_ids_max_and_one_are_let_through_so_that_one_too_many_is_answered() -> None:
+def test_redeliver_ids_max_and_one_are_let_through_so_that_one_too_many_is_answered() -> None:
     for kind in (BaseCommand.ACK, BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES):
         check_command_fields(list_of_ids(kind, REDELIVER_IDS_MAX + 1))
         with pytest.raises(TooManyFields):
