@@ -40,6 +40,35 @@ CONNECTIONS_BEFORE_CONNECT_MAX = 4_096
 """Pulsar connections of one process without CONNECT, which clients send at once; beyond it the
 oldest is dropped for each new one. Each has ``PULSAR_KEEP_ALIVE_MS`` at most."""
 
+# HTTP ------------------------------------------------------------------------------------------
+
+HTTP_CONNECTIONS_MAX = 1_024
+"""Connections over HTTP to one process: scrapes, probes, and lookups of clients with an ``http://``
+URL, which keep a few each. Beyond it the one that has waited longest without a request is closed;
+if all have requests, the new one."""
+
+HTTP_CONNECTIONS_PER_ADDRESS_MAX = 256
+"""Those of one address, likewise."""
+
+HTTP_FILES_SHARE = 16
+"""HTTP takes at most this part of the files that a process may have open: a sixteenth."""
+
+OPEN_FILES_RESERVED = 640
+"""Files that Pulsar connections leave to others: journals, gRPC, and twice
+``LEDGER_OPEN_FILES_MAX``."""
+
+HTTP_IDLE_MS_MAX = 30_000
+"""Without a request: twice the usual interval of Prometheus, which keeps its connection."""
+
+HTTP_REQUEST_MS_MAX = 10_000
+"""From the first byte of a request to its last: it is a kilobyte or two."""
+
+HTTP_ANSWER_MS_MAX = 60_000
+"""For an answer to be made, and again for it to be read: as long as stock clients wait."""
+
+HTTP_CHECK_MS = 1_000
+"""Between two looks for connections that take too long, while there are any."""
+
 # Diagnostics -----------------------------------------------------------------------------------
 
 LOG_FIELD_CHARACTERS_MAX = 200

@@ -10,6 +10,7 @@ from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALI
 from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.runtime.open_files import pulsar_connections_max
 from nextgen.runtime.ports_check import assert_port_free, port_refusal
 from nextgen.tasks.timeouts import timeout
 
@@ -20,7 +21,8 @@ BACKLOG = 1_024
 class PulsarServer:
     """Listens, and makes a connection of ``factory`` for each client that comes.
 
-    Clients beyond ``connections_max`` are closed at once: theirs is to try another address.
+    Clients beyond ``connections_max`` are closed at once: theirs is to try another address. There
+    are fewer where the process may not have so many files open.
     """
 
     def __init__(
@@ -56,6 +58,8 @@ class PulsarServer:
         Raises:
             RefusesToStart: The port is taken; ``purpose`` is in the sentence.
         """
+        # Only here: what the process may have open is raised after its parts are made.
+        self._connections_max = pulsar_connections_max(self._connections_max)
         if not reuse_port:
             assert_port_free(host, port, purpose)
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ when it cannot, the answer lists the reasons.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from nextgen.kernel.pulsar_limits import HTTP_BODY_BYTES_MAX
+from nextgen.runtime.http_gate import HttpGate
 from nextgen.runtime.ports_check import port_refusal
+
+BACKLOG = 128
+"""Connections the kernel completes before they are accepted."""
 
 Readiness = Callable[[], tuple[bool, list[str]]]
 """Returns whether the process is ready, and the reasons if it is not. Must not block."""
@@ -35,7 +40,8 @@ class Probes:
     """The probe server. ``port`` is the bound port once started.
 
     ``routes`` are served beside the probes. No request has a body, and none is kept waiting by
-    its size: lines and headers have aiohttp's bounds, 8 KiB each.
+    its size: lines and headers have aiohttp's bounds, 8 KiB each. How many may be connected, and
+    for how long without a request, is the matter of ``gate``.
     """
 
     def __init__(
@@ -44,11 +50,14 @@ class Probes:
         registry: CollectorRegistry = REGISTRY,
         *,
         routes: Sequence[web.RouteDef] = (),
+        gate: HttpGate | None = None,
     ) -> None:
         self._readiness = readiness
         self._registry = registry
         self._routes = tuple(routes)
+        self._gate = HttpGate() if gate is None else gate
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self.port = 0
 
     async def start(self, host: str, port: int) -> int:
@@ -58,7 +67,9 @@ class Probes:
             RefusesToStart: The port is taken.
         """
         assert self._runner is None, "the probes run already"
-        application = web.Application(client_max_size=HTTP_BODY_BYTES_MAX)
+        application = web.Application(
+            client_max_size=HTTP_BODY_BYTES_MAX, middlewares=[self._gate.middleware]
+        )
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._live)
         application.router.add_get("/readyz", self._ready)
@@ -66,20 +77,25 @@ class Probes:
         logging.getLogger("aiohttp.server").addFilter(_NOT_OUR_MISTAKE)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
+        self._gate.handlers = runner.server
         try:
-            await web.TCPSite(runner, host, port).start()
+            loop = asyncio.get_running_loop()
+            self._listener = await loop.create_server(self._gate, host, port, backlog=BACKLOG)
         except OSError as error:
             await runner.cleanup()
             raise port_refusal(host, port, "metrics and health probes", error) from error
         self._runner = runner
-        self.port = runner.addresses[0][1]
+        self.port = self._listener.sockets[0].getsockname()[1]
         return self.port
 
     async def stop(self) -> None:
         """Stop listening. Harmless when not started."""
         runner, self._runner = self._runner, None
+        if self._listener is not None:
+            self._listener.close()
         if runner is not None:
             await runner.cleanup()
+        self._gate.close()
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         page = generate_latest(self._registry)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from nextgen.cli.readiness import readiness
+from nextgen.kernel.inbound_limits import HTTP_CONNECTIONS_PER_ADDRESS_MAX
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_command
 from protos.pulsar.PulsarApi_pb2 import (
@@ -28,6 +30,9 @@ READ_BYTES = 64 * 1024
 RSS_GROWTH_BYTES_MAX = 32 * 1024 * 1024
 CPU_S_MAX = 1.0
 """Of a process that also serves the good client; what is tested took seconds."""
+
+OTHER_FILES_MAX = 64
+"""Files that the process opens meanwhile for whatever else it does."""
 
 NODES = ["discovery-1", "broker-1"]
 
@@ -153,3 +158,31 @@ async def test_refused_acknowledgements_write_less_than_they_are(site: Site) -> 
         await client.request(lookup, timeout_ms=60_000)
 
     assert 0 < meter.cost().log_bytes < 20_000
+
+
+@pytest.mark.parametrize("node_id", NODES)
+async def test_thousands_of_half_http_requests_leave_room_for_everybody_else(
+    site: Site, node_id: str
+) -> None:
+    node = site.cluster.plan.node(node_id)
+    process_id = site.cluster.cluster.process_id(node_id)
+    files_before = psutil.Process(process_id).num_fds()
+    meter = Meter(site, node_id)
+    writers = []
+    for _ in range(2_000):
+        _, writer = await asyncio.open_connection("127.0.0.1", node.http_port)
+        writer.write(b"GET /livez HT")
+        writers.append(writer)
+
+    ready, reason = await readiness(node.http)
+    client = await PulsarClientConnection.open("127.0.0.1", node.pulsar_port, timeout_ms=30_000)
+
+    assert ready, reason
+    files = psutil.Process(process_id).num_fds() - files_before
+    assert 0 < files <= HTTP_CONNECTIONS_PER_ADDRESS_MAX + OTHER_FILES_MAX
+    cost = meter.cost()
+    assert cost.rss_bytes < RSS_GROWTH_BYTES_MAX
+    assert cost.log_bytes < 2_048
+    client.close()
+    for writer in writers:
+        writer.transport.abort()
