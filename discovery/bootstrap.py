@@ -21,6 +21,7 @@ from discovery.adapters.watches import CacheWatches
 from discovery.adapters.worker_line import WorkerEnd
 from discovery.adapters.worker_pool import WorkerPool
 from discovery.config import DiscoveryConfig
+from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
 from discovery.service.command_desk import CommandDesk
@@ -42,6 +43,11 @@ from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.routing import ShardRouter
 from nextgen.client.topic_directory import RoutedTopicDirectory
+from nextgen.kernel.discovery_limits import (
+    ABSENT_ANSWER_BYTES_MAX,
+    ABSENT_NAME_MS_MAX,
+    ABSENT_NAMES_MAX,
+)
 from nextgen.kernel.limits import (
     DISCOVERY_CACHE_ALIASES_MAX,
     DISCOVERY_CACHE_ANSWERS_MAX,
@@ -85,18 +91,30 @@ class LookupCore:
             deltas_max=RECENT_DELTAS_MAX,
             route_of=lookup_answer_beginnings,
         )
+        self.absent = AbsentNames(
+            names_max=ABSENT_NAMES_MAX,
+            answer_bytes_max=ABSENT_ANSWER_BYTES_MAX,
+            ttl_ms=ABSENT_NAME_MS_MAX,
+        )
         self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
         self.counters = DiscoveryCounters()
         self.streams = ShardStreams(config.node_id, self.link)
-        self.watches = CacheWatches(self.streams, self.link, self.cache)
+        self.watches = CacheWatches(self.streams, self.link, self.cache, self.absent)
         self.watch_desk = WatchDesk(
             self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
         )
         self.link.on_change(lambda _view, _update: self.watch_desk.cluster_changed())
-        self.lookups = LookupService(self.router, self.link, self.cache, self.counters, clock)
-        known = KnownTopics(self.cache, self.partition_counts)
+        self.lookups = LookupService(
+            self.router, self.link, self.cache, self.absent, self.counters, clock
+        )
         self._directory = RoutedTopicDirectory(
-            shards=self.router, cluster=self.link, lookup=self.lookups.locate
+            shards=self.router,
+            cluster=self.link,
+            lookup=self.lookups.locate,
+            created=self.absent.created_here,
+        )
+        known = KnownTopics(
+            self.cache, self.partition_counts, self.absent, self._directory.any_broker_url
         )
         self.topics = CachedTopicDirectory(
             self._directory, known, self.partition_counts, self.counters, clock
@@ -132,6 +150,7 @@ class LookupCore:
         self.counters.pulsar_connections_refused = self.pulsar.refused_connections
         report = self._reporter.report()
         report.counts.update(self.watch_desk.counts())
+        report.counts["answers_absent"] = self.absent.answered
         report.counts["lookup_windows_good"] = self._meter.good
         report.counts["lookup_windows_bad"] = self._meter.bad
         report.gauges.update(self.watch_desk.gauges())
@@ -187,6 +206,7 @@ class LookupCore:
         return {
             "pulsar_connections": self.pulsar.connection_count,
             "pulsar_commands_waiting": self.desk.waiting,
+            "absent_names": len(self.absent),
             "processes": int(bool(self.pulsar.port)),
         }
 
@@ -203,7 +223,11 @@ class DiscoveryNode:
         self._config = config
         self.core = core = LookupCore(config)
         inventory = InventoryService(
-            core.router, core.link, core.counters, core.make_default_namespace
+            core.router,
+            core.link,
+            core.counters,
+            core.make_default_namespace,
+            core.absent.created_here,
         )
         clock = asyncio.get_running_loop().time
         self._positions = PositionService(core.router, core.link, clock)

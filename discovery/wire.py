@@ -162,6 +162,11 @@ def demanded_epochs(request: LookupRequest) -> dict[int, int]:
     return {place: epoch for place, epoch in enumerate(epochs) if epoch}
 
 
+def known_positions(request: LookupRequest) -> dict[int, int]:
+    """Return the positions of shards that the caller knows, by shard id."""
+    return {each.shard_id: each.position for each in request.positions}
+
+
 def parse_name(parse: Callable[[str], Parsed], text: str) -> Parsed:
     """Return ``parse(text)``.
 

@@ -22,10 +22,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.kernel.limits import (
     ASSIGNMENT_BACKLOG_MAX,
+    ASSIGNMENT_CREATIONS_MS,
     ASSIGNMENT_DELTAS_PER_UPDATE_MAX,
     ASSIGNMENT_SUBSCRIBERS_MAX,
     ASSIGNMENT_TTL_MS,
@@ -40,6 +42,8 @@ from shards.ports import Cancellable, Clock
 
 _TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
 
+_CREATIONS_SECONDS = ASSIGNMENT_CREATIONS_MS / 1000
+
 _MARGIN_SECONDS = 0.1
 """An update that left just before the delta may arrive a little later: loopback or one rack."""
 
@@ -48,11 +52,22 @@ _CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
 time that it gives is over."""
 
 
+class Creation(NamedTuple):
+    """A topic came into being: what a subscriber remembered as absent no longer is."""
+
+    position: int
+    name: str
+
+
 class Subscription:
     """One subscriber's place in the feed. Made by ``AssignmentFeed.subscribe``."""
 
-    def __init__(self, feed: AssignmentFeed, subscriber_id: str, cursor: int) -> None:
+    def __init__(
+        self, feed: AssignmentFeed, subscriber_id: str, cursor: int, *, names_creations: bool
+    ) -> None:
         self._feed = feed
+        self.names_creations = names_creations
+        """Whether its updates name the topics that came into being."""
         self.subscriber_id = subscriber_id
         self.cursor = cursor
         """Everything up to it has been sent."""
@@ -144,7 +159,8 @@ class AssignmentFeed:
         self._leader_since = clock.monotonic()
         self._position = log.status.commit_position
         self._floor = self._position
-        self._recent: list[AssignmentDelta] = []
+        self._recent: list[AssignmentDelta | Creation] = []
+        self._creations_due: Cancellable | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._departed: dict[str, tuple[int, float]] = {}
         self._waiters: list[_Waiter] = []
@@ -171,10 +187,13 @@ class AssignmentFeed:
     def subscriber_count(self) -> int:
         return len(self._subscriptions)
 
-    def subscribe(self, subscriber_id: str, from_position: int) -> Subscription:
+    def subscribe(
+        self, subscriber_id: str, from_position: int, *, names_creations: bool = False
+    ) -> Subscription:
         """Start or resume behind ``from_position``; 0 means from the present on.
 
-        An older subscription of the same subscriber ends.
+        An older subscription of the same subscriber ends. With ``names_creations`` updates also
+        name the topics that came into being.
 
         Raises:
             Overloaded: There are ``ASSIGNMENT_SUBSCRIBERS_MAX`` already.
@@ -184,7 +203,9 @@ class AssignmentFeed:
             older.fail(Unavailable(f"{subscriber_id} subscribed again elsewhere"))
         if len(self._subscriptions) >= ASSIGNMENT_SUBSCRIBERS_MAX:
             raise Overloaded(f"shard {self._shard_id} has {ASSIGNMENT_SUBSCRIBERS_MAX} subscribers")
-        subscription = Subscription(self, subscriber_id, from_position or self._position)
+        subscription = Subscription(
+            self, subscriber_id, from_position or self._position, names_creations=names_creations
+        )
         # What it took in before, here or at another leader, it has not forgotten. What is to come
         # it has not taken in, whatever it followed before.
         subscription.acked = min(subscription.cursor, self._position)
@@ -252,6 +273,8 @@ class AssignmentFeed:
         """End every subscription and every wait with ``error``."""
         self._unsubscribe()
         self._timer.cancel()
+        if self._creations_due is not None:
+            self._creations_due.cancel()
         for subscription in tuple(self._subscriptions.values()):
             subscription.fail(error)
         for waiter in self._waiters:
@@ -274,10 +297,10 @@ class AssignmentFeed:
 
     def _advance_by_recent(self, subscription: Subscription) -> AssignmentUpdate:
         start = bisect_right(self._recent, subscription.cursor, key=lambda d: d.position)
-        deltas = self._recent[start : start + ASSIGNMENT_DELTAS_PER_UPDATE_MAX]
-        is_all = start + len(deltas) == len(self._recent)
-        position = self._position if is_all else deltas[-1].position
-        return AssignmentUpdate(position=position, deltas=deltas)
+        changes = self._recent[start : start + ASSIGNMENT_DELTAS_PER_UPDATE_MAX]
+        is_all = start + len(changes) == len(self._recent)
+        position = self._position if is_all else changes[-1].position
+        return _update(position, changes, names_creations=subscription.names_creations)
 
     def _advance_by_log(self, subscription: Subscription) -> AssignmentUpdate:
         try:
@@ -290,13 +313,14 @@ class AssignmentFeed:
             return self._reset(subscription)
         if not entries:
             return AssignmentUpdate(position=self._position)
-        deltas = [
-            delta
+        changes = [
+            change
             for entry in entries
-            for delta in assignment_deltas(self._decoded.events(entry))
-            if delta.position > subscription.cursor
+            for change in assignment_changes(self._decoded.events(entry))
+            if change.position > subscription.cursor
         ]
-        return AssignmentUpdate(position=entries[-1].next_position - 1, deltas=deltas)
+        position = entries[-1].next_position - 1
+        return _update(position, changes, names_creations=subscription.names_creations)
 
     def _reset(self, subscription: Subscription) -> AssignmentUpdate:
         subscription.cursor = self._position
@@ -306,8 +330,10 @@ class AssignmentFeed:
         known = len(self._recent)
         if self._subscriptions:
             for entry in entries:
-                self._recent.extend(assignment_deltas(self._decoded.events(entry)))
-        replaced = any(_replaces_an_answer(delta) for delta in self._recent[known:])
+                self._recent.extend(assignment_changes(self._decoded.events(entry)))
+        deltas = [each for each in self._recent[known:] if type(each) is AssignmentDelta]
+        has_creations = len(self._recent) > known + len(deltas)
+        replaced = any(_replaces_an_answer(delta) for delta in deltas)
         self._position = max(self._position, entries[-1].next_position - 1)
         if not self._subscriptions:
             # Nobody listens: not worth decoding. Whoever resumes later is served from the log.
@@ -321,8 +347,19 @@ class AssignmentFeed:
         # somebody waits for it: nobody answers anything else than that until then.
         if replaced or self._waiters:
             self._prompt()
+        elif has_creations and any(s.names_creations for s in self._subscriptions.values()):
+            self._prompt_soon()
+
+    def _prompt_soon(self) -> None:
+        """Let creations of a while share an update: one for each commit would cost as much as it."""
+        if self._creations_due is None:
+            due = self._clock.monotonic() + _CREATIONS_SECONDS
+            self._creations_due = self._clock.call_at(due, self._prompt)
 
     def _prompt(self) -> None:
+        if self._creations_due is not None:
+            self._creations_due.cancel()
+            self._creations_due = None
         for subscription in self._subscriptions.values():
             subscription.changed.set()
 
@@ -351,10 +388,22 @@ def _replaces_an_answer(delta: AssignmentDelta) -> bool:
     return delta.epoch > 1 or not delta.broker_id
 
 
-def assignment_deltas(events: Iterable[Event]) -> Iterator[AssignmentDelta]:
-    """Yield the changes of assignments among ``events`` of the log, in order."""
+def _update(
+    position: int, changes: Sequence[AssignmentDelta | Creation], *, names_creations: bool
+) -> AssignmentUpdate:
+    update = AssignmentUpdate(position=position)
+    for change in changes:
+        if isinstance(change, AssignmentDelta):
+            update.deltas.append(change)
+        elif names_creations:
+            update.created.append(change.name)
+    return update
+
+
+def assignment_changes(events: Iterable[Event]) -> Iterator[AssignmentDelta | Creation]:
+    """Yield what ``events`` of the log change of answers to lookups, in order."""
     for event in events:
-        make = _DELTAS.get(event.WhichOneof("payload"))
+        make = _CHANGES.get(event.WhichOneof("payload"))
         if make is not None:
             yield make(event)
 
@@ -378,7 +427,12 @@ def _unassigned(event: Event) -> AssignmentDelta:
     )
 
 
-_DELTAS: dict[str | None, Callable[[Event], AssignmentDelta]] = {
+def _created(event: Event) -> Creation:
+    return Creation(event.position, event.topic_created.name)
+
+
+_CHANGES: dict[str | None, Callable[[Event], AssignmentDelta | Creation]] = {
+    "topic_created": _created,
     "topic_assigned": _assigned,
     "topic_unassigned": _unassigned,
 }

@@ -38,8 +38,9 @@ from shards.metrics import WatchMetrics
 
 _logger = structlog.get_logger(__name__)
 
-Subscribe = Callable[[str, int], Subscription]
-"""Subscribes to the assignments of the shard, at its leader; see ``AssignmentFeed.subscribe``."""
+Subscribe = Callable[[str, int, bool], Subscription]
+"""Subscribes to the assignments of the shard, at its leader: subscriber id, position, whether
+creations are named. See ``AssignmentFeed.subscribe``."""
 
 Join = Callable[[AcknowledgingStream], Subscriber]
 """Has effective writes wait for a stream's acknowledgements, at the shard's leader; see

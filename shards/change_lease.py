@@ -72,6 +72,8 @@ class LeasedWatch:
             events=[_event_of(delta, self._shard_id) for delta in told.deltas],
             ttl_ms=told.ttl_ms,
             confirmed_at_ms=told.confirmed_at_ms,
+            names_creations=self._subscription.names_creations,
+            created=told.created,
         )
 
     def close(self) -> None:

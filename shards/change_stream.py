@@ -346,7 +346,9 @@ class ChangeStream:
     def _add_lease(self, watch: ChangeWatch) -> None:
         if self._lease is not None or self._acknowledged:
             raise InvalidRequest("this stream has a leased watch, or acknowledged ones, already")
-        subscription = self._hub.subscribe(self.subscriber_id, watch.from_position)
+        subscription = self._hub.subscribe(
+            self.subscriber_id, watch.from_position, watch.names_creations
+        )
         self._lease = LeasedWatch(
             self._hub.shard_id,
             watch.watch_id,

@@ -49,6 +49,7 @@ class ChangeWatch:
         "has_snapshot",
         "is_acknowledged",
         "is_leased",
+        "names_creations",
         "selection",
         "since",
         "stage",
@@ -62,6 +63,8 @@ class ChangeWatch:
         self.has_snapshot = not add.without_snapshot
         """Whether it wants a snapshot where it cannot be told event by event."""
         self.is_leased = add.leased
+        self.names_creations = add.creations
+        """Whether, leased, it names the topics that come into being."""
         self.is_acknowledged = add.acknowledged
         self.acked = 0
         """Everything up to it that concerns the watch has taken effect at the subscriber."""
@@ -101,6 +104,8 @@ def checked_watch(add: WatchAdd) -> ChangeWatch:
         raise InvalidRequest(
             f"watch {add.watch_id} is leased: it must be of all assignments and nothing else"
         )
+    if add.creations and not add.leased:
+        raise InvalidRequest(f"watch {add.watch_id} is not leased: creations are named to those")
     if add.leased and add.acknowledged:
         raise InvalidRequest(f"watch {add.watch_id} is leased: that it acknowledges goes with it")
     selection = Selection(tuple(dict.fromkeys(add.kinds)), add.prefix, tuple(sorted({*add.names})))

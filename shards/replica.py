@@ -184,8 +184,11 @@ class Replica:
         _logger.info("leading", shard=self.shard_id, term=term)
         self._on_leading(self)
 
-    def _subscribe(self, subscriber_id: str, from_position: int) -> Subscription:
-        return self.leading().feed.subscribe(subscriber_id, from_position)
+    def _subscribe(
+        self, subscriber_id: str, from_position: int, names_creations: bool
+    ) -> Subscription:
+        feed = self.leading().feed
+        return feed.subscribe(subscriber_id, from_position, names_creations=names_creations)
 
     def _end_changes(self) -> None:
         stopped = f"the replica of shard {self.shard_id} at {self._around.node_id} has stopped"

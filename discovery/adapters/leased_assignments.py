@@ -19,6 +19,7 @@ import grpc.aio
 import structlog
 
 from discovery.adapters.assignment_watch import AssignmentWatch
+from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import delta_of_event
 from nextgen.client.cluster_link import ClusterLink
@@ -45,11 +46,14 @@ _logger = structlog.get_logger(__name__)
 class LeasedAssignments:
     """The answers' watch of one shard. ``run`` it as a task; cancel that to stop."""
 
-    def __init__(self, stream: ShardWatch, link: ClusterLink, cache: AnswerCache) -> None:
+    def __init__(
+        self, stream: ShardWatch, link: ClusterLink, cache: AnswerCache, absent: AbsentNames
+    ) -> None:
         self.shard_id = stream.shard_id
         self._stream = stream
         self._link = link
         self._cache = cache
+        self._absent = absent
         self._earlier: AssignmentWatch | None = None
         self._begins_anew = False
         self._ended: asyncio.Event = asyncio.Event()
@@ -95,6 +99,7 @@ class LeasedAssignments:
                 without_snapshot=True,
                 leased=True,
                 on_lease=self._renew,
+                on_created=self._take_creations,
             )
             try:
                 while not await _is_set_within(self._ended, _LOOK_MS):
@@ -107,6 +112,7 @@ class LeasedAssignments:
     async def _follow_earlier(self) -> None:
         """Follow as an earlier release serves it, until the shared stream stands."""
         _logger.info("assignments as of an earlier release", shard_id=self.shard_id)
+        self._absent.reset(self.shard_id)
         watch = self._earlier = AssignmentWatch(
             self.shard_id, self._stream.subscriber_id, self._link, self._cache
         )
@@ -149,6 +155,7 @@ class LeasedAssignments:
     def on_reset(self) -> None:
         self._resets += 1
         self._begins_anew = True
+        self._absent.reset(self.shard_id)
         # Nothing may be answered from here on; where the present is comes with the position.
         self._cache.reset(self.shard_id, self._cache.position(self.shard_id))
 
@@ -167,16 +174,26 @@ class LeasedAssignments:
             self._begins_anew = False
             self._cache.reset(self.shard_id, position)
         self._cache.apply(self.shard_id, position, ())
+        self._absent.advance(self.shard_id, position)
 
     def on_ended(self, error: MetadataError) -> None:
         _logger.info("assignments lost", shard_id=self.shard_id, error=str(error))
         self._ended.set()
 
+    def _take_creations(self, names: Sequence[str] | None) -> None:
+        if names is None:
+            self._absent.reset(self.shard_id)
+        else:
+            position = self._cache.position(self.shard_id)
+            self._absent.created(self.shard_id, names, position=position)
+
     def _renew(self, confirmed_at_ms: int, ttl_ms: int) -> None:
         self._heard_at = asyncio.get_running_loop().time()
         usable_ms = min(max(0, ttl_ms - WATCH_TTL_MARGIN_MS), LOOKUP_STALENESS_MS_MAX)
         # Counted from the question, whatever held the answer up.
-        self._cache.renew(self.shard_id, (confirmed_at_ms + usable_ms) / 1_000)
+        until = (confirmed_at_ms + usable_ms) / 1_000
+        self._cache.renew(self.shard_id, until)
+        self._absent.renew(self.shard_id, until)
 
 
 async def _is_set_within(event: asyncio.Event, timeout_ms: int) -> bool:

@@ -35,6 +35,11 @@ from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_BOUNDS_MS
 
 _COUNTERS = (
     ("lookup_messages", "lookup_messages", "Lookup messages read"),
+    (
+        "absent_answers",
+        "answers_absent",
+        "Names answered as absent without asking their shard",
+    ),
     ("topics_created", "topics_created", "Topics created through this node"),
     ("writes", "writes", "Writes that a shard answered"),
     ("writes_refused", "writes_refused", "Writes that the rules refused"),
@@ -69,6 +74,7 @@ _COUNTERS = (
 
 _GAUGES = (
     ("cached_answers", "cached_answers", "Answers in the cache"),
+    ("absent_names", "absent_names", "Names that are remembered as absent"),
     ("lookup_streams", "streams_open", "Lookup streams that are open"),
     ("pulsar_connections", "pulsar_connections", "Pulsar clients that are connected"),
     ("pulsar_commands_waiting", "pulsar_commands_waiting", "Commands that wait for shards"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from discovery.adapters.leased_assignments import LeasedAssignments
 from discovery.adapters.shard_streams import ShardStreams
+from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
@@ -17,10 +18,13 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 class CacheWatches:
     """Starts a watch for each shard that the map names. Owned by one event loop."""
 
-    def __init__(self, streams: ShardStreams, link: ClusterLink, cache: AnswerCache) -> None:
+    def __init__(
+        self, streams: ShardStreams, link: ClusterLink, cache: AnswerCache, absent: AbsentNames
+    ) -> None:
         self._streams = streams
         self._link = link
         self._cache = cache
+        self._absent = absent
         self._watches: dict[int, LeasedAssignments] = {}
         self._tasks: list[asyncio.Task[None]] = []
         link.on_change(self._on_change)
@@ -44,6 +48,7 @@ class CacheWatches:
                 self._watch(shard_id)
 
     def _watch(self, shard_id: int) -> None:
-        watch = LeasedAssignments(self._streams.stream(shard_id), self._link, self._cache)
+        stream = self._streams.stream(shard_id)
+        watch = LeasedAssignments(stream, self._link, self._cache, self._absent)
         self._watches[shard_id] = watch
         self._tasks.append(keep("leased_assignments", watch.run))

@@ -67,7 +67,10 @@ Route = Sequence[bytes]
 """What the answers to Pulsar clients about one broker session have in common. Empty: nothing can
 be answered."""
 
-_NO_ROUTE: Route = ()
+NO_ROUTE: Route = ()
+
+RouteMissing = Callable[[str, float], Route]
+"""Returns the route of a name that has no answer which may be given, at this time."""
 
 
 class _Permit:
@@ -112,11 +115,12 @@ class AnswerCache:
         answers_max: int,
         aliases_max: int,
         deltas_max: int,
-        route_of: Callable[[str], Route] = lambda _url: _NO_ROUTE,
+        route_of: Callable[[str], Route] = lambda _url: NO_ROUTE,
     ) -> None:
         assert answers_max >= 2, "there are two generations"
         self._facts_of = facts_of
         self._route_of = route_of
+        self._route_missing: RouteMissing = lambda _name, _now: NO_ROUTE
         self._generation_max = answers_max // 2
         self._aliases_max = aliases_max
         self._deltas_max = deltas_max
@@ -164,8 +168,15 @@ class AnswerCache:
         if entry is None or entry[1].until <= now:
             entry = self._find(name, now)
             if entry is None:
-                return _NO_ROUTE
+                return self._route_missing(name, now)
         return entry[1].route
+
+    def route_missing_by(self, route_missing: RouteMissing) -> None:
+        """Have ``route_missing`` say the route of names that have no answer here.
+
+        Not asked by the caller of ``route``, which is called once for each lookup of a client.
+        """
+        self._route_missing = route_missing
 
     def has_answer(self, name: str, now: float) -> bool:
         """Return whether an answer about ``name`` may be given: then it exists and is assigned."""
@@ -179,7 +190,7 @@ class AnswerCache:
         permit = shard.permits.get(facts.session_id)
         if permit is None:
             url = facts.broker_url
-            route = self._route_of(url) if url else _NO_ROUTE
+            route = self._route_of(url) if url else NO_ROUTE
             permit = _Permit(facts.broker_id, shard.until, route)
             shard.permits[facts.session_id] = permit
         self._old.pop(facts.topic, None)

@@ -17,6 +17,7 @@ from discovery.wire import (
     page_bounds,
     parse_name,
 )
+from nextgen.client.topic_directory import Created
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import (
     DeadlineExceeded,
@@ -75,11 +76,13 @@ class InventoryService:
         directory: Directory,
         counters: DiscoveryCounters,
         make_default_namespace: Callable[[], Awaitable[None]],
+        created: Created,
     ) -> None:
         self._shards = shards
         self._directory = directory
         self._counters = counters
         self._make_default_namespace = make_default_namespace
+        self._created = created
 
     # Tenants ----------------------------------------------------------------------------------
 
@@ -308,7 +311,9 @@ class InventoryService:
         )
         request = self._request(shard_id, command, write)
         response = await self._shards.call(shard_id, request, timeout_ms=timeout_ms)
-        return _single_result(response)
+        result = _single_result(response)
+        self._created(shard_id, result.position, [topic.name for topic in topics])
+        return result
 
     def _request(
         self, shard_id: int, command: shard_pb.Command, write: Write

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from google.protobuf.message import DecodeError
 
+from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
@@ -14,6 +15,7 @@ from discovery.service.shard_lookups import ShardLookups
 from discovery.wire import (
     decoded_answer,
     demanded_epochs,
+    known_positions,
     parse_lookup,
     refused_answer,
     trouble_answer,
@@ -28,15 +30,17 @@ from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupRespons
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
 _NO_PLACES: Container[int] = ()
+_NO_POSITIONS: Mapping[int, int] = {}
 
 
 class OpenLookup:
     """A lookup that waits for shards: what the cache had, and the places that are open.
 
-    At a place of ``fresh`` the shard is asked behind the lookup's beginning.
+    At a place of ``fresh`` the shard is asked behind the lookup's beginning, and so is every shard
+    of which the caller knows a position (``known``).
     """
 
-    __slots__ = ("answers", "began_at", "demands", "fresh", "missing", "request")
+    __slots__ = ("answers", "began_at", "demands", "fresh", "known", "missing", "request")
 
     def __init__(
         self,
@@ -46,10 +50,12 @@ class OpenLookup:
         began_at: float,
         demands: bool,
         fresh: Container[int],
+        known: Mapping[int, int],
     ) -> None:
         self.began_at = began_at
         self.demands = demands
         self.fresh = fresh
+        self.known = known
         self.request = request
         self.answers = answers
         self.missing = missing
@@ -69,15 +75,17 @@ class LookupService:
         shards: Shards,
         directory: Directory,
         cache: AnswerCache,
+        absent: AbsentNames,
         counters: DiscoveryCounters,
         clock: Clock,
     ) -> None:
         self._shards = shards
         self._directory = directory
         self._cache = cache
+        self._absent = absent
         self._counters = counters
         self._clock = clock
-        self._lookups = ShardLookups(shards, directory, cache, counters, clock)
+        self._lookups = ShardLookups(shards, directory, cache, absent, counters, clock)
 
     def answer_at_once(self, data: bytes) -> bytes | OpenLookup:
         """Return the serialised ``LookupResponse``, or what has to wait for ``answer_later``.
@@ -96,12 +104,16 @@ class LookupService:
         # Looked at once, and for nothing by nearly every message: the fast path counts in µs.
         demands = request.fresh or bool(request.min_epochs)
         fresh = self._take_out(request, answers, missing) if demands else _NO_PLACES
+        known: Mapping[int, int] = _NO_POSITIONS
+        if missing:
+            known = known_positions(request)
+            self._absent.fill(names, answers, missing, now, known=known, asked_anew=fresh)
         counters = self._counters
         counters.lookup_messages += 1
         counters.names_looked_up += len(answers)
         counters.answers_from_cache += len(answers) - len(missing)
         if missing:
-            return OpenLookup(request, answers, missing, now, demands, fresh)
+            return OpenLookup(request, answers, missing, now, demands, fresh, known)
         counters.tally.at_once += len(answers)
         return self._response(answers, request.request_id, demands)
 
@@ -143,7 +155,8 @@ class LookupService:
         waiting: dict[int, asyncio.Future[bytes]] = {}
         names = lookup.request.topics
         for place in lookup.missing:
-            answer = self._asked(names[place], trace_id, is_fresh=place in lookup.fresh)
+            is_fresh = place in lookup.fresh
+            answer = self._asked(names[place], trace_id, lookup.known, is_fresh=is_fresh)
             if isinstance(answer, bytes):
                 lookup.answers[place] = answer
             else:
@@ -180,6 +193,10 @@ class LookupService:
         if not missing:
             self._counters.answers_from_cache += 1
             return decoded_answer(answers[0])
+        absence = self._absent.find(topic, self._clock())
+        if absence is not None:
+            self._counters.answers_from_cache += 1
+            return decoded_answer(absence)
         with tracing.span("discovery.lookup", missing=1):
             lookup_steps.step(9)
             shard_id = self._shards.shard_of_key(name.routing_key)
@@ -203,7 +220,7 @@ class LookupService:
         await self._lookups.stop()
 
     def _asked(
-        self, spelling: str, trace_id: str, *, is_fresh: bool
+        self, spelling: str, trace_id: str, known: Mapping[int, int], *, is_fresh: bool
     ) -> bytes | asyncio.Future[bytes]:
         try:
             name = parse_topic(spelling)
@@ -213,11 +230,16 @@ class LookupService:
         topic = name.text
         if topic != spelling:
             self._cache.add_alias(spelling, topic)
+            absence = None if is_fresh else self._absent.find(topic, self._clock(), known)
+            if absence is not None:
+                return absence
         try:
             shard_id = self._shards.shard_of_key(name.routing_key)
         except MetadataError as error:
             self._counters.lookups_by_result[error.reason] += 1
             return trouble_answer(topic, error)
+        # A question that is under way may be from before what the caller knows of the shard.
+        is_fresh = is_fresh or shard_id in known
         return self._lookups.ask(shard_id, topic, trace_id, is_fresh=is_fresh)
 
     def _late(self, spelling: str, timeout_ms: int) -> bytes:

@@ -22,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
@@ -38,6 +39,7 @@ from nextgen.kernel.limits import (
     NAMES_PER_LOOKUP_MAX,
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
+from nextgen.kernel.names import parse_topic
 from nextgen.runtime import tracing
 from nextgen.tasks.background import start
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
@@ -51,6 +53,7 @@ was picked may have died meanwhile. Some clients take a failed lookup for the en
 _STALENESS_S = LOOKUP_STALENESS_MS_MAX / 1_000
 
 _NO_BROKER = RejectionCode.NO_BROKER.value
+_NOT_FOUND = RejectionCode.NOT_FOUND.value
 
 _logger = structlog.get_logger(__name__)
 
@@ -125,12 +128,14 @@ class ShardLookups:
         shards: Shards,
         directory: Directory,
         cache: AnswerCache,
+        absent: AbsentNames,
         counters: DiscoveryCounters,
         clock: Clock,
     ) -> None:
         self._router = shards
         self._directory = directory
         self._cache = cache
+        self._absent = absent
         self._counters = counters
         self._clock = clock
         self._flights: dict[str, _Flight] = {}
@@ -313,12 +318,22 @@ class ShardLookups:
             # A flight that superseded it was faster, and may have had a later answer.
             return
         encoded = encoded_answer(answer)
+        self._note_absence(shard_id, answer, encoded)
         if not answer.rejection_code:
             self._counters.lookups_by_result["assigned"] += 1
             self._cache.insert(shard_id, encoded, answer_facts(answer))
         else:
             self._counters.lookups_by_result[answer.rejection_code] += 1
         self._settle(flight, encoded)
+
+    def _note_absence(self, shard_id: int, answer: LookupAnswer, encoded: bytes) -> None:
+        if answer.rejection_code == _NOT_FOUND:
+            base, now = parse_topic(answer.topic).base_text, self._clock()
+            self._absent.put(
+                shard_id, answer.topic, base, encoded, position=answer.position, now=now
+            )
+        else:
+            self._absent.forget(answer.topic)
 
     def _settle(self, flight: _Flight, encoded: bytes) -> None:
         if self._flights.get(flight.topic) is flight:

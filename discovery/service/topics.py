@@ -7,24 +7,34 @@ PARTITIONED_METADATA   a name that is assigned has no partitions: answer cache, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.absent_names import AbsentNames
+from discovery.domain.answer_cache import NO_ROUTE, AnswerCache, Route
 from discovery.domain.partition_counts import PartitionCounts
 from discovery.ports import Clock
 from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.names import NamespaceName, TopicName
 from nextgen.kernel.pulsar_limits import PARTITION_COUNT_TTL_MS
-from nextgen.pulsar.lookups import partitions_answer_beginnings
+from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
 from nextgen.pulsar.metadata_commands import Located, StoredSchema, TopicDirectory
 
 
 class KnownTopics:
     """What can be answered at once, without asking anybody: see ``nextgen.pulsar.lookups``."""
 
-    def __init__(self, cache: AnswerCache, counts: PartitionCounts) -> None:
+    def __init__(
+        self,
+        cache: AnswerCache,
+        counts: PartitionCounts,
+        absent: AbsentNames,
+        any_broker_url: Callable[[], str | None],
+    ) -> None:
         self._cache = cache
         self._counts = counts
+        self._absent = absent
+        self._any_broker_url = any_broker_url
+        cache.route_missing_by(self._route_of_absent)
         # The cache's own method: a call less for each lookup a client makes.
         self.lookup = cache.route
 
@@ -39,6 +49,13 @@ class KnownTopics:
         if self._cache.has_answer(topic, now):
             return 0
         return self._counts.get(topic, now)
+
+    def _route_of_absent(self, topic: str, now: float) -> Route:
+        """Return the route of any live broker for an absent name (ADR 0024)."""
+        if self._absent.find(topic, now) is None:
+            return NO_ROUTE
+        url = self._any_broker_url()
+        return lookup_answer_beginnings(url) if url else NO_ROUTE
 
 
 class CachedTopicDirectory:

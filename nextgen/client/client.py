@@ -38,6 +38,7 @@ from nextgen.client.model import (
     topic_of,
     written_of,
 )
+from nextgen.client.own_writes import OwnWrites
 from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
 from nextgen.client.watch import watch_changes, watch_shard_map
 from nextgen.client.watch_model import Assignment, Change, ShardMap
@@ -96,6 +97,7 @@ class Client:
         self._read_your_writes = read_your_writes
         self._consistency = CONSISTENCY_EFFECTIVE if effective else CONSISTENCY_ASYNC
         self._positions: dict[int, int] = {}
+        self._own_writes = OwnWrites()
         self._slot_table: SlotTable | None = None
 
     def __repr__(self) -> str:
@@ -268,12 +270,17 @@ class Client:
                 next call goes to another one.
         """
         return await look_up(
-            self._nodes, topics, timeout_ms=self._timeout_ms, fresh=fresh, min_epochs=min_epochs
+            self._nodes,
+            topics,
+            timeout_ms=self._timeout_ms,
+            own_writes=self._own_writes,
+            fresh=fresh,
+            min_epochs=min_epochs,
         )
 
     def lookup_stream(self) -> LookupStream:
         """Return a stream for many lookups at a time. It connects with its first lookup."""
-        return LookupStream(self._nodes, timeout_ms=self._timeout_ms)
+        return LookupStream(self._nodes, self._own_writes, timeout_ms=self._timeout_ms)
 
     async def move_topics(
         self, moves: Mapping[str, str], *, expected_epochs: Mapping[str, int] | None = None
@@ -448,6 +455,7 @@ class Client:
 
     def _remember(self, shard_id: int, position: int) -> None:
         self._positions[shard_id] = max(position, self._positions.get(shard_id, 0))
+        self._own_writes.note(shard_id, position)
 
     def _notice(self, shard_map_version: int) -> None:
         if self._slot_table is not None and shard_map_version > self._slot_table.version:

@@ -15,6 +15,7 @@ from nextgen.client.discovery_nodes import SERVICE, DiscoveryNodes
 from nextgen.client.errors_wire import error_of_rpc, from_detail
 from nextgen.client.lookups import check_heeded, lookup_request
 from nextgen.client.model import TopicLocation, location_of
+from nextgen.client.own_writes import OwnWrites
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
 from nextgen.runtime import tracing
@@ -32,8 +33,9 @@ class LookupStream:
     node's death costs its callers a pause and no error.
     """
 
-    def __init__(self, nodes: DiscoveryNodes, *, timeout_ms: int) -> None:
+    def __init__(self, nodes: DiscoveryNodes, own_writes: OwnWrites, *, timeout_ms: int) -> None:
         self._nodes = nodes
+        self._own_writes = own_writes
         self._timeout_ms = timeout_ms
         # A node that hangs must leave time for the next one.
         self._share_ms = timeout_ms // 2
@@ -71,14 +73,22 @@ class LookupStream:
             InvalidRequest: Too many topics, or none.
             MetadataError: No discovery node answered in time.
         """
-        request = lookup_request(topics, fresh=fresh, min_epochs=min_epochs or {})
+        request = lookup_request(
+            topics,
+            fresh=fresh,
+            min_epochs=min_epochs or {},
+            positions=self._own_writes.recent(),
+        )
         response = await self._answered(request)
         check_heeded(request, response)
         return [location_of(answer) for answer in response.answers]
 
     async def request(self, topics: Sequence[str], *, trace_id: str = "") -> LookupResponse:
         """As ``lookup``, with the answers as they came. For those who count every microsecond."""
-        return await self._answered(LookupRequest(topics=topics, trace_id=trace_id))
+        positions = self._own_writes.recent()
+        return await self._answered(
+            LookupRequest(topics=topics, trace_id=trace_id, positions=positions)
+        )
 
     async def _answered(self, request: LookupRequest) -> LookupResponse:
         count = len(request.topics)

@@ -7,18 +7,27 @@ from collections.abc import Mapping, Sequence
 
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.client.model import TopicLocation, location_of
+from nextgen.client.own_writes import OwnWrites
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
-from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
+from protos.nextgen.v1.discovery_service_pb2 import (
+    LookupRequest,
+    LookupResponse,
+    ShardPosition,
+)
 
 _RETRY_PAUSE_MS = 100
 
 
 def lookup_request(
-    topics: Sequence[str], *, fresh: bool, min_epochs: Mapping[str, int]
+    topics: Sequence[str],
+    *,
+    fresh: bool,
+    min_epochs: Mapping[str, int],
+    positions: Sequence[ShardPosition] = (),
 ) -> LookupRequest:
     """Return the request for ``topics``; ``min_epochs`` may know others too."""
-    request = LookupRequest(topics=topics, fresh=fresh)
+    request = LookupRequest(topics=topics, fresh=fresh, positions=positions)
     if any(topic in min_epochs for topic in topics):
         request.min_epochs.extend(min_epochs.get(topic, 0) for topic in topics)
     return request
@@ -39,6 +48,7 @@ async def look_up(
     topics: Sequence[str],
     *,
     timeout_ms: int,
+    own_writes: OwnWrites,
     fresh: bool = False,
     min_epochs: Mapping[str, int] | None = None,
 ) -> list[TopicLocation]:
@@ -57,7 +67,10 @@ async def look_up(
             for start in range(0, len(unsettled), NAMES_PER_LOOKUP_MAX):
                 places = unsettled[start : start + NAMES_PER_LOOKUP_MAX]
                 request = lookup_request(
-                    [topics[place] for place in places], fresh=fresh, min_epochs=min_epochs or {}
+                    [topics[place] for place in places],
+                    fresh=fresh,
+                    min_epochs=min_epochs or {},
+                    positions=own_writes.recent(),
                 )
                 for place, answer in zip(
                     places, await _ask(nodes, request, remaining_ms), strict=True

@@ -21,7 +21,12 @@ import structlog
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.errors_wire import from_detail
 from nextgen.client.stream_call import WATCH, stream_call
-from nextgen.client.watch_places import LeaseListener, WatchListener, WatchPlaces
+from nextgen.client.watch_places import (
+    CreationListener,
+    LeaseListener,
+    WatchListener,
+    WatchPlaces,
+)
 from nextgen.client.watch_requests import WatchRequests
 from nextgen.kernel.errors import (
     ConnectionLost,
@@ -42,7 +47,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     WatchShardUpdate,
 )
 
-__all__ = ["LeaseListener", "ShardWatch", "WatchLink", "WatchListener"]
+__all__ = ["CreationListener", "LeaseListener", "ShardWatch", "WatchLink", "WatchListener"]
 
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 500
@@ -112,6 +117,7 @@ class ShardWatch:
         without_snapshot: bool = False,
         leased: bool = False,
         on_lease: LeaseListener | None = None,
+        on_created: CreationListener | None = None,
         acknowledged: bool = False,
     ) -> int:
         """Watch for ``listener``; return an id that stays the same over reconnects.
@@ -134,6 +140,7 @@ class ShardWatch:
             without_snapshot=without_snapshot,
             leased=leased,
             on_lease=on_lease,
+            on_created=on_created,
             acknowledged=acknowledged,
         )
         if self._requests is not None:

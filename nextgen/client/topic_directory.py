@@ -68,6 +68,10 @@ _ATTEMPTS_BEHIND_A_CREATE = 2
 _NAME_BYTES_OVERHEAD = 3
 """Tag and length of a name in a list: a length below 2**14 takes two bytes."""
 
+Created = Callable[[int, int, Sequence[str]], None]
+"""Is called with a shard id, a position and names: at this position these topics are there, or were
+refused. BEFORE the caller who wanted them hears of it."""
+
 Lookup = Callable[[TopicName], Awaitable[LookupAnswer]]
 """Returns where a unit is served, or the answer that says why not. Raises ``MetadataError``."""
 
@@ -94,12 +98,21 @@ class Cluster(Protocol):
 class RoutedTopicDirectory:
     """A ``TopicDirectory`` over the shards. Owned by one event loop; ``stop`` it at the end.
 
-    ``lookup`` is asked first where something better than the shards knows, a cache for example.
+    ``lookup`` is asked first where something better than the shards knows, a cache for example;
+    such a cache hears of creations by ``created``.
     ``public/default``, and its tenant, are created when a topic of it is to be created.
     """
 
-    def __init__(self, *, shards: Shards, cluster: Cluster, lookup: Lookup | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        shards: Shards,
+        cluster: Cluster,
+        lookup: Lookup | None = None,
+        created: Created | None = None,
+    ) -> None:
         self._shards = shards
+        self._tell_created = created or _ignore_created
         self._cluster = cluster
         self._lookup = lookup or self._asked
         self._schemas = BrokerSchemas()
@@ -354,7 +367,9 @@ class RoutedTopicDirectory:
     ) -> Sequence[pb.TopicOutcome]:
         topics = [pb.TopicSpec(name=name, partitions=count) for name, count in questions]
         command = pb.Command(command_id=_command_id(), create_topics=pb.CreateTopics(topics=topics))
-        return (await self._execute(shard_id, command)).topics
+        result = await self._execute(shard_id, command)
+        self._tell_created(shard_id, result.position, [name for name, _ in questions])
+        return result.topics
 
     async def _look_up(
         self, shard_id: int, questions: Sequence[tuple[str, int]]
@@ -445,6 +460,10 @@ def _check_classic(name: TopicName) -> None:
 
 def _not_found(name: TopicName) -> Refused:
     return Refused(RejectionCode.NOT_FOUND, f"topic {name.text} does not exist")
+
+
+def _ignore_created(_shard_id: int, _position: int, _names: Sequence[str]) -> None:
+    """For processes that remember no absent names."""
 
 
 def _command_id() -> bytes:

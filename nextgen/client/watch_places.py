@@ -23,6 +23,10 @@ LeaseListener = Callable[[int, int], None]
 in: what is known may be used for ``ttl_ms`` from ``confirmed_at_ms`` on, a time of this event
 loop's clock in milliseconds. The position is acknowledged once it has returned."""
 
+CreationListener = Callable[[Sequence[str] | None], None]
+"""Is called with each update of a leased watch, before its position takes effect: with the names of
+the topics that came into being, or None if the shard's leader does not name them."""
+
 _PROGRESS_SECONDS = WATCH_PROGRESS_MS / 1_000
 
 _logger = structlog.get_logger(__name__)
@@ -61,17 +65,23 @@ class _Place:
         "has_begun",
         "is_level",
         "listener",
+        "on_created",
         "on_lease",
         "position",
         "told_position",
     )
 
     def __init__(
-        self, add: WatchAdd, listener: WatchListener, on_lease: LeaseListener | None
+        self,
+        add: WatchAdd,
+        listener: WatchListener,
+        on_lease: LeaseListener | None,
+        on_created: CreationListener | None,
     ) -> None:
         self.add = add
         self.listener = listener
         self.on_lease = on_lease
+        self.on_created = on_created
         self.position = add.from_position
         """Everything up to it was told by updates of the watch's own, or by its last event."""
         self.is_level = False
@@ -140,6 +150,7 @@ class WatchPlaces:
         without_snapshot: bool,
         leased: bool,
         on_lease: LeaseListener | None,
+        on_created: CreationListener | None = None,
         acknowledged: bool = False,
     ) -> int:
         """Begin a watch and return its id; ids count up from 1.
@@ -159,8 +170,9 @@ class WatchPlaces:
             without_snapshot=without_snapshot,
             leased=leased,
             acknowledged=acknowledged,
+            creations=on_created is not None,
         )
-        place = self._places[self._last_id] = _Place(add, listener, on_lease)
+        place = self._places[self._last_id] = _Place(add, listener, on_lease, on_created)
         if acknowledged:
             self._acknowledged.add(self._last_id)
         if leased:
@@ -288,6 +300,10 @@ class WatchPlaces:
             calls.append(lambda: listener.on_snapshot_complete(update.position))
         if update.events:
             calls.append(lambda: listener.on_events(update.events))
+        on_created = place.on_created
+        if on_created is not None:
+            created = update.created if update.names_creations else None
+            calls.append(lambda: on_created(created))
         return all(self._tell(place, call) for call in calls)
 
     def _take_lease(self, place: _Place, update: WatchShardUpdate) -> None:

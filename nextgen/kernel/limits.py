@@ -361,6 +361,10 @@ ASSIGNMENT_TTL_MS = 2_000
 ASSIGNMENT_UPDATE_MS = 500
 """Between two updates to a subscriber when nothing changes: a quarter of the time-to-live."""
 
+ASSIGNMENT_CREATIONS_MS = 100
+"""Creations of topics wait so long for an update of the assignments that they share. So much later
+a lookup elsewhere may still be answered that the topic is absent."""
+
 ASSIGNMENT_SUBSCRIBERS_MAX = 256
 """Subscribers of one shard's assignments: its discovery nodes."""
 

@@ -60,6 +60,7 @@ _KEPT = 4_096
 _LOW_NUMBERS = tuple(bytes((number,)) for number in range(128))
 
 
+@lru_cache(maxsize=_KEPT)
 def lookup_answer_beginnings(broker_url: str) -> tuple[bytes, ...]:
     """Return, by the number of bytes that a request id takes, all of an answer's frame before it.
 

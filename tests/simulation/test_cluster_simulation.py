@@ -36,6 +36,7 @@ def test_the_cluster_keeps_its_promises_whatever_happens(seed: int) -> None:
     assert answers["drained"] + answers["unloaded"] > 0
     assert run.simulation is not None
     assert run.simulation.invariants.freshness.judged > 400, "too few lookups were judged"
+    assert run.simulation.invariants.freshness.judged_absent > 100, "too few absences were judged"
     assert run.simulation.storage.answers > 500, "too few messages were acknowledged"
     assert sum(report.faults.values()) > 15
 

@@ -241,10 +241,12 @@ class WatchWorld:
             self.feed.close(NotLeader(SHARD))
         await self.log.stop()
 
-    def _subscribe(self, subscriber_id: str, from_position: int) -> Subscription:
+    def _subscribe(
+        self, subscriber_id: str, from_position: int, names_creations: bool
+    ) -> Subscription:
         if self.feed is None:
             raise NotLeader(SHARD)
-        return self.feed.subscribe(subscriber_id, from_position)
+        return self.feed.subscribe(subscriber_id, from_position, names_creations=names_creations)
 
     def _join(self, stream: AcknowledgingStream) -> AcknowledgingSubscriber:
         if self.effective is None:

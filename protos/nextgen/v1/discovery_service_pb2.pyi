@@ -13,18 +13,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LookupRequest(_message.Message):
-    __slots__ = ("request_id", "topics", "trace_id", "fresh", "min_epochs")
+    __slots__ = ("request_id", "topics", "trace_id", "fresh", "min_epochs", "positions")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
     MIN_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topics: _containers.RepeatedScalarFieldContainer[str]
     trace_id: str
     fresh: bool
     min_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., trace_id: _Optional[str] = ..., fresh: _Optional[bool] = ..., min_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    positions: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    def __init__(self, request_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., trace_id: _Optional[str] = ..., fresh: _Optional[bool] = ..., min_epochs: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
     __slots__ = ("answers", "request_id", "error", "shard_map_version", "fresh")

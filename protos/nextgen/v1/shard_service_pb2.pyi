@@ -692,20 +692,22 @@ class WatchAssignmentsRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ..., from_position: _Optional[int] = ..., acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ...) -> None: ...
 
 class AssignmentUpdate(_message.Message):
-    __slots__ = ("error", "position", "reset", "deltas", "ttl_ms", "confirmed_at_ms")
+    __slots__ = ("error", "position", "reset", "deltas", "ttl_ms", "confirmed_at_ms", "created")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
     error: _errors_pb2.ErrorDetail
     position: int
     reset: bool
     deltas: _containers.RepeatedCompositeFieldContainer[AssignmentDelta]
     ttl_ms: int
     confirmed_at_ms: int
-    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., deltas: _Optional[_Iterable[_Union[AssignmentDelta, _Mapping]]] = ..., ttl_ms: _Optional[int] = ..., confirmed_at_ms: _Optional[int] = ...) -> None: ...
+    created: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., deltas: _Optional[_Iterable[_Union[AssignmentDelta, _Mapping]]] = ..., ttl_ms: _Optional[int] = ..., confirmed_at_ms: _Optional[int] = ..., created: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AssignmentDelta(_message.Message):
     __slots__ = ("position", "topic", "epoch", "broker_id", "session_id", "topic_id")
@@ -810,7 +812,7 @@ class WatchOpen(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ...) -> None: ...
 
 class WatchAdd(_message.Message):
-    __slots__ = ("watch_id", "kinds", "prefix", "names", "from_position", "without_snapshot", "leased", "acknowledged")
+    __slots__ = ("watch_id", "kinds", "prefix", "names", "from_position", "without_snapshot", "leased", "acknowledged", "creations")
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -819,6 +821,7 @@ class WatchAdd(_message.Message):
     WITHOUT_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    CREATIONS_FIELD_NUMBER: _ClassVar[int]
     watch_id: int
     kinds: _containers.RepeatedScalarFieldContainer[_inventory_pb2.Kind]
     prefix: str
@@ -827,7 +830,8 @@ class WatchAdd(_message.Message):
     without_snapshot: bool
     leased: bool
     acknowledged: bool
-    def __init__(self, watch_id: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_inventory_pb2.Kind, str]]] = ..., prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., from_position: _Optional[int] = ..., without_snapshot: _Optional[bool] = ..., leased: _Optional[bool] = ..., acknowledged: _Optional[bool] = ...) -> None: ...
+    creations: bool
+    def __init__(self, watch_id: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_inventory_pb2.Kind, str]]] = ..., prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., from_position: _Optional[int] = ..., without_snapshot: _Optional[bool] = ..., leased: _Optional[bool] = ..., acknowledged: _Optional[bool] = ..., creations: _Optional[bool] = ...) -> None: ...
 
 class WatchRemove(_message.Message):
     __slots__ = ("watch_id",)
@@ -848,7 +852,7 @@ class WatchRenew(_message.Message):
     def __init__(self, acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ..., behind: _Optional[_Iterable[int]] = ..., complete_term: _Optional[int] = ...) -> None: ...
 
 class WatchShardUpdate(_message.Message):
-    __slots__ = ("error", "watch_id", "position", "reset", "items", "snapshot_complete", "events", "ttl_ms", "confirmed_at_ms")
+    __slots__ = ("error", "watch_id", "position", "reset", "items", "snapshot_complete", "events", "ttl_ms", "confirmed_at_ms", "names_creations", "created")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -858,6 +862,8 @@ class WatchShardUpdate(_message.Message):
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_CREATIONS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
     error: _errors_pb2.ErrorDetail
     watch_id: int
     position: int
@@ -867,7 +873,9 @@ class WatchShardUpdate(_message.Message):
     events: _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]
     ttl_ms: int
     confirmed_at_ms: int
-    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., watch_id: _Optional[int] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., snapshot_complete: _Optional[bool] = ..., events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., ttl_ms: _Optional[int] = ..., confirmed_at_ms: _Optional[int] = ...) -> None: ...
+    names_creations: bool
+    created: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., watch_id: _Optional[int] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., snapshot_complete: _Optional[bool] = ..., events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., ttl_ms: _Optional[int] = ..., confirmed_at_ms: _Optional[int] = ..., names_creations: _Optional[bool] = ..., created: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetNodeStatusRequest(_message.Message):
     __slots__ = ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache, Delta
+from discovery.service.lookup import LookupService
 from shards.assignment_feed import AssignmentFeed, Subscription
 from shards.change_lease import LeasedWatch
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -172,6 +174,73 @@ _CACHE_MUTANTS = (
             ),
         ),
         _CACHE,
+    ),
+)
+
+_ABSENT = (
+    "tests/unit/discovery/domain/test_absent_names.py",
+    "tests/unit/discovery/service/test_absent_lookups.py",
+    "tests/unit/shards/test_leased_watch.py",
+)
+
+_ABSENT_MUTANTS = (
+    Mutant(
+        "absence-outlives-the-creation",
+        "A15",
+        "a creation that the watch names ends the absence",
+        (Edit(AbsentNames, "created", "self._end(names)", "pass"),),
+        _ABSENT,
+        (("cluster", 10),),
+    ),
+    Mutant(
+        "absence-outlives-the-lease",
+        "A15",
+        "an absence is given within the lease of the watch",
+        (Edit(AbsentNames, "find", " or absence.shard.until <= now", ""),),
+        _ABSENT,
+        (("cluster", 10),),
+    ),
+    Mutant(
+        "absence-from-before-the-watch",
+        "A15",
+        "an absence is taken in only if every creation behind it is going to be named",
+        (Edit(AbsentNames, "put", "max(shard.position, self._floors.get(shard_id, 0))", "0"),),
+        _ABSENT,
+    ),
+    Mutant(
+        "absence-outlives-a-reset",
+        "A15",
+        "a watch that begins again ends what it may have missed",
+        (Edit(AbsentNames, "reset", "shard.until = NEVER", "pass"),),
+        _ABSENT,
+    ),
+    Mutant(
+        "absence-outlives-a-creation-here",
+        "A16",
+        "whoever created a topic through this process finds it",
+        (Edit(AbsentNames, "created_here", "self._end(names)", "pass"),),
+        _ABSENT,
+    ),
+    Mutant(
+        "absence-from-before-the-callers-writes",
+        "A16",
+        "an absence is as recent as what its caller knows",
+        (Edit(AbsentNames, "find", "if known and known", "if False and known"),),
+        _ABSENT,
+    ),
+    Mutant(
+        "creators-join-earlier-questions",
+        "A16",
+        "whoever knows a position of the shard joins no question that was sent",
+        (Edit(LookupService, "_asked", "is_fresh or shard_id in known", "is_fresh"),),
+        _ABSENT,
+    ),
+    Mutant(
+        "absences-without-an-end",
+        "A17",
+        "a bounded number of absent names is remembered",
+        (Edit(AbsentNames, "_is_full", "len(self._absences) >= self._names_max", "False"),),
+        _ABSENT,
     ),
 )
 
@@ -536,4 +605,4 @@ _FEED_MUTANTS = (
     ),
 )
 
-MUTANTS = (*_FEED_MUTANTS, *_CACHE_MUTANTS)
+MUTANTS = (*_FEED_MUTANTS, *_CACHE_MUTANTS, *_ABSENT_MUTANTS)

@@ -3,6 +3,9 @@
 LookupsAreRecent      an answer was true at most ``LOOKUP_STALENESS_MS_MAX`` before its lookup began
 FreshIsLinearizable   it was true after the lookup began, where that was demanded
 NodesNeverGoBack      behind an answer about a topic a node gives none of before that answer
+
+The first two hold for topics that are answered as absent, too, and a node that has said where a
+topic is does not say that it is absent unless it was deleted (ADR 0061).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import (
@@ -31,6 +35,9 @@ Assigned = tuple[str, str, int]
 CALL_MS = 2_500
 PAUSE_S_MAX = 0.3
 NAMES_SOUGHT = 4
+ABSENT_SHARE = 0.5
+"""Of the rounds of questions: in it names are sought besides that may come to be."""
+
 MOVES_SHARE = 0.15
 """Of the rounds of questions: before it a name is moved."""
 
@@ -64,7 +71,13 @@ class Freshness:
         """When anybody first knew that it was committed that this is over."""
         self._given: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
         """(node, name) -> when a rank higher than all before was given, and the ranks."""
+        self._created_at: dict[str, float] = {}
+        """When anybody first knew that a topic that is there had been created."""
+        self._deleted: dict[str, None] = {}
         self.judged = 0
+        self.judged_absent = 0
+        self.old_absences = 0
+        """Answers that a topic is absent that had been created when their lookup began."""
         self.old = 0
         """Answers that did not hold any more when their lookup began."""
         self.oldest_s = 0.0
@@ -86,6 +99,45 @@ class Freshness:
         assigned = topic_id, name, epoch
         self._latest[name] = assigned
         self._ranks[assigned] = len(self._ranks)
+
+    def created(self, name: str) -> None:
+        """It is committed that a topic came into being."""
+        self._created_at[name] = self.now()
+        self._deleted.pop(name, None)
+
+    def deleted(self, name: str) -> None:
+        """It is committed that a topic is no more."""
+        self._created_at.pop(name, None)
+        self._deleted[name] = None
+
+    def absent_names(self) -> list[str]:
+        """Return names that are absent and may be created: deleted ones, and those that follow
+        the latest of a client that numbers its topics."""
+        names = list(self._deleted)[-NAMES_SOUGHT:]
+        for name in list(self._created_at)[-NAMES_SOUGHT:]:
+            stem, dash, number = name.rpartition("-")
+            if dash and number.isdigit():
+                names += [f"{stem}-{int(number) + more}" for more in (1, 2, 3)]
+        return [name for name in dict.fromkeys(names) if name not in self._created_at]
+
+    def judge_absent(
+        self, name: str, began_at: float, *, node: str = "", is_fresh: bool = False
+    ) -> None:
+        """Judge an answer that a topic is absent, as ``judge`` does one that says where it is."""
+        self.judged_absent += 1
+        created_at = self._created_at.get(name)
+        if created_at is None or created_at >= began_at:
+            return
+        self.old_absences += 1
+        age_s = began_at - created_at
+        if is_fresh or age_s > _STALENESS_S + _CLOCK_STEP_S:
+            self._violate(
+                f"LookupsAreRecent: {name} had been there for {age_s:.3f} s when {node} was asked, "
+                f"{'and the answer was to be fresh' if is_fresh else 'and is answered as absent'}"
+            )
+        times, _ = self._given.get((node, name), ([], []))
+        if any(created_at <= given_at < began_at for given_at in times):
+            self._violate(f"NodesNeverGoBack: {node} says {name} is absent behind where it is")
 
     def unassigned(self, topic_id: str, name: str, epoch: int) -> None:
         """It is committed that nobody has it any more."""
@@ -183,15 +235,21 @@ class Seeker:
         self._take(response.answers, began_at, node, [_LATEST])
 
     async def _seek(self, node: str) -> None:
-        request = LookupRequest(topics=self._names)
-        demanded = [0] * len(self._names)
+        names = list(self._names)
+        demanded = [0] * len(names)
         match self._chance.randrange(6):
             case 0:
-                request.fresh = True
-                demanded = [_LATEST] * len(self._names)
+                demanded = [_LATEST] * len(names)
             case 1:
-                demanded = [self._freshness.epoch_of(name) for name in self._names]
-                request.min_epochs.extend(demanded)
+                demanded = [self._freshness.epoch_of(name) for name in names]
+        is_fresh = bool(demanded) and demanded[0] == _LATEST
+        if self._chance.random() < ABSENT_SHARE:
+            absent = self._freshness.absent_names()[-NAMES_SOUGHT:]
+            names += absent
+            demanded += [_LATEST * is_fresh] * len(absent)
+        request = LookupRequest(topics=names, fresh=is_fresh)
+        if not is_fresh and any(demanded):
+            request.min_epochs.extend(demanded)
         began_at = self._freshness.now()
         try:
             response = await self._nodes.call_at(
@@ -200,6 +258,9 @@ class Seeker:
         except MetadataError:
             return
         self._take(response.answers, began_at, node, demanded)
+        for answer, epoch in zip(response.answers, demanded, strict=True):
+            if answer.rejection_code == RejectionCode.NOT_FOUND:
+                self._freshness.judge_absent(answer.topic, began_at, node=node, is_fresh=epoch > 0)
 
     def _take(
         self, answers: Iterable[LookupAnswer], began_at: float, node: str, demanded: list[int]

@@ -182,12 +182,14 @@ class Invariants(Witness):
 
     def _topic_created(self, _shard: int, event: Any) -> None:
         self._add(self.topics, event.name, event.topic_id)
+        self.freshness.created(event.name)
         self.ever_created[event.name] = event.topic_id
         if self.namespaces.get(_namespace_of(event.name)) != event.namespace_id:
             self._violate(f"topic {event.name} was created without its namespace")
 
     def _topic_deleted(self, _shard: int, event: Any) -> None:
         self.versions.pop(event.topic_id, None)
+        self.freshness.deleted(event.name)
         if self.topics.pop(event.name, None) != event.topic_id:
             self._violate(f"topic {event.name} was deleted and was not there")
 

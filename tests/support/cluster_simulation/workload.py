@@ -66,6 +66,8 @@ class Workload:
         self._client = Client(endpoints, timeout_ms=CALL_MS)
         self._raw = DiscoveryNodes(endpoints)
         self._count = 0
+        self._created: set[str] = set()
+        """What this client was told that it has created."""
         self._doings: tuple[Callable[[], Awaitable[None]], ...] = (
             *(self._create, self._create, self._look_up, self._look_up, self._look_up),
             *(self._move, self._read, self._repeat, self._delete, self._churn_namespace),
@@ -125,6 +127,7 @@ class Workload:
         else:
             self._invariants.check_created(name, topic_id)
             self._ledger.created[name] = topic_id
+            self._created.add(name)
             self._ledger.count("created")
 
     def _note_failed(self, names: list[str], error: MetadataError) -> None:
@@ -148,12 +151,16 @@ class Workload:
                 self._ledger.epochs[location.topic] = location.epoch
                 self._ledger.count("located")
             else:
-                self._check_not_found(location.topic, location.rejection_code)
+                code = location.rejection_code
+                self._ledger.count(code)
+                if code == "NOT_FOUND":
+                    self._check_not_found(location.topic, began_at, is_fresh=is_fresh)
 
-    def _check_not_found(self, name: str, code: str) -> None:
-        self._ledger.count(code)
-        if code == "NOT_FOUND" and name in self._ledger.created:
-            self._violate(f"{name} was acknowledged and is not found")
+    def _check_not_found(self, name: str, began_at: float, *, is_fresh: bool) -> None:
+        """What another client created may be absent as long as any answer may be old."""
+        if name in self._ledger.created and name in self._created:
+            self._violate(f"{name} was acknowledged to this client and is not found")
+        self._invariants.freshness.judge_absent(name, began_at, is_fresh=is_fresh)
 
     async def _move(self) -> None:
         if not self._ledger.epochs:

@@ -9,6 +9,7 @@ import pytest
 
 from nextgen.client import Client
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.virtual_time import run_virtual
@@ -112,3 +113,25 @@ async def locations(nodes, **demand):
     async with Client(["discovery-1:7000"], timeout_ms=2_000) as client:
         client._nodes = nodes
         return await client.lookup([TOPIC], **demand)
+
+
+def test_lookups_carry_the_positions_of_recent_writes_only():
+    """A discovery node must not answer from before them that a topic is absent (ADR 0061)."""
+
+    async def look_up() -> list[list[tuple[int, int]]]:
+        async with Client(["discovery-1:7000"], timeout_ms=2_000) as client:
+            client._nodes = nodes
+            await client.lookup([TOPIC])
+            client._remember(1, 20)
+            client._remember(2, 30)
+            client._remember(1, 10)
+            await client.lookup([TOPIC])
+            await asyncio.sleep(2 * LOOKUP_STALENESS_MS_MAX / 1_000 + 0.1)
+            await client.lookup([TOPIC])
+        return [
+            [(each.shard_id, each.position) for each in request.positions]
+            for request in nodes.requests
+        ]
+
+    nodes = ScriptedNodes([""])
+    assert run_virtual(look_up) == [[], [(1, 20), (2, 30)], []]

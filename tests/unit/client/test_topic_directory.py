@@ -314,6 +314,25 @@ async def test_an_answer_that_was_on_its_way_before_the_create_is_asked_for_agai
     await directory.stop()
 
 
+async def test_a_creation_is_told_before_its_creator_looks_for_it(world, link):
+    """What remembers absent names must know before the second lookup: the topic is there."""
+    told = []
+
+    async def lookup(_name):
+        if told:
+            return LookupAnswer(topic=TOPIC, broker_id="b", session_id="s")
+        return LookupAnswer(rejection_code="NOT_FOUND")
+
+    directory = RoutedTopicDirectory(
+        shards=world, cluster=link, lookup=lookup, created=lambda *what: told.append(what)
+    )
+
+    assert (await directory.locate(parse_topic(TOPIC), create=True)).broker_id == "b"
+    ((shard_id, position, names),) = told
+    assert (shard_id, names) == (world.shard_of_key(parse_topic(TOPIC).routing_key), [TOPIC])
+    await directory.stop()
+
+
 async def test_trouble_that_passes_is_no_refusal(world, link):
     async def lookup(_name):
         return LookupAnswer(rejection_code="NO_CAPACITY", message="all full", retryable=True)

@@ -10,6 +10,7 @@ import pytest
 
 from nextgen.kernel.errors import NotLeader, Overloaded, Unavailable
 from nextgen.kernel.limits import (
+    ASSIGNMENT_CREATIONS_MS,
     ASSIGNMENT_SUBSCRIBERS_MAX,
     ASSIGNMENT_TTL_MS,
     ASSIGNMENT_UPDATE_MS,
@@ -572,5 +573,74 @@ def test_a_feed_starts_behind_what_was_committed_before_its_term() -> None:
         later = AssignmentFeed(1, it.log, VirtualClock())
 
         assert later.position == before
+
+    with_feed(scenario)
+
+
+# Creations ----------------------------------------------------------------------------------------
+
+
+def test_creations_share_an_update_that_comes_within_the_time_they_wait() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0, names_creations=True)
+        subscription.take_update()
+
+        await it.commit(created("x"))
+        await asyncio.sleep(ASSIGNMENT_CREATIONS_MS / 2_000)
+        position = await it.commit(created("y"), created("z"))
+        assert not subscription.changed.is_set()
+        await asyncio.sleep(ASSIGNMENT_CREATIONS_MS / 2_000 + 0.001)
+
+        assert subscription.changed.is_set()
+        update = subscription.take_update()
+        assert (list(update.created), list(update.deltas)) == (["x", "y", "z"], [])
+        assert update.position == position
+
+    with_feed(scenario)
+
+
+def test_creations_are_not_named_to_a_subscriber_that_does_not_ask_for_them() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0)
+        subscription.take_update()
+
+        await it.commit(created("x"))
+        await asyncio.sleep(2 * ASSIGNMENT_CREATIONS_MS / 1_000)
+
+        assert not subscription.changed.is_set()
+        assert list(subscription.take_update().created) == []
+
+    with_feed(scenario)
+
+
+def test_creations_that_a_subscriber_missed_come_from_the_log() -> None:
+    async def scenario(it: Feed) -> None:
+        first = await it.commit(created("x"))
+        await it.commit(created("y"), assigned("y"))
+
+        subscription = it.feed.subscribe("discovery-1", first, names_creations=True)
+        update = subscription.take_update()
+
+        assert list(update.created) == ["y"]
+        assert [delta.topic for delta in update.deltas] == ["y"]
+
+    with_feed(scenario)
+
+
+def test_an_effective_create_waits_until_subscribers_have_taken_the_creation_in() -> None:
+    async def scenario(it: Feed) -> None:
+        subscription = it.feed.subscribe("discovery-1", 0, names_creations=True)
+        subscription.take_update()
+        await asyncio.sleep(TTL_S)
+        position = await it.commit(created("x"))
+
+        waiting = asyncio.ensure_future(it.feed.wait_effective(position))
+        await asyncio.sleep(0)
+        assert subscription.changed.is_set(), "somebody waits: it goes out at once"
+        assert list(subscription.take_update().created) == ["x"]
+        assert not waiting.done()
+
+        subscription.acknowledge(position)
+        await waiting
 
     with_feed(scenario)

@@ -11,12 +11,15 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.client.watch_places import WatchPlaces
 from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
+from nextgen.kernel.limits import ASSIGNMENT_CREATIONS_MS, ASSIGNMENT_TTL_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards import assignment_feed
+from shards.assignment_feed import AssignmentFeed
 from shards.change_lease import LeasedWatch
+from tests.support.absent_names import absent_names
 from tests.support.fake_cluster import StaticLink
+from tests.support.shard_harness import VirtualClock
 from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
 from tests.unit.shards.test_assignment_feed import Feed, assigned, created, with_feed
 
@@ -32,7 +35,8 @@ class Node:
     def __init__(self, it: Feed) -> None:
         self._it = it
         self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
-        self._assignments = LeasedAssignments(FakeStream(), StaticLink(), self.cache)  # type: ignore[arg-type]
+        self.absent = absent_names()
+        self._assignments = LeasedAssignments(FakeStream(), StaticLink(), self.cache, self.absent)  # type: ignore[arg-type]
         self._places = WatchPlaces()
         self._watch_id = self._places.add(
             self._assignments,
@@ -43,6 +47,7 @@ class Node:
             without_snapshot=True,
             leased=True,
             on_lease=self._assignments._renew,
+            on_created=self._assignments._take_creations,
         )
         self._wake = asyncio.Event()
         self._watch: LeasedWatch | None = None
@@ -56,11 +61,21 @@ class Node:
         return self.cache.has_answer(TOPIC, self.now)
 
     def connect(self) -> None:
+        self._connect(names_creations=True)
+
+    def connect_as_of_an_earlier_release(self) -> None:
+        """Follow a leader that does not know what ``WatchAdd.creations`` asks for."""
+        self._connect(names_creations=False)
+
+    def _connect(self, *, names_creations: bool) -> None:
         add = self._places.request(self._watch_id)
+        assert add.creations, "a discovery node always asks for it"
         self._watch = LeasedWatch(
             SHARD,
             self._watch_id,
-            self._it.feed.subscribe("discovery-1", add.from_position),
+            self._it.feed.subscribe(
+                "discovery-1", add.from_position, names_creations=names_creations
+            ),
             self._wake.set,
             is_resumed=bool(add.from_position),
         )
@@ -176,5 +191,98 @@ def test_a_watch_ends_when_no_majority_confirms_its_leader() -> None:
         with pytest.raises(NotLeader):
             watch.take_update()
         watch.close()
+
+    with_feed(scenario)
+
+
+# Absent names -------------------------------------------------------------------------------------
+
+
+def remember_absence(node: Node, position: int) -> bool:
+    return node.absent.put(SHARD, TOPIC, TOPIC, b"absent", position=position, now=node.now)
+
+
+def is_absent(node: Node) -> bool:
+    return node.absent.find(TOPIC, node.now) is not None
+
+
+def test_a_creation_ends_the_absence_at_a_node_within_the_time_it_waits_for_others() -> None:
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(created("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.step()
+        await node.step()
+        assert remember_absence(node, position)
+        assert is_absent(node), "the scenario needs a remembered absence"
+
+        created_at = node.now
+        await it.commit(created(TOPIC))
+        while is_absent(node):
+            await node.step()
+
+        assert node.now - created_at <= ASSIGNMENT_CREATIONS_MS / 1_000 + 2 * LATENCY_S
+        assert node.cache.position(SHARD) == position + 1
+
+    with_feed(scenario)
+
+
+def test_an_absence_ends_with_the_lease_of_a_node_that_is_cut_off() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.steps_for(1.0)
+        node.disconnect()
+        assert remember_absence(node, it.feed.position)
+
+        await asyncio.sleep(TTL_S - 0.1)
+
+        assert not is_absent(node)
+
+    with_feed(scenario)
+
+
+def test_a_creation_that_a_node_missed_is_named_by_the_next_leader_before_its_lease() -> None:
+    """1. An absence is remembered. 2. The node loses its stream, the topic is created, and another
+    replica leads. 3. The node resumes there: nothing may be absent by the new leader's lease."""
+
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(assigned("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.steps_for(1.0)
+        node.disconnect()
+        await it.commit(created(TOPIC))
+        it.feed.close(NotLeader(SHARD))
+        it.feed = AssignmentFeed(SHARD, it.log, VirtualClock())
+        assert remember_absence(node, position)
+
+        node.connect()
+        seen = []
+        for _ in range(3):
+            await node.step()
+            seen.append(is_absent(node))
+
+        assert seen == [False] * 3
+        assert node.cache.position(SHARD) == position + 1
+
+    with_feed(scenario)
+
+
+def test_nothing_is_remembered_while_the_leader_names_no_creations() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.step()
+        assert remember_absence(node, it.feed.position)
+        node.disconnect()
+
+        node.connect_as_of_an_earlier_release()
+        await node.step()
+
+        assert not is_absent(node)
+        assert not remember_absence(node, it.feed.position)
 
     with_feed(scenario)

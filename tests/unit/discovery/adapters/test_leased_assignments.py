@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import Overloaded
@@ -12,6 +13,7 @@ from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MARGIN_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from tests.support.absent_names import absent_names
 from tests.support.fake_cluster import StaticLink
 from tests.support.kept_tasks import break_kept, has_begun_again, kept_tasks
 
@@ -44,8 +46,13 @@ def cache() -> AnswerCache:
 
 
 @pytest.fixture
-def watch(cache) -> LeasedAssignments:
-    return LeasedAssignments(FakeStream(), StaticLink(), cache)
+def absent() -> AbsentNames:
+    return absent_names()
+
+
+@pytest.fixture
+def watch(cache, absent) -> LeasedAssignments:
+    return LeasedAssignments(FakeStream(), StaticLink(), cache, absent)
 
 
 def answer(epoch: int = 1, position: int = 20) -> LookupAnswer:

@@ -19,6 +19,7 @@ from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardRequest, ShardResponse
+from tests.support.absent_names import absent_names
 from tests.support.fake_cluster import StaticLink
 from tests.support.virtual_time import run_virtual
 
@@ -85,8 +86,13 @@ class World:
         self.cache.reset(SHARD, BEGAN_AT)
         clock = asyncio.get_running_loop().time
         counters = DiscoveryCounters()
-        self.lookups = ShardLookups(self.shard, StaticLink(), self.cache, counters, clock)  # type: ignore[arg-type]
-        self.service = LookupService(self.shard, StaticLink(), self.cache, counters, clock)  # type: ignore[arg-type]
+        self.absent = absent_names()
+        self.lookups = ShardLookups(
+            self.shard, StaticLink(), self.cache, self.absent, counters, clock
+        )  # type: ignore[arg-type]
+        self.service = LookupService(
+            self.shard, StaticLink(), self.cache, self.absent, counters, clock
+        )  # type: ignore[arg-type]
 
     async def ask(self, **how: bool) -> asyncio.Future[bytes]:
         """Ask for the topic, and let what has to be sent be sent."""

@@ -22,6 +22,7 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
+from tests.support.absent_names import absent_names
 from tests.support.fake_cluster import StaticLink
 
 
@@ -69,7 +70,9 @@ class World:
         cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=9)
         cache.reset(1, 10)
         cache.renew(1, 1e12)
-        self.service = LookupService(self.shards, StaticLink(), cache, self.counters, self.clock)
+        self.service = LookupService(
+            self.shards, StaticLink(), cache, absent_names(), self.counters, self.clock
+        )
 
     async def look_up(self, *names):
         topics = [f"persistent://a/b/{name}" for name in names]

@@ -73,7 +73,8 @@ def service(shards: Shards) -> PoliciesService:
         return None
 
     made: Any = shards
-    return PoliciesService(made, InventoryService(made, link, counters, nothing), counters)
+    inventory = InventoryService(made, link, counters, nothing, lambda *_created: None)
+    return PoliciesService(made, inventory, counters)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Node:
 
         router = ShardRouter(link, unused, local=lambda _shard_id: answer)
         self.counters = DiscoveryCounters()
-        inventory = InventoryService(router, link, self.counters, unused)
+        inventory = InventoryService(router, link, self.counters, unused, unused)
         positions = PositionService(router, link, asyncio.get_running_loop().time)
         self.methods: dict[str, Callable[[Any, int], Awaitable[Message]]] = {
             "SetTopicProperties": inventory.set_topic_properties,

@@ -13,6 +13,7 @@ from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.limits import LOOKUP_BATCHES_IN_FLIGHT_MAX, NAMES_PER_LOOKUP_MAX
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
+from tests.support.absent_names import absent_names
 from tests.support.fake_cluster import StaticLink
 from tests.support.virtual_time import run_virtual
 
@@ -68,7 +69,7 @@ def cache():
 @pytest.fixture
 async def lookups(shards, cache):
     clock = asyncio.get_running_loop().time
-    lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), clock)
+    lookups = ShardLookups(shards, StaticLink(), cache, absent_names(), DiscoveryCounters(), clock)
     yield lookups
     await lookups.stop()
 
@@ -197,7 +198,9 @@ async def test_behind_a_line_that_stood_for_too_long_the_latest_go_first(
 ):
     monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", 1)
     now = [0.0]
-    lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), lambda: now[0])
+    lookups = ShardLookups(
+        shards, StaticLink(), cache, absent_names(), DiscoveryCounters(), lambda: now[0]
+    )
     shards.released.clear()
     flights = [lookups.ask(1, "a")]
     await asyncio.sleep(0)
@@ -267,7 +270,9 @@ def test_names_that_no_broker_may_have_keep_no_others_waiting(shards, cache):
 
     async def main():
         clock = asyncio.get_running_loop().time
-        lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), clock)
+        lookups = ShardLookups(
+            shards, StaticLink(), cache, absent_names(), DiscoveryCounters(), clock
+        )
         flights = []
         for name in bad:
             flights.append(lookups.ask(1, name))
@@ -296,7 +301,9 @@ def test_names_that_are_asked_for_again_count_among_those_in_flight(
 
     async def main():
         clock = asyncio.get_running_loop().time
-        lookups = ShardLookups(shards, StaticLink(), cache, DiscoveryCounters(), clock)
+        lookups = ShardLookups(
+            shards, StaticLink(), cache, absent_names(), DiscoveryCounters(), clock
+        )
         for name in bad:
             lookups.ask(1, name)
         await asyncio.sleep(0.001)
@@ -329,7 +336,7 @@ def test_a_failure_is_told_to_those_names_alone_that_were_asked_for_by_it(cache)
     async def main():
         clock = asyncio.get_running_loop().time
         counters = DiscoveryCounters()
-        lookups = ShardLookups(shards, StaticLink(), cache, counters, clock)
+        lookups = ShardLookups(shards, StaticLink(), cache, absent_names(), counters, clock)
         first, bad = lookups.ask(1, "a"), lookups.ask(1, "bad")
         assert decoded_answer(await first).broker_id == "b"
         shards.released.clear()

@@ -10,6 +10,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.names import parse_namespace, parse_topic
 from nextgen.kernel.pulsar_limits import PARTITION_COUNT_TTL_MS
 from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
+from tests.support.absent_names import absent_names
 
 SHARD = 1
 TOPIC = "persistent://acme/orders/paid"
@@ -60,7 +61,11 @@ class World:
         self.cache.reset(SHARD, 10)
         self.cache.renew(SHARD, 100.0)
         counts = PartitionCounts(counts_max=100)
-        self.known = KnownTopics(self.cache, counts)
+        self.absent = absent_names()
+        self.brokers = [URL]
+        self.known = KnownTopics(
+            self.cache, counts, self.absent, lambda: self.brokers[0] if self.brokers else None
+        )
         self.directory = CachedTopicDirectory(
             self.behind, self.known, counts, self.counters, lambda: self.now
         )
@@ -163,3 +168,17 @@ async def test_everything_else_is_asked_behind(world):
     assert await world.directory.topics_of_namespace(
         parse_namespace("acme/orders"), domain="persistent"
     ) == ["acme/orders", "persistent"]
+
+
+def test_a_remembered_absence_is_answered_with_any_broker_and_nothing_without_one():
+    world = World()
+    world.absent.created(SHARD, (), position=10)
+    world.absent.renew(SHARD, 100.0)
+    assert not world.known.lookup(TOPIC, world.now)
+
+    world.absent.put(SHARD, TOPIC, TOPIC, b"absent", position=10, now=world.now)
+    assert world.known.lookup(TOPIC, world.now) == lookup_answer_beginnings(URL)
+    assert world.known.partitions(TOPIC, world.now) is None, "it may be created on demand"
+
+    world.brokers.clear()
+    assert not world.known.lookup(TOPIC, world.now)

@@ -1,0 +1,200 @@
+"""Names that a shard has answered as absent, remembered for a moment.
+
+Theory of operation. A lookup of an absent name costs its shard's leader as much as any other, and
+no assignment ever ends it. So the answer is kept, and kept true by the watch that keeps answers
+about brokers true (ADR 0061):
+
+    position   the watch has named every topic of the shard that came into being up to it
+    floor      what this process knows of the shard besides, by creating topics itself
+    until      the time up to which the shard's answers may be given: the watch's lease
+
+An absence as of position p is taken in only if nothing up to p is missing here (p >= position, p >=
+floor): every creation behind p is going to be named, or is carried out by this process. Either ends
+the absence. It ends with the lease, and after ``ttl_ms`` in any case.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+NEVER = float("-inf")
+
+_NO_POSITIONS: Mapping[int, int] = {}
+
+
+class _Followed:
+    """How far the creations of one shard are known. Replaced as a whole when they are not."""
+
+    __slots__ = ("position", "shard_id", "until")
+
+    def __init__(self, shard_id: int, position: int) -> None:
+        self.shard_id = shard_id
+        self.position = position
+        self.until = NEVER
+
+
+class _Absence(NamedTuple):
+    answer: bytes
+    shard: _Followed
+    until: float
+    base: str
+    """The topic that the name is of: the name itself, or what it would be a partition of."""
+
+
+class AbsentNames:
+    """Encoded answers about absent names. Times are seconds of any clock that never goes back.
+
+    At most ``names_max`` names and ``answer_bytes_max`` bytes of answers are kept; the oldest go
+    first, which are the first that expire. Owned by one event loop.
+    """
+
+    def __init__(self, *, names_max: int, answer_bytes_max: int, ttl_ms: int) -> None:
+        self._names_max = names_max
+        self._answer_bytes_max = answer_bytes_max
+        self._ttl_s = ttl_ms / 1_000
+        self._absences: OrderedDict[str, _Absence] = OrderedDict()
+        self._answer_bytes = 0
+        self._partitions: dict[str, set[str]] = {}
+        """The names that would be partitions of a topic, by its name."""
+        self._shards: dict[int, _Followed] = {}
+        self._floors: dict[int, int] = {}
+        """Up to where this process has created topics, by shard."""
+        self.answered = 0
+        """Lookups that were answered from here, since the start."""
+
+    def __repr__(self) -> str:
+        return f"<AbsentNames names={len(self)} bytes={self._answer_bytes}>"
+
+    def __len__(self) -> int:
+        return len(self._absences)
+
+    # What lookups ask -------------------------------------------------------------------------
+
+    def find(self, name: str, now: float, known: Mapping[int, int] = _NO_POSITIONS) -> bytes | None:
+        """Return the answer that ``name`` is absent, None if that is not known to be so.
+
+        ``known`` are positions of shards that the caller knows: what is given was true there.
+        """
+        absence = self._absences.get(name)
+        if absence is None or absence.until <= now or absence.shard.until <= now:
+            return None
+        if known and known.get(absence.shard.shard_id, 0) > absence.shard.position:
+            return None
+        self.answered += 1
+        return absence.answer
+
+    def fill(
+        self,
+        names: Sequence[str],
+        answers: list[bytes],
+        missing: list[int],
+        now: float,
+        *,
+        known: Mapping[int, int],
+        asked_anew: Container[int],
+    ) -> None:
+        """Put answers at the places that are ``missing``, and take these out of it.
+
+        The places in ``asked_anew`` are left: their shard has to be asked.
+        """
+        if not self._absences:
+            return
+        left = []
+        for place in missing:
+            answer = None if place in asked_anew else self.find(names[place], now, known)
+            if answer is None:
+                left.append(place)
+            else:
+                answers[place] = answer
+        missing[:] = left
+
+    # What shards answered ---------------------------------------------------------------------
+
+    def put(
+        self, shard_id: int, name: str, base: str, answer: bytes, *, position: int, now: float
+    ) -> bool:
+        """Take in that ``name`` was absent at ``position``; False if it may not be so any more."""
+        shard = self._shards.get(shard_id)
+        if shard is None or position < max(shard.position, self._floors.get(shard_id, 0)):
+            return False
+        self._drop(name)
+        while self._absences and self._is_full(len(answer), now):
+            self._drop(next(iter(self._absences)))
+        if len(answer) > self._answer_bytes_max:
+            return False
+        self._absences[name] = _Absence(answer, shard, now + self._ttl_s, base)
+        self._answer_bytes += len(answer)
+        if base != name:
+            self._partitions.setdefault(base, set()).add(name)
+        return True
+
+    def forget(self, name: str) -> None:
+        """The shard has answered that ``name`` exists."""
+        self._drop(name)
+
+    def created_here(self, shard_id: int, position: int, names: Iterable[str]) -> None:
+        """This process has had topics created, up to ``position`` of their shard.
+
+        Call it BEFORE the caller is answered: it will look the topic up next.
+        """
+        self._floors[shard_id] = max(self._floors.get(shard_id, 0), position)
+        self._end(names)
+
+    # What the watch tells ---------------------------------------------------------------------
+
+    def created(self, shard_id: int, names: Iterable[str], *, position: int) -> None:
+        """The watch names topics that came into being: they are not absent any more.
+
+        ``position`` is where the watch was before: a shard that was not followed is from there on.
+        """
+        if shard_id not in self._shards:
+            self._shards[shard_id] = _Followed(shard_id, position)
+        self._end(names)
+
+    def advance(self, shard_id: int, position: int) -> None:
+        """Every creation up to ``position`` has been named."""
+        shard = self._shards.get(shard_id)
+        if shard is not None:
+            shard.position = max(shard.position, position)
+
+    def renew(self, shard_id: int, until: float) -> None:
+        """The shard's answers may be given up to ``until``."""
+        shard = self._shards.get(shard_id)
+        if shard is not None:
+            shard.until = until
+
+    def reset(self, shard_id: int) -> None:
+        """Creations of the shard are not named any more, or some were missed."""
+        shard = self._shards.pop(shard_id, None)
+        if shard is not None:
+            shard.until = NEVER
+
+    # ------------------------------------------------------------------------------------------
+
+    def _is_full(self, answer_bytes: int, now: float) -> bool:
+        oldest = next(iter(self._absences.values()))
+        return (
+            oldest.until <= now
+            or len(self._absences) >= self._names_max
+            or self._answer_bytes + answer_bytes > self._answer_bytes_max
+        )
+
+    def _end(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._drop(name)
+            for partition in self._partitions.pop(name, ()):
+                self._drop(partition)
+
+    def _drop(self, name: str) -> None:
+        absence = self._absences.pop(name, None)
+        if absence is None:
+            return
+        self._answer_bytes -= len(absence.answer)
+        if absence.base != name:
+            partitions = self._partitions.get(absence.base)
+            if partitions is not None:
+                partitions.discard(name)
+                if not partitions:
+                    del self._partitions[absence.base]

@@ -1,0 +1,16 @@
+"""What a discovery process remembers of absent names, with the limits of a process."""
+
+from discovery.domain.absent_names import AbsentNames
+from nextgen.kernel.discovery_limits import (
+    ABSENT_ANSWER_BYTES_MAX,
+    ABSENT_NAME_MS_MAX,
+    ABSENT_NAMES_MAX,
+)
+
+
+def absent_names(
+    *, names_max: int = ABSENT_NAMES_MAX, answer_bytes_max: int = ABSENT_ANSWER_BYTES_MAX
+) -> AbsentNames:
+    return AbsentNames(
+        names_max=names_max, answer_bytes_max=answer_bytes_max, ttl_ms=ABSENT_NAME_MS_MAX
+    )
