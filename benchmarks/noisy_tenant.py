@@ -9,7 +9,7 @@ seen by everything that it delays. Served is what was answered rightly within a 
 is checked: an absent name must be absent, a created one must not be. One JSON line last; exits with
 1 if an answer is wrong or, with ``--check``, if a goal is missed.
 
-    python -m benchmarks.noisy_tenant [--seconds 10] [--times 10] [--unpaced 8] [--minimal] [--check]
+    python -m benchmarks.noisy_tenant [--times 10] [--unpaced 8] [--minimal] [--check]
 """
 
 from __future__ import annotations

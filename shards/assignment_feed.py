@@ -351,7 +351,7 @@ class AssignmentFeed:
             self._prompt_soon()
 
     def _prompt_soon(self) -> None:
-        """Let creations of a while share an update: one for each commit would cost as much as it."""
+        """Let creations of a while share an update: each alone costs as much as a commit."""
         if self._creations_due is None:
             due = self._clock.monotonic() + _CREATIONS_SECONDS
             self._creations_due = self._clock.call_at(due, self._prompt)

@@ -1,4 +1,4 @@
-"""Limits of a discovery process: what it remembers of absent names, and the turns of its callers."""
+"""Limits of a discovery process: memory of absent names, turns of its callers."""
 
 ABSENT_NAMES_MAX = 100_000
 """Absent names that one discovery process remembers, some 500 bytes each. The oldest go first."""

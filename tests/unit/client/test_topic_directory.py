@@ -328,7 +328,7 @@ async def test_a_creation_is_told_before_its_creator_looks_for_it(world, link):
     )
 
     assert (await directory.locate(parse_topic(TOPIC), create=True)).broker_id == "b"
-    ((shard_id, position, names),) = told
+    ((shard_id, _position, names),) = told
     assert (shard_id, names) == (world.shard_of_key(parse_topic(TOPIC).routing_key), [TOPIC])
     await directory.stop()
 
