@@ -478,7 +478,7 @@ _FEED_MUTANTS = (
             Edit(
                 AssignmentFeed,
                 "_advance_by_recent",
-                "self._position if is_all else deltas[-1].position",
+                "self._position if is_all else changes[-1].position",
                 "self._position",
             ),
         ),
@@ -488,7 +488,7 @@ _FEED_MUTANTS = (
         "feed-repeats-a-record",
         "A5",
         "resuming inside a record sends only what is behind the position",
-        (Edit(AssignmentFeed, "_advance_by_log", "if delta.position > subscription.cursor", ""),),
+        (Edit(AssignmentFeed, "_advance_by_log", "if change.position > subscription.cursor", ""),),
         _FEED,
     ),
     Mutant(
