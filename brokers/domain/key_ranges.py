@@ -7,8 +7,9 @@ slots are theirs; what nobody claims waits.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from brokers.domain.key_hash import KEY_SLOTS, murmur3_32
@@ -18,6 +19,8 @@ from nextgen.kernel.pulsar_limits import KEY_POINTS_PER_CONSUMER, STICKY_RANGES_
 MemberType = TypeVar("MemberType")
 Range = tuple[int, int]
 """First and last slot."""
+
+_first_slot = itemgetter(0)
 
 
 class KeyRanges(Protocol[MemberType]):
@@ -92,6 +95,8 @@ class StickyRanges(Generic[MemberType]):
     """STICKY: exactly what was asked for, without overlaps."""
 
     def __init__(self) -> None:
+        # By first slot: the first slots alone, to be searched, and each range with its member.
+        self._firsts: list[int] = []
         self._ranges: list[tuple[int, int, MemberType]] = []
 
     def add(self, member: MemberType, name: str, ranges: Sequence[Range]) -> None:
@@ -106,22 +111,28 @@ class StickyRanges(Generic[MemberType]):
                 raise Refusal(ServerError.CONSUMER_ASSIGN, f"range {start}-{end} is not valid")
             last = end
         for start, end in ranges:
-            for first, final, _ in self._ranges:
-                if start <= final and first <= end:
-                    raise Refusal(
-                        ServerError.CONSUMER_ASSIGN,
-                        f"range {start}-{end} overlaps {first}-{final} of another consumer",
-                    )
-        self._ranges.extend((start, end, member) for start, end in ranges)
-        self._ranges.sort(key=lambda each: each[0])
+            # Ranges do not overlap, so the last that begins before the end is the one to look at.
+            index = bisect_right(self._firsts, end) - 1
+            if index >= 0 and self._ranges[index][1] >= start:
+                first, final, _ = self._ranges[index]
+                raise Refusal(
+                    ServerError.CONSUMER_ASSIGN,
+                    f"range {start}-{end} overlaps {first}-{final} of another consumer",
+                )
+        taken = self._ranges + [(start, end, member) for start, end in ranges]
+        self._take(sorted(taken, key=_first_slot))
 
     def remove(self, member: MemberType) -> None:
         """Make a member's ranges nobody's."""
-        self._ranges = [each for each in self._ranges if each[2] is not member]
+        self._take([each for each in self._ranges if each[2] is not member])
 
     def owner(self, slot: int) -> MemberType | None:
-        """Return who asked for the slot."""
-        index = bisect_left(self._ranges, slot + 1, key=lambda each: each[0]) - 1
+        """Return the member that asked for the slot."""
+        index = bisect_right(self._firsts, slot) - 1
         if index < 0 or self._ranges[index][1] < slot:
             return None
         return self._ranges[index][2]
+
+    def _take(self, ranges: list[tuple[int, int, MemberType]]) -> None:
+        self._ranges = ranges
+        self._firsts = [first for first, _, _ in ranges]

@@ -266,15 +266,6 @@ CHUNK_UUID_CHARACTERS_MAX = 2_048
 """Characters of what the chunks of a message have in common: a producer's name and a number. Chunks
 with a longer one are sent as whole messages are."""
 
-KEY_HASHES_CACHED_MAX = 65_536
-"""Keys whose hash a process remembers: hashing in Python costs microseconds."""
-
-KEY_CACHED_BYTES_MAX = 256
-"""Longer keys are hashed each time, so that what is remembered stays below some 20 MB."""
-
-KEY_HASHED_BYTES_MAX = 16 * 1024
-"""What counts of a longer key: hashing so much takes 5 ms, and a key may be a message long."""
-
 STICKY_RANGES_MAX = 1_000
 """Hash ranges one STICKY consumer may ask for."""
 

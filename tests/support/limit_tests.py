@@ -52,9 +52,6 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
         "test_a_slow_node_is_dropped_and_disturbs_nobody",
     ),
     "JOURNAL_PENDING_BYTES_MAX": ("test_too_much_that_waits_for_the_disk_is_refused",),
-    "KEY_HASHED_BYTES_MAX": (
-        "test_keys_as_long_as_messages_are_neither_kept_nor_read_to_their_end",
-    ),
     "LEARNER_LAG_ENTRIES_MAX": ("test_a_learner_that_has_not_caught_up_is_not_promoted",),
     "LOADS_PER_UPDATE_MAX": ("test_many_loads_travel_in_parts",),
     "LOAD_RATE_MAX": (
@@ -148,7 +145,6 @@ _UNTESTED_BY_REASON = {
         "EFFECTIVE_READERS_MAX",
         "HISTORY_TIMELINE_BARS_MAX",
         "JOURNAL_OPEN_SEGMENTS_MAX",
-        "KEY_HASHES_CACHED_MAX",
         "LEDGER_INDEXES_MAX",
         "LEDGER_OPEN_FILES_MAX",
         "LEDGER_RECENT_BYTES_MAX",

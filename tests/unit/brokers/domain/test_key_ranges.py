@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brokers.domain.key_hash import KEY_SLOTS
 from brokers.domain.key_ranges import SplitRanges, StickyRanges
@@ -97,3 +102,42 @@ def test_sticky_ranges_are_so_many_at_most() -> None:
     ranges.add("a", "a", wanted[:-1])
 
     assert ranges.owner(2 * STICKY_RANGES_MAX - 2) == "a"
+
+
+SOME_RANGES = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 8)).map(lambda it: (it[0], it[0] + it[1])),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(st.lists(SOME_RANGES, max_size=8))
+def test_sticky_ranges_are_refused_where_they_touch_what_is_owned(asked: list[Any]) -> None:
+    ranges: StickyRanges[int] = StickyRanges()
+    owned: dict[int, int] = {}
+
+    for member, wanted in enumerate(asked):
+        slots = [slot for first, last in wanted for slot in range(first, last + 1)]
+        is_free = len(slots) == len(set(slots)) and not owned.keys() & set(slots)
+        try:
+            ranges.add(member, "", wanted)
+        except Refusal:
+            assert not is_free
+        else:
+            assert is_free
+            owned.update(dict.fromkeys(slots, member))
+
+    assert all(ranges.owner(slot) == owned.get(slot) for slot in range(70))
+
+
+def test_sticky_ranges_beside_as_many_as_there_are_slots_cost_one_search_each() -> None:
+    """Each was compared with each: a second for a thousand beside sixty thousand."""
+    ranges: StickyRanges[int] = StickyRanges()
+    for member in range(64):
+        first = member * STICKY_RANGES_MAX
+        ranges.add(member, "", [(first + n, first + n) for n in range(STICKY_RANGES_MAX)])
+
+    began = time.thread_time()
+    ranges.add(64, "", [(64_000 + n, 64_000 + n) for n in range(STICKY_RANGES_MAX)])
+
+    assert time.thread_time() - began < 0.2
