@@ -1,5 +1,8 @@
 """The mesh: one listener and one connection per peer pair for all Raft groups of a process.
 
+It takes in nodes that proved the cluster's secret (``mesh_handshake``); without a secret, those
+whose address it was given. Anything else that connects is closed without an answer (ADR 0056).
+
 Of two processes the one with the greater node id dials. A connection that breaks is probed
 at once, by dialing: if the peer's port refuses, every group hears ``on_peer_unreachable``
 within a round trip, which is what makes a failover fast.
@@ -13,10 +16,15 @@ import random
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
 from nextgen.kernel.limits import MESH_CONNECTIONS_MAX
+from nextgen.kernel.raft_limits import (
+    MESH_HANDSHAKES_MAX,
+    MESH_PEERS_REMEMBERED_MAX,
+    MESH_REASON_CHARACTERS_MAX,
+)
 from nextgen.replication.mesh_connection import HELLO_DEADLINE_S, PeerConnection
 from nextgen.replication.mesh_frames import (
     MESH_PROTOCOL_VERSION,
@@ -24,6 +32,7 @@ from nextgen.replication.mesh_frames import (
     Message,
     RemoteProtocolError,
 )
+from nextgen.replication.mesh_handshake import ClusterSecret, Peer
 from nextgen.replication.ports import NodeId
 from nextgen.tasks.background import keep, start
 from nextgen.tasks.timeouts import timeout
@@ -46,8 +55,10 @@ LOG_INTERVAL_S = 60.0
 LOG_LINES_MAX = 64
 """Lines about refused peers in that time: whoever shouts at the port must not fill a disk."""
 
-EVENT_LEVELS_KEPT_MAX = MESH_CONNECTIONS_MAX
-"""Peers whose level of events is kept: no more can be connected at a time."""
+UNANSWERED_HELLOS = 5
+"""In a row, after which a peer that closes every connection without an answer is mentioned."""
+
+T = TypeVar("T")
 
 _ACCEPT_TURNS = 3
 """Turns of the loop within which a connection accepted before the listener closed is opened."""
@@ -82,7 +93,9 @@ class Mesh:
         listen_host: str,
         listen_port: int,
         incarnation: str | None = None,
+        secret: ClusterSecret | None = None,
     ) -> None:
+        self._secret = secret
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._listen_host = listen_host
@@ -96,8 +109,11 @@ class Mesh:
         self._channels: dict[int, MeshChannel] = {}
         self._connections: dict[NodeId, PeerConnection] = {}
         self._all_connections: set[PeerConnection] = set()
+        # Accepted, in this order, and not known yet: a dict because a set has no order.
+        self._handshakes: dict[PeerConnection, None] = {}
         self._dialers: dict[NodeId, asyncio.Task[None]] = {}
         self._probes: dict[NodeId, asyncio.Task[None]] = {}
+        self._unanswered: dict[NodeId, int] = {}
         self._last_logged_at: dict[str, float] = {}
         self._stopping = False
 
@@ -123,6 +139,12 @@ class Mesh:
 
     async def start(self) -> None:
         """Listen. ``OSError`` names the port if it is taken."""
+        if self._secret is None:
+            _logger.warning(
+                "no cluster secret: whatever reaches port %d and knows the cluster id and a "
+                "node id may take part in the Raft groups of this process",
+                self._listen_port,
+            )
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: PeerConnection(self, None), self._listen_host, self._listen_port
@@ -210,16 +232,60 @@ class Mesh:
             EVENT_LEVEL,
         )
 
+    @property
+    def secret(self) -> ClusterSecret | None:
+        """What peers have to prove; None: nothing."""
+        return self._secret
+
     def connection_opened(self, connection: PeerConnection) -> None:
         if self._stopping or len(self._all_connections) >= MESH_CONNECTIONS_MAX:
             connection.abort()
         self._all_connections.add(connection)
+        if connection.dialed is not None:
+            return
+        self._handshakes[connection] = None
+        if len(self._handshakes) > MESH_HANDSHAKES_MAX:
+            # The oldest, not this one: a peer needs two round trips, silence may last seconds.
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.abort()
 
-    def accept_hello(self, connection: PeerConnection, hello: Hello) -> None:
-        self._check_hello(connection, hello)
+    def check_hello(self, hello: Hello, dialed: NodeId | None) -> None:
+        if hello.protocol_version != MESH_PROTOCOL_VERSION:
+            raise RemoteProtocolError(
+                f"it speaks mesh protocol version {hello.protocol_version}, "
+                f"this process speaks {MESH_PROTOCOL_VERSION}"
+            )
+        if hello.cluster_id != self._cluster_id:
+            raise RemoteProtocolError(
+                f"{hello.node_id} belongs to cluster {hello.cluster_id!r}, "
+                f"this process to {self._cluster_id!r}"
+            )
+        if hello.target_id != self._node_id or hello.node_id == self._node_id:
+            raise RemoteProtocolError(
+                f"{hello.node_id} looks for {hello.target_id}, this is {self._node_id}"
+            )
+        if dialed is not None and hello.node_id != dialed:
+            raise RemoteProtocolError(f"{dialed} was dialed, {hello.node_id} answered")
+
+    def check_peer(self, peer: Peer) -> None:
+        node_id = peer.hello.node_id
+        if peer.is_proven:
+            return
+        if node_id not in self._addresses:
+            raise RemoteProtocolError(f"{node_id} is no node that this process knows")
+        present = self._connections.get(node_id)
+        if present is not None and present.peer is not None and present.peer.is_proven:
+            raise RemoteProtocolError(f"{node_id} is connected already, with the cluster's secret")
+
+    def peer_known(self, connection: PeerConnection, peer: Peer) -> None:
+        hello = peer.hello
+        self._handshakes.pop(connection, None)
         restarted = self._incarnations.get(hello.node_id) not in (None, hello.incarnation)
-        self._incarnations[hello.node_id] = hello.incarnation
-        self._note_event_level(hello.node_id, hello.event_level)
+        _remember(self._incarnations, hello.node_id, hello.incarnation)
+        _remember(self._event_levels, hello.node_id, hello.event_level)
+        if self._on_event_levels is not None:
+            self._on_event_levels(dict(self._event_levels))
         previous = self._connections.get(hello.node_id)
         self._connections[hello.node_id] = connection
         if previous is not None:
@@ -239,10 +305,12 @@ class Mesh:
         who = connection.hello.node_id if connection.hello else connection.dialed
         # Whatever a stranger says of itself, it is one by where it comes from.
         peer = who or f"a stranger at {connection.remote_host}"
-        self._log_rarely(peer, "mesh: the connection to %s is closed: %s", peer, error)
+        reason = str(error)[:MESH_REASON_CHARACTERS_MAX]
+        self._log_rarely(peer, "mesh: the connection to %s is closed: %s", peer, reason)
 
     def connection_closed(self, connection: PeerConnection) -> None:
         self._all_connections.discard(connection)
+        self._handshakes.pop(connection, None)
         if connection.hello is None:
             return
         node_id = connection.hello.node_id
@@ -254,33 +322,6 @@ class Mesh:
             self._probes[node_id] = start("mesh_probe", self._probe(node_id))
 
     # Inside -----------------------------------------------------------------------------------
-
-    def _check_hello(self, connection: PeerConnection, hello: Hello) -> None:
-        if hello.protocol_version != MESH_PROTOCOL_VERSION:
-            raise RemoteProtocolError(
-                f"it speaks mesh protocol version {hello.protocol_version}, "
-                f"this process speaks {MESH_PROTOCOL_VERSION}"
-            )
-        if hello.cluster_id != self._cluster_id:
-            raise RemoteProtocolError(
-                f"{hello.node_id} belongs to cluster {hello.cluster_id!r}, "
-                f"this process to {self._cluster_id!r}"
-            )
-        if hello.target_id != self._node_id or hello.node_id == self._node_id:
-            raise RemoteProtocolError(
-                f"{hello.node_id} looks for {hello.target_id}, this is {self._node_id}"
-            )
-        if connection.dialed is not None and hello.node_id != connection.dialed:
-            raise RemoteProtocolError(f"{connection.dialed} was dialed, {hello.node_id} answered")
-
-    def _note_event_level(self, node_id: NodeId, level: int) -> None:
-        levels = self._event_levels
-        levels.pop(node_id, None)  # So that the one heard of longest ago goes first.
-        levels[node_id] = level
-        if len(levels) > EVENT_LEVELS_KEPT_MAX:
-            del levels[next(iter(levels))]
-        if self._on_event_levels is not None:
-            self._on_event_levels(dict(levels))
 
     def _tell_disconnected(self, node_id: NodeId) -> None:
         for receiver in tuple(self._channels.values()):
@@ -320,12 +361,25 @@ class Mesh:
         except (OSError, TimeoutError):
             if connection is not None:
                 connection.abort()
+                self._note_unanswered(node_id)
             return None
         except asyncio.CancelledError:
             if connection is not None:
                 connection.abort()
             raise
+        self._unanswered.pop(node_id, None)
         return connection
+
+    def _note_unanswered(self, node_id: NodeId) -> None:
+        """Mention a peer that refuses this process: it does so without an answer."""
+        count = self._unanswered[node_id] = self._unanswered.get(node_id, 0) + 1
+        if count >= UNANSWERED_HELLOS:
+            self._log_rarely(
+                f"unanswered {node_id}",
+                "mesh: %s closes connections without an answer; its own log says why, if it "
+                "belongs to another cluster or has another secret",
+                node_id,
+            )
 
     async def _probe(self, node_id: NodeId) -> None:
         """Find out whether a peer that dials us is still there, by touching its port.
@@ -358,6 +412,14 @@ class Mesh:
             return
         logged[key] = now
         _logger.warning(text, *arguments)
+
+
+def _remember(known: dict[NodeId, T], node_id: NodeId, value: T) -> None:
+    """Set ``value``; the node heard of longest ago is forgotten when there are too many."""
+    known.pop(node_id, None)
+    known[node_id] = value
+    if len(known) > MESH_PEERS_REMEMBERED_MAX:
+        del known[next(iter(known))]
 
 
 async def _stays_open(reader: asyncio.StreamReader, deadline_s: float) -> bool:

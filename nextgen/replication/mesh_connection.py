@@ -1,12 +1,14 @@
-"""One connection of the mesh, from the hello on."""
+"""One connection of the mesh, from the handshake on."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from typing import Protocol, cast
 
-from nextgen.kernel.limits import MESH_WRITE_BUFFER_BYTES_MAX
+from nextgen.kernel.limits import MESH_FRAME_BYTES_MAX, MESH_WRITE_BUFFER_BYTES_MAX
+from nextgen.kernel.raft_limits import MESH_HELLO_FRAME_BYTES_MAX
 from nextgen.replication.mesh_frames import (
     FrameReader,
     Hello,
@@ -14,13 +16,12 @@ from nextgen.replication.mesh_frames import (
     RemoteProtocolError,
     decode_frame,
     encode_frame,
-    encode_hello,
-    parse_hello,
 )
+from nextgen.replication.mesh_handshake import Handshake, HandshakeOwner, Peer
 from nextgen.replication.ports import NodeId
 
 HELLO_DEADLINE_S = 2.0
-"""From the connection to the peer's hello: whoever says nothing is not kept."""
+"""For the whole handshake: a connection whose peer is not known by then is closed."""
 
 KEEPALIVE_IDLE_S = 5
 """Silence on a connection before the kernel asks whether the peer's host is still there."""
@@ -35,15 +36,13 @@ USER_TIMEOUT_MS = 5_000
 """Unacknowledged bytes older than this break the connection: a cut cable is noticed."""
 
 
-class ConnectionOwner(Protocol):
+class ConnectionOwner(HandshakeOwner, Protocol):
     """What a connection reports to."""
-
-    def hello_to(self, target_id: NodeId) -> Hello: ...
 
     def connection_opened(self, connection: PeerConnection) -> None: ...
 
-    def accept_hello(self, connection: PeerConnection, hello: Hello) -> None:
-        """Take the connection in. Raises ``RemoteProtocolError`` to refuse it."""
+    def peer_known(self, connection: PeerConnection, peer: Peer) -> None:
+        """Take the connection in."""
         ...
 
     def message_received(self, sender: NodeId, channel: int, message: Message) -> None: ...
@@ -57,25 +56,31 @@ class PeerConnection(asyncio.Protocol):
     """Frames to and from one peer. Messages of one turn of the loop leave in one write.
 
     ``dialed`` is the peer this side connected to, or None for an accepted connection, whose
-    peer is known after its hello.
+    peer is known after the handshake.
     """
 
     def __init__(self, owner: ConnectionOwner, dialed: NodeId | None) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader()
+        self._reader = FrameReader(MESH_HELLO_FRAME_BYTES_MAX)
+        self._handshake = Handshake(owner, dialed, secrets.token_bytes)
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._hello_deadline: asyncio.TimerHandle | None = None
         self.dialed = dialed
-        self.hello: Hello | None = None
+        self.peer: Peer | None = None
         self.established: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
+    @property
+    def hello(self) -> Hello | None:
+        """What the peer said of itself, None before it is known."""
+        return self.peer.hello if self.peer is not None else None
+
     def __repr__(self) -> str:
         peer = self.hello.node_id if self.hello else self.dialed
-        return f"<PeerConnection peer={peer} established={self.hello is not None}>"
+        return f"<PeerConnection peer={peer} established={self.peer is not None}>"
 
     @property
     def remote_host(self) -> str:
@@ -96,12 +101,16 @@ class PeerConnection(asyncio.Protocol):
         self._hello_deadline = self._loop.call_later(HELLO_DEADLINE_S, self._hello_is_due)
         self._owner.connection_opened(self)
         if self.dialed is not None:
-            self._transport.write(encode_hello(self._owner.hello_to(self.dialed)))
+            self._transport.write(self._handshake.open())
 
     def data_received(self, data: bytes) -> None:
         try:
-            for body in self._reader.receive_data(data):
-                self._frame_received(body)
+            if self.peer is None:
+                self._shake_hands(data)
+                data = b""
+            if self.peer is not None:
+                for body in self._reader.receive_data(data):
+                    self._frame_received(self.peer.hello.node_id, body)
         except RemoteProtocolError as error:
             self._owner.protocol_broken(self, error)
             self.abort()
@@ -132,24 +141,32 @@ class PeerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _frame_received(self, body: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        channel, message = decode_frame(body)
-        if self.hello is not None:
-            self._owner.message_received(self.hello.node_id, channel, message)
-            return
-        hello = parse_hello(channel, message)
-        if self.dialed is None:
-            # The answer goes out even when the hello is refused, so that the other side can
-            # say in its own diagnostics what does not fit.
-            self._transport.write(encode_hello(self._owner.hello_to(hello.node_id)))
-        self._owner.accept_hello(self, hello)
-        self.hello = hello
-        self.established.set_result(None)
+    def _shake_hands(self, data: bytes) -> None:
+        """Take in the frames of the handshake; what is behind them stays in the reader."""
+        while self.peer is None and self._is_open:
+            bodies = self._reader.receive_data(data, frames_max=1)
+            if not bodies:
+                return
+            data = b""
+            reply, peer = self._handshake.receive(bodies[0])
+            assert self._transport is not None, "an open connection has a transport"
+            self._transport.write(reply)
+            if peer is not None:
+                self._reader.frame_bytes_max = MESH_FRAME_BYTES_MAX
+                self._owner.peer_known(self, peer)
+                self.peer = peer
+                self.established.set_result(None)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def _frame_received(self, sender: NodeId, body: bytes) -> None:
+        if self._is_open:
+            self._owner.message_received(sender, *decode_frame(body))
 
     def _hello_is_due(self) -> None:
-        if self.hello is None:
+        if self.peer is None:
             self.abort()
 
     def _flush(self) -> None:

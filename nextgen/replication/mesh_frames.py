@@ -1,8 +1,8 @@
 """The bytes between two processes of the mesh: frames and the hello. No I/O here.
 
-A frame is a 4-byte big-endian length and a msgpack array ``[channel, message]``. The first
-frame of each side is its hello, on ``HELLO_CHANNEL``. Nothing received is ever executed:
-msgpack holds data only.
+A frame is a 4-byte big-endian length and a msgpack array ``[channel, message]``. The frames of
+the handshake travel on ``HELLO_CHANNEL``: see ``mesh_handshake``. Nothing received is ever
+executed: msgpack holds data only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from typing import Any, TypeGuard
 import msgpack
 
 from nextgen.kernel.event_levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
-from nextgen.kernel.limits import MESH_FRAME_BYTES_MAX
+from nextgen.kernel.limits import (
+    ENTRIES_PER_MESSAGE_MAX,
+    MESH_FRAME_BYTES_MAX,
+    NODE_ID_BYTES_MAX,
+)
+from nextgen.kernel.raft_limits import (
+    CLUSTER_ID_BYTES_MAX,
+    MESH_FRAME_PART_ITEMS_MAX,
+    MESH_FRAME_PARTS_MAX,
+    MESH_FRAME_UNCOUNTED_BYTES,
+    MESH_INCARNATION_BYTES_MAX,
+)
 from nextgen.replication.ports import NodeId
 
 Message = dict[str, Any]
@@ -24,13 +35,19 @@ MESH_PROTOCOL_VERSION = 1
 """Raised when an older process could misread a frame. Both sides must agree."""
 
 HELLO_CHANNEL = -1
-"""The channel of the first frame of each side; groups use numbers from 0."""
+"""The channel of the handshake; groups use numbers from 0."""
 
 HELLO_MAGIC = "pulsar-nextgen-mesh"
 """Tells our peers from anything else that connects to the port."""
 
 _LENGTH = struct.Struct(">I")
 _TEXT = frozenset({str})
+_HELLO_TEXTS = (
+    ("cluster_id", CLUSTER_ID_BYTES_MAX),
+    ("node_id", NODE_ID_BYTES_MAX),
+    ("target_id", NODE_ID_BYTES_MAX),
+    ("incarnation", MESH_INCARNATION_BYTES_MAX),
+)
 
 
 class RemoteProtocolError(Exception):
@@ -66,8 +83,18 @@ def decode_frame(body: bytes) -> tuple[int, Message]:
     Raises:
         RemoteProtocolError: It is no frame.
     """
+    hooks: dict[str, Any] = {}
+    if len(body) > MESH_FRAME_UNCOUNTED_BYTES:
+        count = _PartCounter().count
+        hooks = {"list_hook": count, "object_hook": count}
     try:
-        frame = msgpack.unpackb(body)
+        frame = msgpack.unpackb(
+            body,
+            max_array_len=ENTRIES_PER_MESSAGE_MAX,
+            max_map_len=MESH_FRAME_PART_ITEMS_MAX,
+            max_ext_len=0,
+            **hooks,
+        )
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"a frame is not msgpack: {error}") from error
     if not isinstance(frame, list) or len(frame) != 2:
@@ -80,8 +107,27 @@ def decode_frame(body: bytes) -> tuple[int, Message]:
     return channel, message
 
 
-def encode_hello(hello: Hello) -> bytes:
-    """Return the frame that opens a connection."""
+class _PartCounter:
+    """Refuses a large frame of which no message has the shape: one of 8 MB may hold eight
+    million empty maps, a second of work and half a gigabyte."""
+
+    def __init__(self) -> None:
+        self._parts_left = MESH_FRAME_PARTS_MAX
+        self._has_entries = False
+
+    def count(self, part: Any) -> Any:
+        self._parts_left -= 1
+        if len(part) > MESH_FRAME_PART_ITEMS_MAX:
+            if self._has_entries:
+                raise RemoteProtocolError("a frame has two long lists")
+            self._has_entries = True
+        if self._parts_left < 0:
+            raise RemoteProtocolError(f"a frame has more than {MESH_FRAME_PARTS_MAX} parts")
+        return part
+
+
+def encode_hello(hello: Hello, **more: bytes) -> bytes:
+    """Return the frame with ``hello``, and ``more`` fields that older peers pass over."""
     return encode_frame(
         HELLO_CHANNEL,
         {
@@ -92,27 +138,35 @@ def encode_hello(hello: Hello) -> bytes:
             "target_id": hello.target_id,
             "incarnation": hello.incarnation,
             "event_level": hello.event_level,
+            **more,
         },
     )
 
 
 def parse_hello(channel: int, message: Message) -> Hello:
-    """Return the hello in a first frame.
+    """Return the hello in a frame.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: It is none, or a field is longer than it may be.
     """
     if channel != HELLO_CHANNEL or message.get("magic") != HELLO_MAGIC:
         raise RemoteProtocolError("the first frame is not a hello")
     version = message.get("protocol_version")
-    texts = [message.get(k) for k in ("cluster_id", "node_id", "target_id", "incarnation")]
-    if not isinstance(version, int) or not all(isinstance(text, str) for text in texts):
-        raise RemoteProtocolError("the hello lacks a field")
+    texts = [_hello_text(message, name, bytes_max) for name, bytes_max in _HELLO_TEXTS]
+    if type(version) is not int:
+        raise RemoteProtocolError("the hello lacks a valid protocol_version")
     level = message.get("event_level", EVENT_LEVEL_UNSAID)
     if not is_event_level(level):
         raise RemoteProtocolError("the hello says a level of events that is none")
-    cluster_id, node_id, target_id, incarnation = (str(text) for text in texts)
+    cluster_id, node_id, target_id, incarnation = texts
     return Hello(version, cluster_id, NodeId(node_id), NodeId(target_id), incarnation, level)
+
+
+def _hello_text(message: Message, name: str, bytes_max: int) -> str:
+    text = message.get(name)
+    if not isinstance(text, str) or not 0 < len(text.encode()) <= bytes_max:
+        raise RemoteProtocolError(f"the hello lacks a valid {name} of at most {bytes_max} bytes")
+    return text
 
 
 def is_event_level(value: object) -> TypeGuard[int]:
@@ -121,14 +175,14 @@ def is_event_level(value: object) -> TypeGuard[int]:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, whatever the chunks."""
+    """Cuts a byte stream into frames, whatever the chunks. ``frame_bytes_max`` may be changed."""
 
     def __init__(self, frame_bytes_max: int = MESH_FRAME_BYTES_MAX) -> None:
         self._buffer = bytearray()
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
 
-    def receive_data(self, data: bytes) -> list[bytes]:
-        """Return the bodies of the frames that ``data`` completes.
+    def receive_data(self, data: bytes, *, frames_max: int | None = None) -> list[bytes]:
+        """Return the bodies of the frames that ``data`` completes, ``frames_max`` at most.
 
         Raises:
             RemoteProtocolError: A frame announces more than the limit.
@@ -137,11 +191,11 @@ class FrameReader:
         buffer += data
         bodies: list[bytes] = []
         offset = 0
-        while len(buffer) - offset >= _LENGTH.size:
+        while len(buffer) - offset >= _LENGTH.size and len(bodies) != frames_max:
             (length,) = _LENGTH.unpack_from(buffer, offset)
-            if length > self._frame_bytes_max:
+            if length > self.frame_bytes_max:
                 raise RemoteProtocolError(
-                    f"a frame announces {length} bytes, at most {self._frame_bytes_max} may be"
+                    f"a frame announces {length} bytes, at most {self.frame_bytes_max} may be"
                 )
             end = offset + _LENGTH.size + length
             if end > len(buffer):

@@ -30,6 +30,7 @@ from nextgen.replication.journal import Journal, JournalBroken
 from nextgen.replication.journal_worker import Runner, ThreadRunner
 from nextgen.replication.mesh import Mesh, MeshChannel
 from nextgen.replication.mesh_frames import Message
+from nextgen.replication.mesh_handshake import ClusterSecret
 from nextgen.replication.named_readers import NamedReaders, ReadersFile
 from nextgen.replication.ports import (
     AppliedPoint,
@@ -84,11 +85,18 @@ class Surroundings:
 
 
 def real_surroundings(
-    node_id: NodeId, cluster_id: str, *, listen_host: str, listen_port: int
+    node_id: NodeId,
+    cluster_id: str,
+    *,
+    listen_host: str,
+    listen_port: int,
+    secret: ClusterSecret | None = None,
 ) -> Surroundings:
     """Return sockets and threads."""
     return Surroundings(
-        mesh=Mesh(node_id, cluster_id, listen_host=listen_host, listen_port=listen_port),
+        mesh=Mesh(
+            node_id, cluster_id, listen_host=listen_host, listen_port=listen_port, secret=secret
+        ),
         make_executor=lambda name: ThreadPoolExecutor(1, thread_name_prefix=name),
         make_runner=ThreadRunner,
         free_bytes=disk_free_bytes,
@@ -110,7 +118,9 @@ class PySyncObjHost:
         storage: Storage | None = None,
         random_source: random.Random | None = None,
         surroundings: Surroundings | None = None,
+        secret: ClusterSecret | None = None,
     ) -> None:
+        """``secret`` is what peers have to prove; given ``surroundings`` have their own."""
         check_library()
         self._node_id = node_id
         self._cluster_id = cluster_id
@@ -119,7 +129,7 @@ class PySyncObjHost:
         self._storage = storage or DiskStorage()
         self._random = random_source or random.Random()
         self._surroundings = surroundings or real_surroundings(
-            node_id, cluster_id, listen_host=listen_host, listen_port=listen_port
+            node_id, cluster_id, listen_host=listen_host, listen_port=listen_port, secret=secret
         )
         self._mesh = self._surroundings.mesh
         self._groups: dict[GroupId, PySyncObjGroup] = {}

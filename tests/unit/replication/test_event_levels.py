@@ -36,6 +36,9 @@ from tests.unit.replication.test_mesh import HIGH, LOW, connect, mesh, patient, 
 
 LATER = EVENT_LEVEL + 1
 
+NOBODY_LISTENS = 1
+"""A port."""
+
 
 # What peers say ----------------------------------------------------------------------------------
 
@@ -61,6 +64,7 @@ def hello_saying(level: int, node_id: NodeId = HIGH) -> bytes:
 @contextlib.asynccontextmanager
 async def dialed(made: Mesh, first: bytes, node_id: NodeId = HIGH):
     """Be a peer that has said ``first``."""
+    await made.set_peer_address(node_id, "127.0.0.1", NOBODY_LISTENS)
     _, writer = await asyncio.open_connection("127.0.0.1", made.port)
     writer.write(first)
     try:
@@ -109,7 +113,7 @@ async def test_what_was_kept_is_known_and_what_is_heard_is_told() -> None:
 async def test_the_level_of_so_many_peers_is_kept_and_the_first_goes(
     monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
-    monkeypatch.setattr(mesh_module, "EVENT_LEVELS_KEPT_MAX", 2)
+    monkeypatch.setattr(mesh_module, "MESH_PEERS_REMEMBERED_MAX", 2)
     others = [NodeId(f"node-{number}") for number in range(5, 7 + more)]
     async with mesh(LOW) as (low, _):
         for node_id in others:
@@ -124,7 +128,7 @@ async def test_the_level_of_so_many_peers_is_kept_and_the_first_goes(
 async def test_the_peer_that_was_heard_of_longest_ago_goes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mesh_module, "EVENT_LEVELS_KEPT_MAX", 2)
+    monkeypatch.setattr(mesh_module, "MESH_PEERS_REMEMBERED_MAX", 2)
     first, second, third = (NodeId(f"node-{number}") for number in range(5, 8))
     async with mesh(LOW) as (low, _):
         for node_id in (first, second, first, third):

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import struct
+import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nextgen.kernel.event_levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
-from nextgen.kernel.limits import MESH_FRAME_BYTES_MAX
+from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX, MESH_FRAME_BYTES_MAX
+from nextgen.kernel.raft_limits import (
+    MESH_FRAME_PART_ITEMS_MAX,
+    MESH_FRAME_PARTS_MAX,
+    MESH_FRAME_UNCOUNTED_BYTES,
+)
 from nextgen.replication.mesh_frames import (
     HELLO_CHANNEL,
     HELLO_MAGIC,
@@ -101,3 +108,63 @@ def test_every_level_that_can_be_is_taken(level: int) -> None:
 def test_a_level_that_cannot_be_is_no_hello(level: object) -> None:
     with pytest.raises(RemoteProtocolError, match="level of events"):
         parse_hello(HELLO_CHANNEL, hello_saying(event_level=level))
+
+
+# What a frame may hold ---------------------------------------------------------------------------
+
+PAYLOAD = bytes(MESH_FRAME_UNCOUNTED_BYTES)
+"""Makes a frame large enough to be counted."""
+
+
+def with_parts(count: int) -> bytes:
+    """Return a large frame of ``count`` arrays and maps."""
+    entries = [[]] * (count - 4)
+    return encode_frame(1, {"entries": entries, "map": {}, "data": PAYLOAD})[4:]
+
+
+def test_mesh_frame_parts_max_are_unpacked_and_one_more_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # No list is as long: the length of a list is a bound of its own.
+    monkeypatch.setattr("nextgen.replication.mesh_frames.MESH_FRAME_PARTS_MAX", 100)
+    assert MESH_FRAME_PARTS_MAX > 100
+
+    decode_frame(with_parts(100))
+    with pytest.raises(RemoteProtocolError, match="more than 100 parts"):
+        decode_frame(with_parts(101))
+
+
+def test_mesh_frame_part_items_max_are_unpacked_and_one_more_in_a_second_list_refused() -> None:
+    longest = [0] * MESH_FRAME_PART_ITEMS_MAX
+    entries = [[1, 1, 1, 1, b"payload"]] * ENTRIES_PER_MESSAGE_MAX
+
+    decode_frame(encode_frame(1, {"entries": entries, "digest": longest, "data": PAYLOAD})[4:])
+    longer = encode_frame(1, {"entries": entries, "digest": [*longest, 0], "data": PAYLOAD})
+    with pytest.raises(RemoteProtocolError, match="two long lists"):
+        decode_frame(longer[4:])
+
+
+def test_more_entries_than_one_message_has_are_not_unpacked() -> None:
+    with pytest.raises(RemoteProtocolError, match="max_array_len"):
+        decode_frame(encode_frame(1, {"entries": [[]] * (ENTRIES_PER_MESSAGE_MAX + 1)})[4:])
+
+
+@pytest.mark.parametrize("part", [b"\x80", b"\x90", b"\xc0"])
+def test_a_frame_of_eight_megabytes_of_nothing_is_refused_before_it_is_unpacked(
+    part: bytes,
+) -> None:
+    """Lists of lists of empty things: each is short, and unpacked it takes half a gigabyte."""
+    inner = b"\xdc\x10\x00" + part * 4_096
+    body = b"\x92\x01\x81\xa1e\xdc\x07\x00" + inner * 1_792
+    assert len(body) < MESH_FRAME_BYTES_MAX
+    began = time.thread_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError):
+            decode_frame(body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert time.thread_time() - began < 0.1
+    assert peak_bytes < 4 * 1024 * 1024
