@@ -156,6 +156,8 @@ class Election:
     def on_pre_vote_answer(self, sender: NodeId, message: Message) -> None:
         if self._core.leads or self._asked_term is None:
             return
+        if sender not in self._configuration().voters:
+            return  # It was not asked, or is a voter no more.
         if message["term"] > self._core.term:
             # It knows a later term and could never vote in ours: meet it there next time.
             self._asked_term = None

@@ -15,7 +15,7 @@ from nextgen.replication.divergence import DIGEST_FIELD, DigestComparison
 from nextgen.replication.journal import Journal
 from nextgen.replication.leadership import Leadership
 from nextgen.replication.membership import after_change, encode_configuration
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.mesh_frames import Message, RemoteProtocolError
 from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId
 from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
 from nextgen.replication.quorum import next_commit_index
@@ -100,6 +100,8 @@ class Leading:
             return
         if message["term"] < replica.core.term:
             return
+        if message["read_round"] > leadership.reads.round:
+            raise RemoteProtocolError("an answer confirms reads that were not begun yet")
         leadership.replicator.answered(sender, message)
         replica.divergence.heard(sender, message.get(DIGEST_FIELD))
         replica.kick()

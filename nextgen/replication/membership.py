@@ -12,7 +12,8 @@ import msgpack
 
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.limits import GROUP_MEMBERS_MAX
+from nextgen.kernel.limits import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX
+from nextgen.kernel.raft_limits import RAFT_NUMBER_MAX
 from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId
 
 _KEY = "configuration"
@@ -48,7 +49,7 @@ def decode_configuration(payload: bytes) -> Configuration:
     if not isinstance(fields, list) or len(fields) != 3 or type(fields[0]) is not int:
         raise ValueError("a configuration is an index, voters and learners")
     index, voters, learners = fields[0], _nodes(fields[1]), _nodes(fields[2])
-    if index <= 0 or not voters or set(voters) & set(learners):
+    if not 0 < index <= RAFT_NUMBER_MAX or not voters or set(voters) & set(learners):
         raise ValueError("a configuration has an index and voters that are not learners too")
     if len(voters) + len(learners) > GROUP_MEMBERS_MAX:
         raise ValueError(f"a configuration has at most {GROUP_MEMBERS_MAX} members")
@@ -68,6 +69,8 @@ def decode_if_known(data: bytes) -> Configuration | None:
 def _nodes(value: object) -> tuple[NodeId, ...]:
     if not isinstance(value, list) or not all(isinstance(node, str) for node in value):
         raise ValueError("members are a list of node ids")
+    if any(not 0 < len(node.encode()) <= NODE_ID_BYTES_MAX for node in value):
+        raise ValueError(f"a node id has at most {NODE_ID_BYTES_MAX} bytes")
     if value != sorted(set(value)):
         raise ValueError("members are sorted, each once")
     return tuple(NodeId(node) for node in value)

@@ -29,6 +29,7 @@ from nextgen.replication.leadership import Leadership
 from nextgen.replication.leading import Leading
 from nextgen.replication.membership import members_of
 from nextgen.replication.mesh_frames import Message, RemoteProtocolError
+from nextgen.replication.peer_checks import PeerChecks
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
@@ -110,6 +111,7 @@ class RaftReplica:
             is_disk_stuck=self._is_disk_stuck,
         )
         self.probe = TermProbe(self)
+        self._checks = PeerChecks(self, given)
         self.disk = DiskRoom(group_id, journal, self.applier)
         self.following = Following(self, self._sync_watch)
         self._leading = Leading(self, self._sync_watch)
@@ -267,10 +269,11 @@ class RaftReplica:
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         kind = check_message(message)
-        # From any node of the mesh: a log that is behind may not name its leader yet.
         if self.stopped:
             return
         try:
+            if not self._checks.admits(kind, sender, message):
+                return
             if self.probe.is_open:
                 self.probe.on_message(kind, sender, message)
                 self._owner.role_may_have_changed()

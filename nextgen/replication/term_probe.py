@@ -40,6 +40,11 @@ _QUIET_ROUNDS = 20
 _logger = logging.getLogger(__name__)
 
 
+def probe_message() -> Message:
+    """Return the question for a replica's present term."""
+    return {"type": "pre_vote", "term": PROBE_TERM, "last_log_index": 0, "last_log_term": 0}
+
+
 class ProbingReplica(Protocol):
     """What a probe needs of its replica."""
 
@@ -126,6 +131,8 @@ class TermProbe:
 
     def _on_answer(self, sender: NodeId, message: Message) -> None:
         """Take in an answer; the last one that is needed ends the probe."""
+        if sender not in self._others:
+            return
         self._answers[sender] = _Answer(
             message["term"],
             # An earlier release answers only while it may vote, and does not speak of its log.
@@ -162,13 +169,7 @@ class TermProbe:
         return [voter for voter in voters if voter != self._replica.node_id]
 
     def _ask(self, voter: NodeId) -> None:
-        question: Message = {
-            "type": "pre_vote",
-            "term": PROBE_TERM,
-            "last_log_index": 0,
-            "last_log_term": 0,
-        }
-        self._replica.send(voter, question)
+        self._replica.send(voter, probe_message())
 
     def _conclude(self) -> None:
         if not self.is_open:

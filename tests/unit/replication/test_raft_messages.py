@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
+from nextgen.kernel.raft_limits import ENTRY_EVENTS_MAX, RAFT_NUMBER_MAX, TERM_MAX
+from nextgen.replication.journal_format import Kind, encode_record
 from nextgen.replication.membership import CONFIGURATION_MARK, encode_configuration
 from nextgen.replication.mesh_frames import Message, RemoteProtocolError
 from nextgen.replication.ports import Configuration, NodeId
@@ -99,3 +102,140 @@ values = st.recursive(
 def test_whatever_a_peer_sends_raises_nothing_but_a_protocol_error(message: Message) -> None:
     with contextlib.suppress(RemoteProtocolError):
         check_message({"type": "append", **message})
+
+
+# Bounds ------------------------------------------------------------------------------------------
+
+_NUMBERS = {
+    TERM_MAX: {"term", "previous_term", "last_log_term", "index_term", "asked_term"},
+    RAFT_NUMBER_MAX: {
+        *("previous_index", "commit_index", "read_round", "index", "applied_index", "round"),
+        *("view_lag_ms", "position", "offset", "total", "last_log_index"),
+    },
+}
+SOUND: dict[str, Message] = {
+    "append": APPEND,
+    "snapshot_chunk": {**SNAPSHOT_CHUNK, "round": 1, "file_checksum": 1},
+    "pre_vote": {"term": 5, "last_log_index": 4, "last_log_term": 3},
+    "pre_vote_answer": {"term": 5, "granted": True, "asked_term": 5},
+    "request_vote": {"term": 5, "last_log_index": 4, "last_log_term": 3, "transfer": False},
+    "response_vote": {"term": 5},
+    "append_answer": {
+        "term": 5,
+        "success": True,
+        "index": 4,
+        "read_round": 1,
+        "applied_index": 4,
+        "view_lag_ms": 3,
+        "disk_takes_writes": True,
+        "digest": [1, 2, 3, 4],
+    },
+    "timeout_now": {"term": 5},
+    "view_diverged": {"term": 5, "scheme": 1, "index": 2, "position": 3, "digest": 4},
+    "snapshot_answer": {"term": 5, "index": 4, "offset": 3, "installed": True, "round": 1},
+}
+
+
+def numbers_up_to(limit: int) -> list[tuple[str, str]]:
+    return [
+        (kind, name)
+        for kind, message in SOUND.items()
+        for name in message
+        if name in _NUMBERS[limit]
+    ]
+
+
+def saying(kind: str, name: str, value: int) -> Message:
+    message = {**SOUND[kind], "type": kind, name: value}
+    if kind == "append":
+        message["entries"] = []
+    if name in _NUMBERS[TERM_MAX] - {"asked_term"}:
+        message["term"] = max(message["term"], value)  # No entry is of a later term.
+    return message
+
+
+@pytest.mark.parametrize(("kind", "name"), numbers_up_to(TERM_MAX))
+def test_term_max_is_taken_in_every_field_and_one_more_refused(kind: str, name: str) -> None:
+    assert check_message(saying(kind, name, TERM_MAX)) == kind
+    for wrong in (TERM_MAX + 1, 2**64 - 1):
+        with pytest.raises(RemoteProtocolError):
+            check_message(saying(kind, name, wrong))
+
+
+@pytest.mark.parametrize(("kind", "name"), numbers_up_to(RAFT_NUMBER_MAX))
+def test_raft_number_max_is_taken_in_every_field_and_one_more_refused(kind: str, name: str) -> None:
+    assert check_message(saying(kind, name, RAFT_NUMBER_MAX)) == kind
+    for wrong in (RAFT_NUMBER_MAX + 1, 2**64 - 1):
+        with pytest.raises(RemoteProtocolError):
+            check_message(saying(kind, name, wrong))
+
+
+def test_every_number_of_every_message_has_a_bound() -> None:
+    for kind, sound in SOUND.items():
+        for name, value in sound.items():
+            if type(value) is int:
+                with pytest.raises(RemoteProtocolError):
+                    check_message({**sound, "type": kind, name: 2**64})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("append", "previous_term"), ("pre_vote", "last_log_term")]
+)
+def test_no_entry_is_of_a_later_term_than_its_sender(kind: str, name: str) -> None:
+    sound = {**SOUND[kind], "type": kind, "entries": []}
+
+    check_message({**sound, name: sound["term"]})
+    with pytest.raises(RemoteProtocolError, match=name):
+        check_message({**sound, name: sound["term"] + 1})
+
+
+def test_entry_events_max_is_taken_and_one_more_refused() -> None:
+    check_message({**APPEND, "entries": [[5, 2, 9, ENTRY_EVENTS_MAX, b"a"]]})
+    with pytest.raises(RemoteProtocolError, match="position"):
+        check_message({**APPEND, "entries": [[5, 2, 9, ENTRY_EVENTS_MAX + 1, b"a"]]})
+
+
+def test_a_message_has_no_more_entries_than_a_leader_sends() -> None:
+    entries = [[5 + number, 2, 9, 0, b"a"] for number in range(ENTRIES_PER_MESSAGE_MAX + 1)]
+
+    check_message({**APPEND, "entries": entries[:-1]})
+    with pytest.raises(RemoteProtocolError, match="entries"):
+        check_message({**APPEND, "entries": entries})
+
+
+@pytest.mark.parametrize("data", [b"x" * 256, b""])
+def test_a_configuration_names_nodes_by_ids_that_a_journal_holds(data: bytes) -> None:
+    node_id = NodeId(data.decode())
+    wrong = encode_configuration(Configuration((node_id,), (), 4))
+
+    with pytest.raises(RemoteProtocolError, match="node id"):
+        check_message({**APPEND, "configuration": wrong})
+
+
+numbers = st.integers(0, 2**64 - 1) | st.sampled_from(
+    [TERM_MAX, RAFT_NUMBER_MAX, ENTRY_EVENTS_MAX, 2**32, 2**63]
+)
+
+
+@given(numbers, numbers, numbers, numbers)
+def test_whatever_passes_can_be_written_to_a_journal(
+    term: int, index: int, position: int, events: int
+) -> None:
+    entry = [index + 1, term, position, events, b"a"]
+    message = {**APPEND, "term": term, "previous_index": index, "entries": [entry]}
+    try:
+        check_message({**message, "previous_term": term})
+    except RemoteProtocolError:
+        return
+
+    encode_record(0, Kind.HARD_STATE, term=term)
+    encode_record(
+        0,
+        Kind.ENTRY,
+        payload=b"a",
+        events=events,
+        index=index + 1,
+        term=term,
+        first_position=position,
+    )
+    encode_record(0, Kind.RESET, index=index, term=term, first_position=position + events)
