@@ -22,6 +22,7 @@ from cluster_manager.service import ClusterManager
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.kernel.limits import JOIN_STREAMS_MAX
 from nextgen.replication.log_metrics import LogCollector, MeshCollector
+from nextgen.replication.mesh_handshake import ClusterSecret
 from nextgen.replication.ports import (
     CLUSTER_MANAGER_GROUP_ID,
     LogStatus,
@@ -32,6 +33,7 @@ from nextgen.replication.ports import (
 )
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.view_store import ViewStore
+from nextgen.runtime.cluster_secret import load_cluster_secret
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
@@ -86,6 +88,10 @@ async def serve(
             listen_host=config.raft_listen.host,
             listen_port=config.raft_listen.port,
             data_directory=directory.path,
+            secret=ClusterSecret.of(
+                load_cluster_secret(config.cluster_secret_file),
+                is_required=config.cluster_secret_required,
+            ),
         )
         await host.start()
         stack.push_async_callback(host.stop)

@@ -18,8 +18,10 @@ from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.log_metrics import LogCollector, MeshCollector
+from nextgen.replication.mesh_handshake import ClusterSecret
 from nextgen.replication.ports import LogStatus, NodeId
 from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.runtime.cluster_secret import load_cluster_secret
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
@@ -69,8 +71,9 @@ async def serve(
     ``make_host`` takes what ``PySyncObjHost`` is made of; the simulation adds surroundings.
 
     Raises:
-        RefusesToStart: A port is taken, the data directory is somebody else's, a journal is
-            damaged, or the cluster manager belongs to another cluster.
+        RefusesToStart: A port is taken, the cluster secret cannot be read, the data directory is
+            somebody else's, a journal is damaged, or the cluster manager belongs to another
+            cluster.
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(
@@ -89,6 +92,10 @@ async def serve(
             listen_port=config.raft_listen.port,
             data_directory=config.data_directory,
             config=RaftConfig(snapshot_journal_bytes=config.snapshot_journal_bytes),
+            secret=ClusterSecret.of(
+                load_cluster_secret(config.cluster_secret_file),
+                is_required=config.cluster_secret_required,
+            ),
         )
         groups = RaftGroups(host, config.data_directory)
         link = ClusterLink(

@@ -1,7 +1,7 @@
 """The first frames of a connection: which node is at the other end, and does it know the secret.
 
     dialer                                  acceptor
-    hello, with a nonce    ────────────▶    a wrong one: closes, and answers nothing
+    hello, with a nonce    ────────────▶    not meant for it: closes, and answers nothing
                            ◀────────────    challenge: its own nonce      ┐ if both have
     proof                  ────────────▶    a wrong one: closes           ┘ a secret
                            ◀────────────    hello, with its own proof
@@ -44,11 +44,16 @@ _DIALER, _ACCEPTOR = "dialer", "acceptor"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSecret:
-    """What every node of a cluster knows. Unless ``is_required``, a peer without it is taken in
-    too: for the time in which the secret is brought to the nodes one by one."""
+    """What every node of a cluster knows. Unless ``is_required``, a peer without it, or with
+    another one, is taken in too: while a secret is introduced or changed node by node."""
 
     key: bytes = field(repr=False)
     is_required: bool = True
+
+    @classmethod
+    def of(cls, key: bytes | None, *, is_required: bool) -> ClusterSecret | None:
+        """Return the secret with ``key``, None without one."""
+        return None if key is None else cls(key, is_required)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +116,10 @@ class Handshake:
     def _receive_accepting(self, message: Message) -> tuple[bytes, Peer | None]:
         owner, secret = self._owner, self._owner.secret
         if self._hello is not None:
-            self._check_proof(message, _DIALER, self._hello.node_id, self._hello.target_id)
-            proof = self._proof(_ACCEPTOR, self._hello.node_id, self._hello.target_id)
-            return self._admit(self._hello, is_proven=True, more={_PROOF_FIELD: proof})
+            node_ids = self._hello.node_id, self._hello.target_id
+            is_proven = self._is_proven(message, _DIALER, *node_ids)
+            proof = self._proof(_ACCEPTOR, *node_ids)
+            return self._admit(self._hello, is_proven=is_proven, more={_PROOF_FIELD: proof})
         hello = parse_hello(HELLO_CHANNEL, message)
         owner.check_hello(hello, None)
         if secret is not None and _NONCE_FIELD in message:
@@ -135,9 +141,8 @@ class Handshake:
             return encode_frame(HELLO_CHANNEL, {_PROOF_FIELD: proof}), None
         hello = parse_hello(HELLO_CHANNEL, message)
         self._owner.check_hello(hello, dialed)
-        if self._peer_nonce:
-            self._check_proof(message, _ACCEPTOR, own_id, dialed)
-        return b"", self._checked(hello, is_proven=bool(self._peer_nonce))
+        is_proven = bool(self._peer_nonce) and self._is_proven(message, _ACCEPTOR, own_id, dialed)
+        return b"", self._checked(hello, is_proven=is_proven)
 
     def _checked(self, hello: Hello, *, is_proven: bool) -> Peer:
         secret = self._owner.secret
@@ -147,10 +152,11 @@ class Handshake:
         self._owner.check_peer(peer)
         return peer
 
-    def _check_proof(self, message: Message, direction: str, *node_ids: NodeId) -> None:
+    def _is_proven(
+        self, message: Message, direction: str, dialer_id: NodeId, acceptor_id: NodeId
+    ) -> bool:
         proof = _bytes_in(message, _PROOF_FIELD)
-        if not hmac.compare_digest(proof, self._proof(direction, *node_ids)):
-            raise RemoteProtocolError(f"the {direction} does not know the cluster's secret")
+        return hmac.compare_digest(proof, self._proof(direction, dialer_id, acceptor_id))
 
     def _proof(self, direction: str, dialer_id: NodeId, acceptor_id: NodeId) -> bytes:
         secret, cluster_id = self._owner.secret, self._owner.hello_to(dialer_id).cluster_id

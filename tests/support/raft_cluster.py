@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.mesh_handshake import ClusterSecret
 from nextgen.replication.ports import GroupId, NodeId
 from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.replication.raft_host import PySyncObjHost
@@ -60,9 +61,21 @@ async def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 class RaftCluster:
-    """``size`` hosts with one group. Each can be stopped and started again, or cut off."""
+    """``size`` hosts with one group. Each can be stopped and started again, or cut off.
 
-    def __init__(self, directory: Path, size: int, config: RaftConfig = QUICK) -> None:
+    ``secrets`` are what hosts have; one that is not named has ``secret``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        size: int,
+        config: RaftConfig = QUICK,
+        *,
+        secret: ClusterSecret | None = None,
+    ) -> None:
+        self.secret = secret
+        self.secrets: dict[NodeId, ClusterSecret | None] = {}
         self.directory = directory
         self.config = config
         self.members = [NodeId(f"node-{number}") for number in range(1, size + 1)]
@@ -135,6 +148,7 @@ class RaftCluster:
             data_directory=self.directory / member,
             config=self.config,
             random_source=random.Random(member),
+            secret=self.secrets.get(member, self.secret),
         )
         await host.start()
         self._ports[member] = host.port

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.simulation.mutants import capacity, effective, engine, lookups, mends, replicas, sessions
+from tests.simulation.mutants import (
+    capacity,
+    effective,
+    engine,
+    lookups,
+    mends,
+    peers,
+    replicas,
+    sessions,
+)
 from tests.simulation.mutants.mutant import Mutant
 
 COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Faults that were found by reading, put back": mends.MUTANTS,
     "The engine": engine.MUTANTS,
+    "The Raft port": peers.MUTANTS,
     "A node's replicas": replicas.MUTANTS,
     "Leases and the capacity ledger": capacity.MUTANTS,
     "Broker sessions": sessions.MUTANTS,
