@@ -79,8 +79,7 @@ class RaftReplica:
         self.commit_index = applied.index
         self.commit_position = applied.position
         self.leadership: Leadership | None = None
-        self.stopped = False
-        self.installing = False
+        self.stopped = self.installing = False
         self._link = link
         self._owner = owner
         self._loop = asyncio.get_running_loop()
