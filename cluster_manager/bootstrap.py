@@ -88,10 +88,7 @@ async def serve(
             listen_host=config.raft_listen.host,
             listen_port=config.raft_listen.port,
             data_directory=directory.path,
-            secret=ClusterSecret.of(
-                load_cluster_secret(config.cluster_secret_file),
-                is_required=config.cluster_secret_required,
-            ),
+            secret=_raft_secret(config),
         )
         await host.start()
         stack.push_async_callback(host.stop)
@@ -131,6 +128,11 @@ async def serve(
         stack.callback(peers.cancel)
         _register_metrics(config, host, manager, stack)
         await _serve_until_asked(config, shutdown, manager, log, stack)
+
+
+def _raft_secret(config: ManagerConfig) -> ClusterSecret | None:
+    key = load_cluster_secret(config.cluster_secret_file)
+    return ClusterSecret.of(key, is_required=config.cluster_secret_required)
 
 
 def _register_metrics(

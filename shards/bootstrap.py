@@ -92,10 +92,7 @@ async def serve(
             listen_port=config.raft_listen.port,
             data_directory=config.data_directory,
             config=RaftConfig(snapshot_journal_bytes=config.snapshot_journal_bytes),
-            secret=ClusterSecret.of(
-                load_cluster_secret(config.cluster_secret_file),
-                is_required=config.cluster_secret_required,
-            ),
+            secret=_raft_secret(config),
         )
         groups = RaftGroups(host, config.data_directory)
         link = ClusterLink(
@@ -129,6 +126,11 @@ async def serve(
         _logger.info("serving", grpc=str(config.advertise), replicas=sorted(replicas))
         await run_as_member(node.run(), link, shutdown)
         await server.set_serving(False)
+
+
+def _raft_secret(config: ShardNodeConfig) -> ClusterSecret | None:
+    key = load_cluster_secret(config.cluster_secret_file)
+    return ClusterSecret.of(key, is_required=config.cluster_secret_required)
 
 
 def _register_metrics(
