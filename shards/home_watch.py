@@ -103,8 +103,14 @@ class HomeWatch:
         return not self._gathered and not self._retries
 
     def close(self) -> None:
-        """Follow nothing any more, at once."""
+        """Follow nothing any more, at once, and acknowledge nothing.
+
+        Sessions end with the leadership, and so do their debts; but the brokers go on, and hear
+        from the next leader what this one did not deliver.
+        """
         self._is_closed = True
+        self.stream.acknowledge_with(lambda _position: 0)
+        self.stream.complete_with(lambda: 0)
         if self._timer is not None:
             self._timer.cancel()
         self._runner.cancel()

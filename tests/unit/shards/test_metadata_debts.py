@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from nextgen.kernel.errors import MetadataError, SessionExpired
+from nextgen.kernel.errors import MetadataError, NotLeader, SessionExpired
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards import metadata_debts, metadata_watch
 from shards.metadata_debts import MetadataDebts
 from tests.support.home_shards import FakeStream
@@ -161,6 +162,29 @@ def test_a_broker_whose_session_ends_delays_nothing_any_longer() -> None:
 
         assert in_effect(world) == last(world)
         assert stream_of(world).acknowledged > said
+
+    in_world(scenario)
+
+
+def test_a_deposed_manager_takes_nothing_for_delivered_that_its_brokers_did_not_sync() -> None:
+    """Its sessions end with its term. The brokers go on, at the next leader."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        stream, position = stream_of(world), last(world)
+        world.watch.note_leader(world.homes.home_of(KIND_TOPIC, TOPIC), 7, "shard-node-1")
+        assert stream.complete_term() == 7
+        world.homes.set_policies(TOPIC, b"\x10\x05")
+        world.homes.deliver()
+        assert stream.in_effect(last(world)) == position
+
+        world.watch.close()
+        world.brokers["a"].session.end(NotLeader("another leads"))
+
+        assert stream.in_effect(last(world)) <= position
+        assert stream.complete_term() == 0
 
     in_world(scenario)
 
