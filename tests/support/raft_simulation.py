@@ -31,6 +31,7 @@ class RaftSimulation:
     config = CONFIG
 
     def __init__(self, seed: int, size: int = 3) -> None:
+        self.seed = seed
         self.chance = random.Random(seed)
         self.members = [NodeId(f"node-{number}") for number in range(1, size + 1)]
         self.network = SimNetwork(self.chance)

@@ -21,6 +21,13 @@ from tests.support.sim_node import SimNode
 HUNT_S_MAX = 3.0
 """For a state to come about, once the stage is set."""
 
+OUTAGE_SEEDS = (5, 2)
+"""Of so many seeds in a row, which one. An outage is rare and long, so that it shows what it can
+only where most of what goes wrong is one."""
+
+OUTAGE_SHARE = 0.6
+"""Of all rounds of such a seed."""
+
 CALM_S_MAX = 12.0
 """For a group without faults to have a leader that commits."""
 
@@ -31,6 +38,8 @@ class Conductor:
     def __init__(self, world: EngineSimulation) -> None:
         self._world = world
         self._chance = world.chance
+        every, which = OUTAGE_SEEDS
+        self._outage_share = OUTAGE_SHARE if world.seed % every == which else 0.0
         self._membership = Membership(world)
         self._stages: dict[State, Callable[[], None]] = {
             State.CANDIDATE: self._lose_leader,
@@ -50,6 +59,9 @@ class Conductor:
         await asyncio.sleep(chance.uniform(0, 1.2))
         while self._world.outages:
             await asyncio.sleep(0.25)
+        if self._outage_share and chance.random() < self._outage_share:
+            self._strike_leader()
+            return
         dice = chance.random()
         if dice < 0.05:
             await self.calm_down()
@@ -122,6 +134,11 @@ class Conductor:
         for states in before:
             for state in set(states):
                 world.cells[fault.name, state.value] += 1
+
+    def _strike_leader(self) -> None:
+        leader = self._world.leading()
+        if leader is not None:
+            self._inject(BY_NAME["outage"], leader)
 
     # Stages -----------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from shards.assignment_feed import Subscription
 from shards.broker_manager import BrokerManager
 from shards.domain import assignment
 from shards.effective_writes import EffectiveWrites
+from shards.home_watch import HomeWatch
 from shards.outcome_retention import OutcomeRetention
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -40,6 +41,17 @@ _RETURNING = (
 )
 
 MUTANTS = (
+    Mutant(
+        "deposed-manager-acknowledges",
+        "PO4",
+        "a broker manager acknowledges nothing any more when its leadership ends",
+        (
+            Edit(HomeWatch, "close", "self.stream.acknowledge_with(lambda _position: 0)", "pass"),
+            Edit(HomeWatch, "close", "self.stream.complete_with(lambda: 0)", "pass"),
+        ),
+        ("tests/unit/shards/test_metadata_debts.py",),
+        (("cluster", 8),),
+    ),
     Mutant(
         "forgets-a-lost-disk-when-its-start-was-interrupted",
         "L8",
@@ -107,6 +119,25 @@ MUTANTS = (
         ),
         ("tests/unit/replication/test_journal_recovery.py",),
         (("engine", 40),),
+    ),
+    Mutant(
+        "campaigns-as-before-the-bound",
+        "L21",
+        "elections end though a voter's disk hangs: the four guards below, which stand in for each "
+        "other, removed together",
+        (
+            Edit(
+                Election,
+                "_campaign",
+                "min(2 * timeout_ms, self._config.election_ms_max)",
+                "2 * timeout_ms",
+            ),
+            Edit(Election, "on_pre_vote", " or self._is_behind(message)", ""),
+            Edit(Election, "on_pre_vote", "and not self._is_disk_stuck()", ""),
+            Edit(RaftReplica, "_may_campaign", "and not self._is_disk_stuck()", ""),
+        ),
+        _ELECTION,
+        (("engine", 12),),
     ),
     Mutant(
         "backs-off-without-bound",
