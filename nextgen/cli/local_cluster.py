@@ -96,9 +96,14 @@ class LocalCluster:
         """Return the operating system's id of a running process."""
         return self._processes[node_id].pid if self.is_running(node_id) else None
 
+    @property
+    def logs_dir(self) -> Path:
+        """Where all processes write their diagnostics."""
+        return self.data_dir / "logs"
+
     def log_path(self, node_id: str) -> Path:
         """Return where the process writes its diagnostics; restarts append."""
-        return self.data_dir / "logs" / f"{node_id}.log"
+        return self.logs_dir / f"{node_id}.log"
 
     async def start(self) -> None:
         """Start every process; they find each other in any order.
@@ -109,7 +114,7 @@ class LocalCluster:
         self.plan.check_ports()
         self.plan.save(self.data_dir)
         make_cluster_secret(self.data_dir / SECRET_FILE)
-        (self.data_dir / "logs").mkdir(exist_ok=True)
+        self.logs_dir.mkdir(exist_ok=True)
         for node in self.plan.nodes:
             await self.start_node(node.node_id)
 

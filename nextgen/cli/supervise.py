@@ -15,10 +15,13 @@ import psutil
 
 from nextgen.cli.cluster_state import read_state
 from nextgen.cli.local_cluster import LocalCluster, child_environment
+from nextgen.cli.log_rotation import rotate_logs
 from nextgen.cli.plan import MINIMAL, ClusterPlan, ClusterSize, load_plan, make_plan
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
+from nextgen.kernel.inbound_limits import LOG_FILES_CHECK_MS
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
 from nextgen.runtime.process import EXIT_REFUSED
+from nextgen.tasks.background import keep
 
 RESTART_PAUSE_MS_MIN = 500
 RESTART_PAUSE_MS_MAX = 10_000
@@ -89,6 +92,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(RELOAD_SIGNAL, self._reload)
+        rotating = keep("log_rotation", self._rotate_logs)
         try:
             async with self.cluster:
                 if await self._unless_stopping(self.cluster.wait_ready()):
@@ -98,8 +102,14 @@ class Supervisor:
                     if task is not None:
                         task.cancel()
         finally:
+            rotating.cancel()
             for number in (signal.SIGINT, signal.SIGTERM, RELOAD_SIGNAL):
                 loop.remove_signal_handler(number)
+
+    async def _rotate_logs(self) -> None:
+        while True:
+            rotate_logs(self.cluster.logs_dir)
+            await asyncio.sleep(LOG_FILES_CHECK_MS / 1_000)
 
     async def _unless_stopping(self, work: Coroutine[None, None, None]) -> bool:
         """Return whether ``work`` was done before a signal came."""

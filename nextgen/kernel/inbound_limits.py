@@ -94,3 +94,12 @@ LOG_WINDOW_MS = 10_000
 LOG_KINDS_MAX = 256
 """Kinds of lines counted apart in one window, of which a process of ours writes some dozens;
 further ones are counted as one kind."""
+
+LOG_FILE_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of one file that ``nextgen up`` lets a process' diagnostics grow to."""
+
+LOG_FILES_KEPT_MAX = 3
+"""Earlier files of one process that are kept: with the current one 32 MiB in all."""
+
+LOG_FILES_CHECK_MS = 10_000
+"""Between two looks at the sizes of these files."""

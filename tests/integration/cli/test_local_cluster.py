@@ -15,6 +15,7 @@ import pytest
 from nextgen.cli.cluster_state import read_state
 from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.inbound_limits import LOG_FILE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import LocalCluster, running_cluster
 
@@ -46,6 +47,23 @@ def children_in(data_dir: Path) -> list[psutil.Process]:
     running = read_state(data_dir)
     assert running is not None
     return [psutil.Process(process_id) for process_id in running.node_pids.values()]
+
+
+def test_up_rotates_a_log_that_is_too_long_and_its_process_writes_on(tmp_path: Path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    old = b"x" * LOG_FILE_BYTES_MAX + b"\n"
+    (logs / "shard-node-1.log").write_bytes(old)
+
+    process = start_up(tmp_path)
+
+    current, earlier = logs / "shard-node-1.log", logs / "shard-node-1.log.1"
+    assert earlier.read_bytes().startswith(old)
+    assert 0 < current.stat().st_size + earlier.stat().st_size - len(old) < LOG_FILE_BYTES_MAX
+    assert not (logs / "shard-node-1.log.2").exists()
+    process.terminate()
+    process.communicate()
+    assert b'"stopping"' in current.read_bytes()
 
 
 def test_no_process_outlives_a_supervisor_that_is_killed(tmp_path: Path):
