@@ -8,11 +8,12 @@ branch by branch. As in Pulsar records may be called differently. Aliases are no
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from brokers.domain.schema import STRUCTURES, Schema, SchemaKind
 from nextgen.kernel.pulsar_limits import SCHEMA_COMPARISONS_MAX
+from nextgen.kernel.short_text import shortened
 
 _WIDER: Mapping[str, frozenset[str]] = {
     "int": frozenset({"long", "float", "double"}),
@@ -24,6 +25,9 @@ _WIDER: Mapping[str, frozenset[str]] = {
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _COMPLEX = _NAMED | {"array", "map"}
+_NAME_CHARACTERS_SHOWN_MAX = 80
+_FIELDS_PER_STEP = 16
+"""Fields or symbols that are looked up in the time of one step of a comparison."""
 
 
 class InvalidSchema(ValueError):
@@ -61,15 +65,28 @@ class _TooManyComparisons(Exception):
 
 
 class _Avro:
-    """A parsed Avro schema: its root, and its named types under every name they are called by."""
+    """A parsed Avro schema: its root, and its named types, in memory linear in its data.
+
+    Types are known by namespace and name apart: a namespace is inherited by every type inside, and
+    a full name for each would repeat it as often.
+    """
 
     def __init__(self, data: bytes) -> None:
-        self.types: dict[str, dict[str, Any]] = {}
+        self.types: dict[tuple[str, str], dict[str, Any]] = {}
+        self.fields: dict[int, dict[str, dict[str, Any]]] = {}
+        """By the id of a record its fields, by name."""
+        self.symbols: dict[int, frozenset[str]] = {}
+        """By the id of an enum."""
         try:
             self.root = json.loads(data)
             self._collect(self.root, "")
         except (ValueError, RecursionError) as error:
             raise InvalidSchema(f"schema data is no Avro schema: {error}") from error
+
+    def type_named(self, name: str) -> dict[str, Any] | None:
+        """Return a type by any name that it is called by."""
+        namespace, _, simple = name.rpartition(".")
+        return self.types.get((namespace, simple))
 
     def _collect(self, schema: Any, namespace: str) -> None:
         if isinstance(schema, list):
@@ -79,8 +96,8 @@ class _Avro:
             self._collect_object(schema, namespace)
         elif not isinstance(schema, str):
             raise InvalidSchema(f"schema data has {schema!r} in the place of a type")
-        elif schema not in _PRIMITIVES and schema not in self.types:
-            raise InvalidSchema(f"schema data speaks of the unknown type {schema[:80]!r}")
+        elif schema not in _PRIMITIVES and self.type_named(schema) is None:
+            raise InvalidSchema(f"schema data speaks of the unknown type {_shown(schema)!r}")
 
     def _collect_object(self, schema: dict[str, Any], namespace: str) -> None:
         kind = schema.get("type")
@@ -97,118 +114,193 @@ class _Avro:
         name = schema.get("name")
         if not isinstance(name, str) or not name:
             raise InvalidSchema(f"schema data has a {kind} without a name")
-        namespace = schema.get("namespace", name.rpartition(".")[0] or namespace)
-        simple = name.rpartition(".")[2]
-        for known_as in (name, simple, f"{namespace}.{simple}"):
-            self.types[known_as] = schema
-        symbols = schema.get("symbols")
-        if kind == "enum" and not (
-            isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)
-        ):
-            raise InvalidSchema(f"schema data has enum {name!r} without symbols")
-        if kind in ("record", "error"):
-            for field in _fields_of(schema):
-                self._collect(field["type"], namespace)
+        prefix, _, simple = name.rpartition(".")
+        stated = schema.get("namespace", prefix or namespace)
+        if not isinstance(stated, str):
+            raise InvalidSchema(
+                f"schema data has {_shown(name)!r} with a namespace that is no text"
+            )
+        for known_in in (prefix, "", stated):
+            self.types[known_in, simple] = schema
+        if kind == "enum":
+            symbols = schema.get("symbols")
+            if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+                raise InvalidSchema(f"schema data has enum {_shown(name)!r} without symbols")
+            self.symbols[id(schema)] = frozenset(symbols)
+        elif kind in ("record", "error"):
+            fields = _fields_of(schema)
+            self.fields[id(schema)] = {field["name"]: field for field in fields}
+            for field in fields:
+                self._collect(field["type"], stated)
 
 
 def _fields_of(record: dict[str, Any]) -> list[dict[str, Any]]:
+    name = _shown(record["name"])
     fields = record.get("fields")
     if not isinstance(fields, list):
-        raise InvalidSchema(f"schema data has record {record.get('name')!r} without fields")
+        raise InvalidSchema(f"schema data has record {name!r} without fields")
     for field in fields:
         if not isinstance(field, dict) or not isinstance(field.get("name"), str):
-            raise InvalidSchema(f"schema data has a field of {record.get('name')!r} without name")
+            raise InvalidSchema(f"schema data has a field of {name!r} without name")
         if "type" not in field:
-            raise InvalidSchema(f"schema data has a field of {record.get('name')!r} without type")
+            raise InvalidSchema(f"schema data has a field of {name!r} without type")
     return fields
 
 
+class _Where(NamedTuple):
+    """A place in a schema, to be put into words only if it is an obstacle's."""
+
+    text: str
+    name: str = ""
+    outside: _Where | None = None
+
+    def __str__(self) -> str:
+        place, texts = self, []
+        while True:
+            texts.append(place.text.format(_shown(place.name)))
+            if place.outside is None:
+                return " of ".join(texts)
+            place = place.outside
+
+
+class _Obstacle(NamedTuple):
+    """Why one schema cannot be read with another, to be put into words if nothing else helps.
+
+    A union tries its branches, and each that does not fit has an obstacle that nobody reads.
+    """
+
+    where: _Where
+    text: str
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.text.format(*map(_shown, self.names))}"
+
+
 class _Resolution:
-    """Goes through two schemas side by side; records that contain themselves are met once."""
+    """Goes through two schemas side by side, in a bounded number of steps.
+
+    Of a pair of records or enums that was compared the result is known. While a pair is being
+    compared it counts as readable, because records may contain themselves.
+    """
 
     def __init__(self, reader: _Avro, writer: _Avro) -> None:
         self._reader = reader
         self._writer = writer
-        self._met: set[tuple[int, int]] = set()
-        self._comparisons_left = SCHEMA_COMPARISONS_MAX
+        self._known: dict[tuple[int, int], _Obstacle | None] = {}
+        self._readable: list[tuple[int, int]] = []
+        self._steps_left = SCHEMA_COMPARISONS_MAX
 
     def obstacle(self) -> str | None:
         try:
-            return self._between(self._reader.root, self._writer.root, "the schema")
+            found = self._between(self._reader.root, self._writer.root, _Where("the schema"))
         except RecursionError:
             return "the schemas are nested too deeply"
         except _TooManyComparisons:
             return "the schemas are too large to be compared"
+        return None if found is None else str(found)
 
-    def _between(self, reader: Any, writer: Any, where: str) -> str | None:
-        self._comparisons_left -= 1
-        if self._comparisons_left < 0:
+    def _spend(self, steps: int) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
             raise _TooManyComparisons
-        reader, writer = _resolved(reader, self._reader), _resolved(writer, self._writer)
+
+    def _between(self, reader: Any, writer: Any, where: _Where) -> _Obstacle | None:
+        self._spend(1)
+        reader, writer = self._resolved(reader, self._reader), self._resolved(writer, self._writer)
         if isinstance(writer, list):
             found = (self._between(reader, branch, where) for branch in writer)
             return next((problem for problem in found if problem is not None), None)
         if isinstance(reader, list):
             if any(self._between(branch, writer, where) is None for branch in reader):
                 return None
-            return f"{where} has no branch for {_kind(writer)}"
+            return _Obstacle(where, "has no branch for {}", (_kind(writer),))
         reader_kind, writer_kind = _kind(reader), _kind(writer)
         if reader_kind != writer_kind:
             if reader_kind in _WIDER.get(writer_kind, ()):
                 return None
-            return f"{where} is {reader_kind} on one side and {writer_kind} on the other"
+            kinds = (reader_kind, writer_kind)
+            return _Obstacle(where, "is {} on one side and {} on the other", kinds)
         return self._of_one_kind(reader, writer, reader_kind, where)
 
-    def _of_one_kind(self, reader: Any, writer: Any, kind: str, where: str) -> str | None:
+    def _of_one_kind(self, reader: Any, writer: Any, kind: str, where: _Where) -> _Obstacle | None:
         if kind == "array":
-            return self._between(reader["items"], writer["items"], f"an item of {where}")
+            inside = _Where("an item", outside=where)
+            return self._between(reader["items"], writer["items"], inside)
         if kind == "map":
-            return self._between(reader["values"], writer["values"], f"a value of {where}")
+            inside = _Where("a value", outside=where)
+            return self._between(reader["values"], writer["values"], inside)
         if kind not in _NAMED:
             return None
-        if kind in ("record", "error"):
-            # Whatever they are called: a class that was renamed writes the same.
-            return self._of_records(reader, writer, where)
-        if _simple_name(reader) != _simple_name(writer):
-            return f"{where} is {_simple_name(reader)} and {_simple_name(writer)}"
-        if kind == "enum":
-            missing = set(writer["symbols"]) - set(reader["symbols"])
-            if missing and "default" not in reader:
-                return f"{where} lacks the symbol {min(missing)}"
-        elif kind == "fixed" and reader.get("size") != writer.get("size"):
-            return f"{where} has two sizes"
+        # Whatever they are called: a class that was renamed writes the same.
+        is_record = kind in ("record", "error")
+        names = (_simple_name(reader), _simple_name(writer))
+        if not is_record and names[0] != names[1]:
+            return _Obstacle(where, "is {} and {}", names)
+        if kind == "fixed":
+            if reader.get("size") != writer.get("size"):
+                return _Obstacle(where, "has two sizes")
+            return None
+        return self._of_named(
+            reader, writer, where, self._of_records if is_record else self._of_enums
+        )
+
+    def _of_named(
+        self,
+        reader: Any,
+        writer: Any,
+        where: _Where,
+        compare: Callable[[Any, Any, _Where], _Obstacle | None],
+    ) -> _Obstacle | None:
+        pair = (id(reader), id(writer))
+        if pair in self._known:
+            return self._known[pair]
+        began = len(self._readable)
+        self._known[pair] = None
+        self._readable.append(pair)
+        obstacle = compare(reader, writer, where)
+        if obstacle is not None:
+            # What was found readable meanwhile may be so only because this pair counted as such.
+            for each in self._readable[began:]:
+                del self._known[each]
+            del self._readable[began:]
+            self._known[pair] = obstacle
+        return obstacle
+
+    def _of_enums(self, reader: Any, writer: Any, where: _Where) -> _Obstacle | None:
+        written = self._writer.symbols[id(writer)]
+        self._spend(len(written) // _FIELDS_PER_STEP)
+        missing = written - self._reader.symbols[id(reader)]
+        if missing and "default" not in reader:
+            return _Obstacle(where, "lacks the symbol {}", (min(missing),))
         return None
 
-    def _of_records(self, reader: Any, writer: Any, where: str) -> str | None:
-        pair = (id(reader), id(writer))
-        if pair in self._met:
-            return None
-        self._met.add(pair)
-        written = {field["name"]: field for field in _fields_of(writer)}
-        for field in _fields_of(reader):
-            name = field["name"]
+    def _of_records(self, reader: Any, writer: Any, where: _Where) -> _Obstacle | None:
+        read, written = self._reader.fields[id(reader)], self._writer.fields[id(writer)]
+        self._spend(len(read) // _FIELDS_PER_STEP)
+        for name, field in read.items():
             if name in written:
-                problem = self._between(
-                    field["type"], written[name]["type"], f"field {name} of {where}"
-                )
+                inside = _Where("field {}", name, where)
+                problem = self._between(field["type"], written[name]["type"], inside)
                 if problem is not None:
                     return problem
             elif "default" not in field:
-                return f"field {name} of {where} is on one side only and has no default"
+                inside = _Where("field {}", name, where)
+                return _Obstacle(inside, "is on one side only and has no default")
         return None
 
-
-def _resolved(schema: Any, avro: _Avro) -> Any:
-    """Follow names and wrappings to a primitive's name, a union's list or a type's object."""
-    while True:
-        if isinstance(schema, str) and schema not in _PRIMITIVES:
-            schema = avro.types[schema]
-        if isinstance(schema, dict) and (
-            not isinstance(schema["type"], str) or schema["type"] not in _COMPLEX
-        ):
-            schema = schema["type"]
-            continue
-        return schema
+    def _resolved(self, schema: Any, avro: _Avro) -> Any:
+        """Follow names and wrappings to a primitive's name, a union's list or a type's object."""
+        while True:
+            if isinstance(schema, str) and schema not in _PRIMITIVES:
+                schema = avro.type_named(schema)
+            if isinstance(schema, dict) and (
+                not isinstance(schema["type"], str) or schema["type"] not in _COMPLEX
+            ):
+                self._spend(1)
+                schema = schema["type"]
+                continue
+            return schema
 
 
 def _kind(schema: Any) -> str:
@@ -217,3 +309,7 @@ def _kind(schema: Any) -> str:
 
 def _simple_name(schema: dict[str, Any]) -> str:
     return str(schema.get("name")).rpartition(".")[2]
+
+
+def _shown(name: str) -> str:
+    return shortened(name, _NAME_CHARACTERS_SHOWN_MAX)

@@ -1,0 +1,100 @@
+"""Schemas that are legal and were expensive: time and memory are about linear in their bytes."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from brokers.domain.schema import Schema, SchemaKind
+from brokers.domain.schema_compatibility import check_schema, reading_obstacle
+from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_COMPARISONS_MAX
+
+CPU_S_MAX = 1
+"""Of comparisons that took up to ten seconds, and take some 50 ms."""
+
+
+def schema(structure: object) -> Schema:
+    data = json.dumps(structure, separators=(",", ":")).encode()
+    assert len(data) < SCHEMA_BYTES_MAX
+    return Schema("s", SchemaKind.AVRO, data)
+
+
+def record(name: str, fields: list[Any], **more: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": fields, **more}
+
+
+def fields(count: int, kind: object = "int", **more: object) -> list[dict[str, Any]]:
+    return [{"name": f"f{number}", "type": kind, **more} for number in range(count)]
+
+
+def enum_by_name() -> tuple[object, object]:
+    enum = {"type": "enum", "name": "e", "symbols": [f"s{number}" for number in range(16_000)]}
+    first = {"name": "first", "type": enum}
+    added = {"name": "added", "type": "int", "default": 1}
+    named = fields(4_000, "e")
+    return record("r", [first, *named, added]), record("r", [first, *named])
+
+
+def wide_records() -> tuple[object, object]:
+    narrow = [record(f"r{number}", fields(1, default=1)) for number in range(2_500)]
+    return record("wide", fields(6_000, default=1)), narrow
+
+
+@pytest.mark.parametrize("case", [enum_by_name, wide_records])
+def test_a_comparison_takes_a_bounded_time_whatever_the_schemas_are(case: Any):
+    reader, writer = (schema(each) for each in case())
+
+    began = time.thread_time()
+    reading_obstacle(reader, writer)
+    reading_obstacle(writer, reader)
+
+    assert time.thread_time() - began < CPU_S_MAX
+
+
+def test_a_large_enum_that_many_fields_name_is_compared_once():
+    reader, writer = (schema(each) for each in enum_by_name())
+
+    assert reading_obstacle(reader, writer) is None
+
+
+def test_schema_comparisons_max_are_made_and_one_more_refused():
+    reader = schema("int")
+    at_limit = Schema(
+        "s", SchemaKind.AVRO, json.dumps(["int"] * (SCHEMA_COMPARISONS_MAX - 1)).encode()
+    )
+    beyond = Schema("s", SchemaKind.AVRO, json.dumps(["int"] * SCHEMA_COMPARISONS_MAX).encode())
+
+    assert reading_obstacle(reader, at_limit) is None
+    assert reading_obstacle(reader, beyond) == "the schemas are too large to be compared"
+
+
+def test_a_namespace_is_not_repeated_for_every_type_inside():
+    """236 KB of them were 238 MB of names."""
+    types = [{"type": "fixed", "name": f"t{number}", "size": 1} for number in range(2_000)]
+    given = [{"name": f"f{number}", "type": each} for number, each in enumerate(types)]
+    largest = schema(record("r", given, namespace="n" * 118_000))
+
+    tracemalloc.start()
+    try:
+        check_schema(largest)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 50 * SCHEMA_BYTES_MAX
+
+
+def test_a_success_that_rested_on_a_pair_that_failed_is_forgotten():
+    """B reads B only if A reads A, which it does not."""
+    b_read = record("B", [{"name": "a", "type": ["null", "A"]}])
+    b_written = record("B", [{"name": "a", "type": "A"}])
+    a_read = record("A", [{"name": "b", "type": b_read}, {"name": "x", "type": "int"}])
+    a_written = record("A", [{"name": "b", "type": b_written}, {"name": "x", "type": "string"}])
+    other_read = record("other", [{"name": "b", "type": "B"}])
+
+    assert reading_obstacle(schema([a_read]), schema([a_written])) is not None
+    assert reading_obstacle(schema([a_read, other_read]), schema([a_written])) is not None
