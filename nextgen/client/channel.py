@@ -9,12 +9,14 @@ from __future__ import annotations
 import grpc
 import grpc.aio
 
+from nextgen.client.proving_channel import ProvingChannel
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import (
     CHANNEL_KEEPALIVE_MS,
     CONNECT_TIMEOUT_MS,
     GRPC_MESSAGE_BYTES_MAX,
 )
+from nextgen.runtime.cluster_proof import credentials_in_use
 from nextgen.tasks.timeouts import timeout
 
 _RECONNECT_BACKOFF_MS_MAX = 200
@@ -39,8 +41,18 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 def open_channel(endpoint: str) -> grpc.aio.Channel:
-    """Return a channel to ``endpoint`` (host:port). It connects with its first call."""
-    return grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+    """Return a channel to ``endpoint`` (host:port). It connects with its first call.
+
+    If this process uses credentials, calls between processes carry proof of them; a stream does
+    once ``wait_connected`` has returned.
+    """
+    return with_proofs(grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS))
+
+
+def with_proofs(channel: grpc.aio.Channel) -> grpc.aio.Channel:
+    """Return ``channel``; as ``open_channel`` says, with proofs if there are credentials."""
+    credentials = credentials_in_use()
+    return channel if credentials is None else ProvingChannel(channel, credentials)
 
 
 async def close_channel(channel: grpc.aio.Channel) -> None:
@@ -51,7 +63,7 @@ async def close_channel(channel: grpc.aio.Channel) -> None:
 async def wait_connected(
     channel: grpc.aio.Channel, endpoint: str, *, timeout_ms: int = CONNECT_TIMEOUT_MS
 ) -> None:
-    """Connect ``channel`` and return once it is connected.
+    """Connect ``channel`` and return once it is connected, and knows what it has to prove.
 
     Raises:
         Unavailable: Refused, or not connected within ``timeout_ms``. Nothing was sent.
@@ -64,5 +76,9 @@ async def wait_connected(
                     raise Unavailable(f"{endpoint} refuses connections")
                 await channel.wait_for_state_change(state)
                 state = channel.get_state(try_to_connect=True)
+            if isinstance(channel, ProvingChannel):
+                await channel.learn_challenge()
+    except grpc.aio.AioRpcError as error:
+        raise Unavailable(f"{endpoint} gives no challenge: {error.details()}") from error
     except TimeoutError as error:
         raise Unavailable(f"{endpoint} did not accept a connection in {timeout_ms} ms") from error

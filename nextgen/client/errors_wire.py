@@ -32,6 +32,7 @@ from nextgen.kernel.errors import (
     SessionExpired,
     StaleShardMap,
     TransferFailed,
+    Unauthenticated,
     Unavailable,
     WrongCluster,
 )
@@ -65,6 +66,7 @@ _BY_REASON: dict[str, type[MetadataError]] = {
     for kind in (
         Unavailable,
         SessionExpired,
+        Unauthenticated,
         InvalidRequest,
         TransferFailed,
         RefusesToStart,
@@ -87,6 +89,7 @@ _STATUS_BY_REASON: dict[str, grpc.StatusCode] = {
     Unavailable.reason: grpc.StatusCode.UNAVAILABLE,
     Overloaded.reason: grpc.StatusCode.RESOURCE_EXHAUSTED,
     SessionExpired.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    Unauthenticated.reason: grpc.StatusCode.UNAUTHENTICATED,
     InvalidRequest.reason: grpc.StatusCode.INVALID_ARGUMENT,
     TransferFailed.reason: grpc.StatusCode.ABORTED,
     RefusesToStart.reason: grpc.StatusCode.FAILED_PRECONDITION,
@@ -228,6 +231,8 @@ def _error_of_status(status: str, message: str) -> MetadataError:
     if status in {"INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED"}:
         # Without our detail these come from gRPC: message too large, method not served.
         return InvalidRequest(message)
+    if status == "UNAUTHENTICATED":
+        return Unauthenticated(message)
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded(message)
     return ConnectionLost(message)

@@ -8,6 +8,7 @@
     │   ├── Unavailable           no leader, no route, no capacity: retry later
     │   ├── Overloaded            a queue is full: back off, then retry
     │   ├── SessionExpired        register again, then start over
+    │   ├── Unauthenticated       without proof of the cluster secret: do not retry
     │   ├── InvalidRequest        malformed, oversized or unknown: do not retry
     │   ├── TransferFailed        leadership stayed where it was
     │   ├── PositionCompacted     cut off: begin at the oldest, or with a snapshot
@@ -106,6 +107,12 @@ class SessionExpired(Definite):
     """The broker session is not the current one."""
 
     reason = "SESSION_EXPIRED"
+
+
+class Unauthenticated(Definite):
+    """The peer takes this call only with proof of the cluster secret (ADR 0057)."""
+
+    reason = "UNAUTHENTICATED"
 
 
 class InvalidRequest(Definite):

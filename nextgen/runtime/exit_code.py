@@ -6,7 +6,8 @@
 3   no answer: the cluster cannot be reached, or not in time
 4   a check failed: something acknowledged is lost, an answer was wrong, counts disagree
 70  the program is broken (with a traceback: please report it)
-78  it cannot run like this (port taken, wrong data directory), nothing was touched
+78  it cannot run like this (port taken, wrong data directory, no cluster secret), nothing was
+    touched
 130 interrupted
 """
 
@@ -23,6 +24,7 @@ from nextgen.kernel.errors import (
     PositionCompacted,
     Refused,
     RefusesToStart,
+    Unauthenticated,
 )
 from nextgen.kernel.names import InvalidName
 
@@ -56,7 +58,7 @@ def run_program(program: Callable[[], object]) -> None:
 def code_of(error: Exception) -> ExitCode:
     """Return the exit code that an expected error ends a program with."""
     match error:
-        case RefusesToStart():
+        case RefusesToStart() | Unauthenticated():
             return ExitCode.CANNOT_RUN
         case Refused() | InvalidName() | PositionAhead() | PositionCompacted():
             return ExitCode.REFUSED

@@ -1,0 +1,55 @@
+"""Which gRPC methods anybody may call, and which need proof of the cluster secret.
+
+Open is what clients of a cluster use: discovery's service, and checking a lookup at its
+destination. Everything else is for the cluster's own processes and its operators. Servers go by
+``OPEN_CALLS`` alone, so a method that is in neither set needs proof; a test demands that each is
+in one of them (ADR 0057).
+"""
+
+from __future__ import annotations
+
+GET_CHALLENGE = "/nextgen.v1.PeerService/GetChallenge"
+
+
+def _of(service: str, *methods: str) -> frozenset[str]:
+    return frozenset(f"/{service}/{method}" for method in methods)
+
+
+OPEN_CALLS = (
+    _of(
+        "nextgen.v1.DiscoveryService",
+        *("Lookup", "LookupStream", "GetPositions"),
+        *("CreateTenant", "SetTenantProperties", "DeleteTenant", "GetTenant", "ListTenants"),
+        *("CreateNamespace", "SetNamespaceProperties", "DeleteNamespace"),
+        *("GetNamespace", "ListNamespaces"),
+        *("CreateTopics", "SetTopicProperties", "DeleteTopic", "GetTopic", "ListTopics"),
+        *("SetPolicies", "GetPolicies"),
+        *("MoveTopics", "UnloadTopics", "DrainBroker", "Rebalance", "CountUnits"),
+        *("GetCluster", "GetCounters"),
+        *("WatchTenants", "WatchNamespaces", "WatchTopics", "WatchAssignments", "WatchShardMap"),
+    )
+    | _of("nextgen.v1.BrokerService", "Serves", "ServesStream")
+    | _of("nextgen.v1.PeerService", "GetChallenge")
+    | _of("grpc.health.v1.Health", "Check", "Watch", "List")
+    | _of("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo")
+)
+"""Paths of methods that are answered without proof."""
+
+NODE_CALLS = (
+    _of(
+        "nextgen.v1.ClusterService",
+        *("Join", "LeaseCapacity", "GetClusterState", "GetManagerStatus", "ChangeReplicas"),
+        *("GetCapacity", "SetQuotas", "GetQuotas"),
+    )
+    | _of(
+        "nextgen.v1.ShardService",
+        *("Exchange", "WatchAssignments", "ReadEvents", "PinLog", "Watch", "GetNodeStatus"),
+        *("TransferLeadership", "VerifyReplica"),
+    )
+    | _of("nextgen.v1.BrokerSessionService", "Connect")
+    | _of(
+        "nextgen.v1.BrokerService",
+        *("GetBrokerStatus", "GetSchema", "GetTopicStats", "GetMetadata", "WatchAcknowledgements"),
+    )
+)
+"""Paths of methods for the cluster's own processes and its operators."""
