@@ -29,11 +29,13 @@ from brokers.service.idle_units import IdleUnits
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
+from nextgen.client.member_gate import MemberGate
 from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
 from nextgen.client.topic_directory import RoutedTopicDirectory
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
 from nextgen.kernel.pulsar_limits import VOLATILE_BYTES_MAX
+from nextgen.runtime.cluster_proof import credentials_of_node
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.probes import Probes
@@ -69,9 +71,12 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
     """Run the broker until it is asked to stop.
 
     Raises:
-        RefusesToStart: A port is taken, or the data directory is somebody else's.
+        RefusesToStart: A port is taken, the data directory is somebody else's, or the cluster
+            secret cannot be read.
         WrongCluster: The cluster manager belongs to another cluster.
     """
+    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
+    gate = MemberGate(credentials, is_required=config.cluster_secret_required)
     async with AsyncExitStack() as stack:
         if config.data_dir is not None:
             stack.enter_context(_open_data_directory(config.data_dir, config))
@@ -88,7 +93,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         acknowledgements = Acknowledgements()
         front = await _start_front(config, agent, link, stack, acknowledgements)
         load_meter.front = front
-        server = await _start_server(config, agent, front, acknowledgements)
+        server = await _start_server(config, agent, front, acknowledgements, gate)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         REGISTRY.register(BrokerCollector(agent, front))
         probes = Probes(lambda: _readiness(agent, link))
@@ -184,8 +189,9 @@ async def _start_server(
     agent: BrokerAgent,
     front: PulsarFront | None,
     acknowledgements: Acknowledgements,
+    gate: MemberGate,
 ) -> GrpcServer:
-    server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
+    server = new_server([SERVICE_NAME], interceptors=[gate, MalformedRequests()])
     servicer = BrokerServicer(
         agent,
         None if front is None else front.topics,

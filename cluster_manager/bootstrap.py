@@ -20,6 +20,7 @@ from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.peer_keeper import PeerKeeper
 from cluster_manager.service import ClusterManager
 from nextgen.client.malformed_requests import MalformedRequests
+from nextgen.client.member_gate import MemberGate
 from nextgen.kernel.limits import JOIN_STREAMS_MAX
 from nextgen.replication.log_metrics import LogCollector, MeshCollector
 from nextgen.replication.mesh_handshake import ClusterSecret
@@ -33,7 +34,7 @@ from nextgen.replication.ports import (
 )
 from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.replication.view_store import ViewStore
-from nextgen.runtime.cluster_secret import load_cluster_secret
+from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_of_node
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
@@ -72,6 +73,7 @@ async def serve(
         RefusesToStart: See the sentence.
         ReplicaStopped: The process must end; a restart recovers or says what is wrong.
     """
+    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(
             DataDirectory.open(
@@ -88,7 +90,7 @@ async def serve(
             listen_host=config.raft_listen.host,
             listen_port=config.raft_listen.port,
             data_directory=directory.path,
-            secret=_raft_secret(config),
+            secret=_raft_secret(config, credentials),
         )
         await host.start()
         stack.push_async_callback(host.stop)
@@ -111,10 +113,7 @@ async def serve(
         manager = ClusterManager(
             node_id=config.node_id,
             cluster_id=config.cluster_id,
-            endpoints={
-                peer.node_id: str(config.advertise if peer.node_id == config.node_id else peer.grpc)
-                for peer in config.peers
-            },
+            endpoints=_endpoints(config),
             plan=FirstMapPlan(config.initial_shard_nodes, config.shards, config.replication_factor),
             log=log,
             view=StoredView(stores[0]),
@@ -127,11 +126,21 @@ async def serve(
         peers = keep("peers", PeerKeeper(log, members, host.mesh.is_connected).run)
         stack.callback(peers.cancel)
         _register_metrics(config, host, manager, stack)
-        await _serve_until_asked(config, shutdown, manager, log, stack)
+        await _serve_until_asked(config, shutdown, manager, log, credentials, stack)
 
 
-def _raft_secret(config: ManagerConfig) -> ClusterSecret | None:
-    key = load_cluster_secret(config.cluster_secret_file)
+def _endpoints(config: ManagerConfig) -> dict[str, str]:
+    """Return where each replica is reached over gRPC, by node id."""
+    return {
+        peer.node_id: str(config.advertise if peer.node_id == config.node_id else peer.grpc)
+        for peer in config.peers
+    }
+
+
+def _raft_secret(
+    config: ManagerConfig, credentials: ClusterCredentials | None
+) -> ClusterSecret | None:
+    key = None if credentials is None else credentials.secret
     return ClusterSecret.of(key, is_required=config.cluster_secret_required)
 
 
@@ -155,12 +164,14 @@ async def _serve_until_asked(
     shutdown: Shutdown,
     manager: ClusterManager,
     log: ReplicatedLog,
+    credentials: ClusterCredentials | None,
     stack: AsyncExitStack,
 ) -> None:
     probes = Probes(lambda: _readiness(manager))
     await probes.start(config.http_listen.host, config.http_listen.port)
     stack.push_async_callback(probes.stop)
-    server = _new_grpc_server(manager, log)
+    gate = MemberGate(credentials, is_required=config.cluster_secret_required)
+    server = _new_grpc_server(manager, log, gate)
     await server.start(config.listen.host, config.listen.port, "gRPC of the cluster manager")
     stack.push_async_callback(server.stop, 0)
     _logger.info(
@@ -188,7 +199,7 @@ async def _serve_until_asked(
         raise error
 
 
-def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog) -> GrpcServer:
+def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog, gate: MemberGate) -> GrpcServer:
     names = [
         module.DESCRIPTOR.services_by_name[name].full_name
         for module, name in (
@@ -197,7 +208,7 @@ def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog) -> GrpcServer:
         )
     ]
     server = new_server(
-        names, interceptors=[MalformedRequests()], concurrent_calls_max=2 * JOIN_STREAMS_MAX
+        names, interceptors=[gate, MalformedRequests()], concurrent_calls_max=2 * JOIN_STREAMS_MAX
     )
     cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(
         ClusterServicer(manager), server.server

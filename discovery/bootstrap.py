@@ -41,6 +41,7 @@ from discovery.wire import encoded_answer_facts
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
+from nextgen.client.member_gate import MemberGate
 from nextgen.client.routing import ShardRouter
 from nextgen.client.topic_directory import RoutedTopicDirectory
 from nextgen.kernel.discovery_limits import (
@@ -57,6 +58,7 @@ from nextgen.kernel.pulsar_limits import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
+from nextgen.runtime.cluster_proof import credentials_of_node
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
 from nextgen.runtime.probes import Probes
@@ -219,8 +221,14 @@ class LookupCore:
 class DiscoveryNode:
     """One discovery node: the parts, wired. Start it, then stop it once."""
 
-    def __init__(self, config: DiscoveryConfig, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self,
+        config: DiscoveryConfig,
+        registry: CollectorRegistry | None = None,
+        gate: MemberGate | None = None,
+    ) -> None:
         self._config = config
+        self._gate = gate or MemberGate(None)
         self.core = core = LookupCore(config)
         inventory = InventoryService(
             core.router,
@@ -257,7 +265,7 @@ class DiscoveryNode:
             RefusesToStart: A port is taken.
         """
         config = self._config
-        server = new_server([SERVICE_NAME], interceptors=[MalformedRequests()])
+        server = new_server([SERVICE_NAME], interceptors=[self._gate, MalformedRequests()])
         server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
         await server.start(config.listen.host, config.listen.port, "discovery over gRPC")
         self._server = server
@@ -333,14 +341,16 @@ async def serve(config: DiscoveryConfig, shutdown: Shutdown) -> None:
     """Run the discovery node, or the worker of one, until it is asked to stop.
 
     Raises:
-        RefusesToStart: A port is taken.
+        RefusesToStart: A port is taken, or the cluster secret cannot be read.
         WrongCluster: The cluster manager belongs to another cluster.
     """
+    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
     if config.worker is not None:
         await _serve_worker(config, config.worker.descriptor, shutdown)
         return
     async with AsyncExitStack() as stack:
-        node = DiscoveryNode(config)
+        gate = MemberGate(credentials, is_required=config.cluster_secret_required)
+        node = DiscoveryNode(config, gate=gate)
         stack.push_async_callback(node.stop)
         await node.start()
         tune_garbage_collector()

@@ -14,6 +14,7 @@ from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests
+from nextgen.client.member_gate import MemberGate
 from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
 from nextgen.replication.config import RaftConfig
@@ -21,7 +22,7 @@ from nextgen.replication.log_metrics import LogCollector, MeshCollector
 from nextgen.replication.mesh_handshake import ClusterSecret
 from nextgen.replication.ports import LogStatus, NodeId
 from nextgen.replication.raft_host import PySyncObjHost
-from nextgen.runtime.cluster_secret import load_cluster_secret
+from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_of_node
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.runtime.ports_check import assert_port_free
@@ -75,6 +76,8 @@ async def serve(
             somebody else's, a journal is damaged, or the cluster manager belongs to another
             cluster.
     """
+    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
+    gate = MemberGate(credentials, is_required=config.cluster_secret_required)
     async with AsyncExitStack() as stack:
         stack.enter_context(
             DataDirectory.open(
@@ -92,7 +95,7 @@ async def serve(
             listen_port=config.raft_listen.port,
             data_directory=config.data_directory,
             config=RaftConfig(snapshot_journal_bytes=config.snapshot_journal_bytes),
-            secret=_raft_secret(config),
+            secret=_raft_secret(config, credentials),
         )
         groups = RaftGroups(host, config.data_directory)
         link = ClusterLink(
@@ -109,7 +112,7 @@ async def serve(
         node = ShardNode(
             config.node_id, str(config.advertise), link, groups, around, metrics, replicas
         )
-        server = await _start_server(config, desk, link.view, node, metrics, groups)
+        server = await _start_server(config, desk, link.view, node, metrics, groups, gate)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         _register_metrics(config, host, replicas)
         probes = Probes(node.readiness)
@@ -128,8 +131,10 @@ async def serve(
         await server.set_serving(False)
 
 
-def _raft_secret(config: ShardNodeConfig) -> ClusterSecret | None:
-    key = load_cluster_secret(config.cluster_secret_file)
+def _raft_secret(
+    config: ShardNodeConfig, credentials: ClusterCredentials | None
+) -> ClusterSecret | None:
+    key = None if credentials is None else credentials.secret
     return ClusterSecret.of(key, is_required=config.cluster_secret_required)
 
 
@@ -159,9 +164,10 @@ async def _start_server(
     node: ShardNode,
     metrics: NodeMetrics,
     groups: RaftGroups,
+    gate: MemberGate,
 ) -> GrpcServer:
     names = [shard_servicer.SERVICE_NAME, broker_session_servicer.SERVICE_NAME]
-    server = new_server(names, interceptors=[MalformedRequests()])
+    server = new_server(names, interceptors=[gate, MalformedRequests()])
     ShardServicer(desk, node.status, metrics, groups.verify).add_to(server.server)
     BrokerSessionServicer(config.cluster_id, desk, view, metrics).add_to(server.server)
     await server.start(config.listen.host, config.listen.port, "the shard service")

@@ -25,10 +25,11 @@ from brokers.ports.session import (
     StreamEnded,
 )
 from brokers.wire import from_manager, held_pages
-from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.channel import close_channel, open_channel, wait_connected
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.load_wire import load_to_proto
 from nextgen.kernel.broker_load import BrokerLoad
+from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
 from nextgen.runtime import lookup_steps, tracing
 from nextgen.tasks.background import start
@@ -64,7 +65,8 @@ class GrpcManagerConnection:
         self._endpoint = endpoint
         self._clock = clock
         self._channel = open_channel(endpoint)
-        self._call: _Call = BrokerSessionServiceStub(self._channel).Connect()
+        self._call: _Call | None = None
+        self._has_begun = asyncio.Event()
         self._hello: wire.BrokerHello | None = hello
         self._sync_to_send: int | None = None
         self._heartbeat_to_send: wire.BrokerHeartbeat | None = None
@@ -139,7 +141,8 @@ class GrpcManagerConnection:
     def close(self) -> None:
         self._reader.cancel()
         self._writer.cancel()
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
         start("session_close", close_channel(self._channel), _closing_channels)
 
     def _broke(self, error: BaseException) -> None:
@@ -149,15 +152,22 @@ class GrpcManagerConnection:
         self._arrived.put_nowait(StreamEnded(f"the connection broke: {error!r}"))
 
     async def _read(self) -> None:
+        try:
+            await wait_connected(self._channel, self._endpoint)
+        except Unavailable as error:
+            await self._arrived.put(StreamEnded(str(error)))
+            return
+        call = self._call = BrokerSessionServiceStub(self._channel).Connect()
+        self._has_begun.set()
         while True:
-            arrived = await self._next_arrival()
+            arrived = await self._next_arrival(call)
             await self._arrived.put(arrived)
             if isinstance(arrived, StreamEnded):
                 return
 
-    async def _next_arrival(self) -> FromManager:
+    async def _next_arrival(self, call: _Call) -> FromManager:
         try:
-            message = await self._call.read()
+            message = await call.read()
         except grpc.RpcError as error:
             return StreamEnded(str(error_of_rpc(error)))
         if not isinstance(message, wire.ManagerMessage):
@@ -181,14 +191,17 @@ class GrpcManagerConnection:
 
     async def _write(self) -> None:
         """Send what is due; a report that is overtaken while another is sent is never sent."""
+        await self._has_begun.wait()
+        call = self._call
+        assert call is not None, "the stream has begun"
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
             while not self._is_leaving:
                 await self._to_send.wait()
                 self._to_send.clear()
                 while (message := self._next_message()) is not None:
-                    await self._call.write(message)
-            await self._call.write(wire.BrokerMessage(goodbye=wire.BrokerGoodbye()))
-            await self._call.done_writing()
+                    await call.write(message)
+            await call.write(wire.BrokerMessage(goodbye=wire.BrokerGoodbye()))
+            await call.done_writing()
 
     def _next_message(self) -> wire.BrokerMessage | None:
         if self._hello is not None:

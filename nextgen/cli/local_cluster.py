@@ -20,6 +20,7 @@ from nextgen.cli.plan import MODULES, ClusterPlan, NodePlan
 from nextgen.cli.readiness import readiness
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.runtime.cluster_proof import use_credentials
 from nextgen.runtime.cluster_secret import SECRET_FILE, make_cluster_secret
 from nextgen.runtime.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
 from nextgen.tasks.timeouts import timeout
@@ -58,7 +59,8 @@ class LocalCluster:
             await cluster.kill("shard-node-1")
             await cluster.start_node("shard-node-1")
 
-    ``on_ended`` hears of processes that end without being asked to.
+    ``on_ended`` hears of processes that end without being asked to. From its start on this process
+    uses the cluster's credentials, as an operator of it.
     """
 
     def __init__(self, plan: ClusterPlan, data_dir: Path, *, on_ended: Ended | None = None) -> None:
@@ -114,6 +116,7 @@ class LocalCluster:
         self.plan.check_ports()
         self.plan.save(self.data_dir)
         make_cluster_secret(self.data_dir / SECRET_FILE)
+        use_credentials(self.plan.credentials(self.data_dir))
         self.logs_dir.mkdir(exist_ok=True)
         for node in self.plan.nodes:
             await self.start_node(node.node_id)

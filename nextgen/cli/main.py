@@ -5,6 +5,10 @@ Modules that import gRPC do so inside the command: ``--help`` and completion sta
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from nextgen.cli import (
@@ -33,6 +37,7 @@ from nextgen.cli import (
     trace_command,
     watch_commands,
 )
+from nextgen.runtime.cluster_proof import CLUSTER_ID_VARIABLE, SECRET_FILE_VARIABLE
 from nextgen.runtime.exit_code import run_program
 
 app = typer.Typer(
@@ -43,6 +48,37 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def _options(
+    cluster_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster-secret-file",
+            envvar=SECRET_FILE_VARIABLE,
+            help="File with the cluster secret, for commands that ask more than discovery. "
+            "Default: that of the local cluster.",
+            show_default=False,
+        ),
+    ] = None,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-id",
+            envvar=CLUSTER_ID_VARIABLE,
+            help="Whose secret that is: what its processes have as --cluster-id.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    # Where commands, and the processes that they start, look for them.
+    if cluster_secret_file is not None:
+        os.environ[SECRET_FILE_VARIABLE] = str(cluster_secret_file.absolute())
+    if cluster_id is not None:
+        os.environ[CLUSTER_ID_VARIABLE] = cluster_id
+
+
 cluster_commands.register(app)
 lookup_commands.register(app)
 inventory_commands.register(app)

@@ -11,7 +11,14 @@ import grpc
 from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
-from nextgen.kernel.errors import InvalidRequest, MetadataError, NotLeader, Refused, Unavailable
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    NotLeader,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
@@ -50,7 +57,7 @@ async def ask_manager_leader(
         turn += 1
         try:
             return await _ask_one(endpoint, ask)
-        except (Refused, InvalidRequest):
+        except (Refused, InvalidRequest, Unauthenticated):
             raise
         except MetadataError as error:
             hint = error.leader_hint if isinstance(error, NotLeader) else None

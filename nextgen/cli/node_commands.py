@@ -20,6 +20,7 @@ from nextgen.cli.supervise import RELOAD_SIGNAL
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, Refused, RefusesToStart
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.runtime.cluster_proof import use_credentials
 
 KINDS = {"shard": "shard-node", "discovery": "discovery", "broker": "broker"}
 """What can be added. Cluster managers know each other by their flags, so they are as they are."""
@@ -104,6 +105,7 @@ def _running(directory: Path) -> tuple[ClusterPlan, RunningCluster]:
     plan, running = load_plan(directory), read_state(directory)
     if plan is None or running is None:
         raise RefusesToStart(f"no cluster runs in {directory}: start one with 'nextgen up'")
+    use_credentials(plan.credentials(directory))
     return plan, running
 
 

@@ -11,6 +11,7 @@ import typer
 from nextgen.cli.cluster_state import read_state
 from nextgen.cli.plan import ClusterPlan, load_plan
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.cluster_proof import credentials_of_environment, use_credentials
 
 DATA_DIR_VARIABLE = "NEXTGEN_DATA_DIR"
 TARGET_VARIABLE = "NEXTGEN_TARGET"
@@ -51,8 +52,10 @@ PulsarTarget = Annotated[
 
 def data_dir_of(given: Path | None) -> Path:
     """Return the data directory that is meant; it need not exist."""
-    if given is not None:
-        return given.expanduser().absolute()
+    # Commands without the option go by the variable, too.
+    named = given or os.environ.get(DATA_DIR_VARIABLE)
+    if named:
+        return Path(named).expanduser().absolute()
     here = Path.cwd() / ".nextgen"
     if here.is_dir():
         return here
@@ -61,12 +64,24 @@ def data_dir_of(given: Path | None) -> Path:
 
 
 def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
-    """Return the discovery nodes to ask.
+    """Return the discovery nodes to ask; calls to their cluster are proven from then on.
+
+    The local cluster has its secret in its data directory, also if its address is given. For any
+    other it is in the file that ``--cluster-secret-file`` or the environment names.
 
     Raises:
-        RefusesToStart: None are given and no local cluster runs.
+        RefusesToStart: None are given and no local cluster runs, or the secret cannot be used.
     """
-    return _addresses(target) or _running_plan(data_dir).discovery_endpoints
+    addresses = _addresses(target)
+    if not addresses:
+        return _running_plan(data_dir).discovery_endpoints
+    directory = data_dir_of(data_dir)
+    plan = _plan_or_none(directory)
+    if plan is not None and not set(addresses).isdisjoint(plan.discovery_endpoints):
+        use_credentials(plan.credentials(directory))
+    else:
+        use_credentials(credentials_of_environment(os.environ))
+    return addresses
 
 
 def service_url_of(target: str | None, data_dir: Path | None) -> str:
@@ -90,6 +105,13 @@ def _addresses(target: str | None) -> tuple[str, ...]:
     return addresses
 
 
+def _plan_or_none(directory: Path) -> ClusterPlan | None:
+    try:
+        return load_plan(directory)
+    except RefusesToStart:
+        return None  # Another cluster is meant, and this one is damaged.
+
+
 def _running_plan(data_dir: Path | None) -> ClusterPlan:
     directory = data_dir_of(data_dir)
     plan = load_plan(directory)
@@ -103,4 +125,5 @@ def _running_plan(data_dir: Path | None) -> ClusterPlan:
             f"the local cluster in {directory} does not run: start it with 'nextgen up', "
             "or name a discovery node with --target"
         )
+    use_credentials(plan.credentials(directory))
     return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from typing import Annotated
 import typer
 
 from nextgen.cli.command_run import run_blocking
+from nextgen.cli.options import endpoints_of
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.runtime.exit_code import ExitCode, print_error
 
 LIBRARIES = ("pyspark", "pyarrow", "matplotlib", "jinja2")
@@ -55,8 +58,13 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
         RefusesToStart: The libraries of pipelines are not installed.
     """
     _check_libraries()
+    target = _value_of("--target", arguments)
+    if target is not None:
+        # Finds the secret of the cluster there, which the job is given by its environment.
+        endpoints_of(target, None)
+    command = [sys.executable, "-m", "pipelines", job, *arguments]
     # A group of its own would not hear Ctrl-C; this one ends by itself when the terminal says so.
-    with subprocess.Popen([sys.executable, "-m", "pipelines", job, *arguments]) as process:
+    with subprocess.Popen(command, env=environment_of_child(os.environ)) as process:
         while True:
             try:
                 code = process.wait()
@@ -77,13 +85,22 @@ def run_rebuild(arguments: Sequence[str]) -> int:
     Raises:
         RefusesToStart: The libraries of pipelines are not installed.
     """
-    has_target = any(one.partition("=")[0] == "--target" for one in arguments)
+    has_target = _value_of("--target", arguments) is not None
     if "--verify" not in arguments or "--help" in arguments or has_target:
         return run_pipeline("rebuild", arguments)
     _check_libraries()
     from nextgen.cli.pipeline_rebuild import run_on_own_cluster
 
     return run_on_own_cluster(arguments)
+
+
+def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
+    """Return what the flag is given as: None without it, empty without a value."""
+    for number, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == flag:
+            return value if equals else next(iter(arguments[number + 1 :]), "")
+    return None
 
 
 def _check_libraries() -> None:

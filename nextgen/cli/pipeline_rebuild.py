@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from nextgen.export.run import run_export
 from nextgen.export.shard_files import FileLimits
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
 from nextgen.kernel.policies import NO_POLICIES, Policies, Retention
+from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.runtime.exit_code import CheckFailed, ExitCode, print_error
 from nextgen.tasks.timeouts import timeout
 
@@ -232,7 +234,9 @@ class Verification:
         if self.asked.is_json:
             command.append("--json")
             stdout = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*command, stdout=stdout)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=stdout, env=environment_of_child(os.environ)
+        )
         try:
             async with timeout(VERIFY_TIMEOUT_S):
                 told, _ = await process.communicate()

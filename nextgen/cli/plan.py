@@ -16,6 +16,7 @@ from pathlib import Path
 from nextgen.cli.port_range import own_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits import SHARDS_MAX
+from nextgen.runtime.cluster_proof import ClusterCredentials
 from nextgen.runtime.cluster_secret import SECRET_FILE
 from nextgen.runtime.ports_check import assert_port_free
 
@@ -135,6 +136,15 @@ class ClusterPlan:
     def service_url(self) -> str:
         """Return what a Pulsar client is given: all discovery nodes, tried in turn."""
         return "pulsar://" + ",".join(node.pulsar for node in self.of_kind("discovery"))
+
+    def credentials(self, data_dir: Path) -> ClusterCredentials | None:
+        """Return what an operator proves calls to the processes with; None if none was made yet.
+
+        Raises:
+            RefusesToStart: The file with the secret cannot be used.
+        """
+        file = data_dir / SECRET_FILE
+        return ClusterCredentials.load(self.cluster_id, file if file.exists() else None)
 
     def arguments(self, node: NodePlan, data_dir: Path) -> list[str]:
         """Return the flags of the node's process."""

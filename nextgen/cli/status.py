@@ -12,7 +12,7 @@ from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.cli.output import as_dict, print_table
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, Unauthenticated
 from protos.nextgen.v1 import (
     broker_service_pb2,
     cluster_service_pb2,
@@ -90,12 +90,19 @@ async def _ask_all(endpoints: Sequence[str], stub: Any, method: str, request: An
 
 
 async def _ask(endpoint: str, stub: Any, method: str, request: Any) -> Any:
-    """Return the answer, or the error as a value."""
+    """Return the answer, or the error as a value.
+
+    Raises:
+        Unauthenticated: The cluster secret is missing here, or is another one.
+    """
     channel = open_channel(endpoint)
     try:
         return await getattr(stub(channel), method)(request, timeout=ANSWER_TIMEOUT_MS / 1000)
     except grpc.RpcError as error:
-        return error_of_rpc(error)
+        reason = error_of_rpc(error)
+        if isinstance(reason, Unauthenticated):
+            raise reason from error
+        return reason
     finally:
         await close_channel(channel)
 

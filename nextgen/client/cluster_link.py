@@ -28,6 +28,8 @@ from nextgen.kernel.errors import (
     ConnectionLost,
     MetadataError,
     NotLeader,
+    RefusesToStart,
+    Unauthenticated,
     Unavailable,
     WrongCluster,
 )
@@ -82,9 +84,11 @@ class ClusterLink:
         assert manager_endpoints, "a node needs the address of a cluster manager"
         self.view = view or ClusterView()
         self.has_connected_once = False
-        self.refusal: WrongCluster | None = None
+        self.refusal: RefusesToStart | None = None
         """Why the cluster manager will never accept this node; the process should not go on."""
         self._configured = tuple(manager_endpoints)
+        self._refused_by: set[str] = set()
+        """Managers that refused this process for want of proof since it was last connected."""
         self._hello = hello
         self._outbox: asyncio.Queue[NodeMessage] = asyncio.Queue(LINK_OUTBOX_MESSAGES_MAX)
         self._leader: str | None = None
@@ -198,7 +202,7 @@ class ClusterLink:
         """Return once the stream to the cluster manager's leader stands.
 
         Raises:
-            WrongCluster: It will never accept this node.
+            RefusesToStart: It will never accept this node.
         """
         while not self.is_connected:
             if self.refusal is not None:
@@ -209,7 +213,7 @@ class ClusterLink:
         """Return once connected with a shard map known.
 
         Raises:
-            WrongCluster: The cluster manager will never accept this node.
+            RefusesToStart: The cluster manager will never accept this node.
         """
         await self.wait_connected()
         await self.wait_until(lambda view: view.slot_table is not None)
@@ -266,6 +270,8 @@ class ClusterLink:
         except WrongCluster as error:
             _logger.error("refused by the cluster manager", endpoint=endpoint, error=str(error))
             self.refusal = error
+        except Unauthenticated as error:
+            self._refused(endpoint, error)
         except (MetadataError, TimeoutError) as error:
             was_connected = self._leader is not None
             if was_connected:
@@ -275,6 +281,18 @@ class ClusterLink:
             self._signal_connection()
             await close_channel(channel)
         return was_connected, hint
+
+    def _refused(self, endpoint: str, error: Unauthenticated) -> None:
+        """Note that a manager wants another proof; give up once all do.
+
+        One manager alone may be the one that is wrong. A node that was connected before goes on
+        with what it knows, as it does without any manager.
+        """
+        if endpoint not in self._refused_by:
+            _logger.error("refused by the cluster manager", endpoint=endpoint, error=str(error))
+        self._refused_by.add(endpoint)
+        if not self.has_connected_once and self._refused_by.issuperset(self._configured):
+            self.refusal = RefusesToStart(f"every cluster manager refuses this process: {error}")
 
     async def _converse(self, channel: grpc.aio.Channel, endpoint: str) -> None:
         join: Any = channel.stream_stream(
@@ -306,6 +324,7 @@ class ClusterLink:
         self._leader, self._channel = endpoint, channel
         self._heard_at = asyncio.get_running_loop().time()
         self.has_connected_once = True
+        self._refused_by.clear()
         _logger.info("joined the cluster", endpoint=endpoint)
         self._take(first)
         for listener in self._connected_listeners:

@@ -26,6 +26,7 @@ from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
     Overloaded,
+    Unauthenticated,
     Unavailable,
 )
 from nextgen.kernel.limits import (
@@ -173,14 +174,14 @@ class _Connection:
             if pending is not None and not pending.future.done():
                 pending.future.set_exception(ConnectionLost(reason))
 
-    def close(self, reason: str) -> None:
-        """Fail everything that waits as ``ConnectionLost`` and let the stream go."""
+    def close(self, reason: str, kind: type[MetadataError] = ConnectionLost) -> None:
+        """Fail everything that waits with an error of this kind, and close the stream."""
         if self.is_closed:
             return
         self.is_closed = True
         for pending in self._pending.values():
             if not pending.future.done():
-                pending.future.set_exception(ConnectionLost(reason))
+                pending.future.set_exception(kind(reason))
         self._pending.clear()
         self._outbox.clear()
         for task in self._tasks:
@@ -203,7 +204,7 @@ class _Connection:
                     _, data = self._outbox.popitem(last=False)
                     await call.write(data)
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            self.close(f"the stream to {self.endpoint} broke: {_explained(error)}")
+            self._ended_by(error)
 
     async def _read_answers(self, call: Any) -> None:
         try:
@@ -215,7 +216,15 @@ class _Connection:
                 self._heard_at = self._loop.time()
                 self._dispatch(ShardResponse.FromString(data))
         except (grpc.RpcError, DecodeError) as error:
-            self.close(f"the stream to {self.endpoint} broke: {_explained(error)}")
+            self._ended_by(error)
+
+    def _ended_by(self, error: Exception) -> None:
+        reason = error_of_rpc(error) if isinstance(error, grpc.RpcError) else repr(error)
+        if isinstance(reason, Unauthenticated):
+            # Nothing was read, and it would end the same way the next time.
+            self.close(f"{self.endpoint}: {reason}", Unauthenticated)
+        else:
+            self.close(f"the stream to {self.endpoint} broke: {reason}")
 
     def _dispatch(self, response: ShardResponse) -> None:
         if response.more:
@@ -230,10 +239,6 @@ class _Connection:
             pending.future.set_exception(from_detail(response.error))
         else:
             pending.future.set_result(response)
-
-
-def _explained(error: Exception) -> str:
-    return str(error_of_rpc(error)) if isinstance(error, grpc.RpcError) else repr(error)
 
 
 def _retrieve(task: asyncio.Task[_Connection]) -> None:

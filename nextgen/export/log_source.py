@@ -12,8 +12,9 @@ import grpc.aio
 
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.event_log import EventPage, ShardLogReader, pin_log
-from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.errors import Unauthenticated, Unavailable
 from nextgen.kernel.stream_limits import EXPORT_PIN_TTL_MS
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Role
 from protos.nextgen.v1.cluster_service_pb2 import (
@@ -156,7 +157,10 @@ async def _ask(
     channel = open_channel(endpoint)
     try:
         return await question(channel)
-    except grpc.RpcError:
+    except grpc.RpcError as error:
+        reason = error_of_rpc(error)
+        if isinstance(reason, Unauthenticated):
+            raise reason from error
         return ()
     finally:
         await close_channel(channel)

@@ -7,8 +7,10 @@ from one reading to the next, so it is written down once, and only what was writ
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -17,6 +19,12 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from nextgen.kernel.errors import Unavailable
+from nextgen.runtime.cluster_proof import (
+    ClusterCredentials,
+    credentials_in_use,
+    credentials_of_environment,
+    use_credentials,
+)
 from pipelines.rebuild.shard_snapshot import Snapshot, spool_snapshot, spooled_items
 from pipelines.rebuild.tables import ACTIVE, DELETING
 from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item
@@ -57,10 +65,17 @@ _WIDTH = len(LIVE_SCHEMA)
 def live_snapshots(spark: SparkSession, targets: Sequence[str], shards: Sequence[int]) -> DataFrame:
     """Return what the cluster behind these discovery nodes holds: ``LIVE_SCHEMA``.
 
-    Each reading asks the cluster anew: write it down, and use what was written.
+    Each reading asks the cluster anew: write it down, and use what was written. Executors read the
+    cluster secret from the file that this process' environment names: it must be there, too.
+
+    Raises:
+        RefusesToStart: The environment names a secret that cannot be used.
     """
     spark.dataSource.register(LiveSource)
     reader = spark.read.format(FORMAT).option("targets", ",".join(targets))
+    credentials = credentials_in_use() or credentials_of_environment(os.environ)
+    if credentials is not None:
+        reader = reader.options(cluster=credentials.cluster_id, secret=str(credentials.file))
     return reader.option("shards", ",".join(map(str, shards))).load()
 
 
@@ -71,7 +86,9 @@ def unavailable(error: PySparkException) -> Unavailable:
 
 
 class LiveSource(DataSource):  # type: ignore[misc]
-    """Options: ``targets`` (host:port, with commas) and ``shards`` (ids, with commas)."""
+    """Options: ``targets`` (host:port, with commas) and ``shards`` (ids, with commas); ``cluster``
+    and ``secret``, if the cluster has a secret: its id, and the file.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -84,15 +101,21 @@ class LiveSource(DataSource):  # type: ignore[misc]
         return LiveReader(
             self.options["targets"].split(","),
             [int(it) for it in self.options["shards"].split(",")],
+            self.options.get("cluster", ""),
+            self.options.get("secret", ""),
         )
 
 
 class LiveReader(DataSourceReader):  # type: ignore[misc]
     """See the module."""
 
-    def __init__(self, targets: Sequence[str], shards: Sequence[int]) -> None:
+    def __init__(
+        self, targets: Sequence[str], shards: Sequence[int], cluster_id: str, secret_file: str
+    ) -> None:
         self._targets = targets
         self._shards = shards
+        self._cluster_id = cluster_id
+        self._secret_file = secret_file
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(shard_id) for shard_id in self._shards]
@@ -104,6 +127,8 @@ class LiveReader(DataSourceReader):  # type: ignore[misc]
             MetadataError: No replica of the shard answers.
         """
         shard_id = partition.value
+        if self._secret_file:
+            use_credentials(ClusterCredentials.load(self._cluster_id, Path(self._secret_file)))
         with tempfile.TemporaryFile() as spool:
             snapshot = asyncio.run(spool_snapshot(self._targets, shard_id, spool))
             for item in spooled_items(spool):

@@ -17,7 +17,7 @@ from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.client.errors_wire import from_detail
 from nextgen.client.shard_replicas import replicas_of
 from nextgen.client.stream_call import WATCH, stream_call
-from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Unauthenticated, Unavailable
 from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -98,7 +98,7 @@ async def spool_snapshot(targets: Sequence[str], shard_id: int, spool: BinaryIO)
                         error = failure
             except MetadataError as failure:
                 error = failure
-            if isinstance(error, InvalidRequest) or loop.time() >= give_up_at:
+            if isinstance(error, InvalidRequest | Unauthenticated) or loop.time() >= give_up_at:
                 raise error
             await asyncio.sleep(BACKOFF_MS / 1_000)
     finally:

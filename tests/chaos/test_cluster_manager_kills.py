@@ -16,7 +16,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from cluster_manager import wire
@@ -30,6 +29,7 @@ from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
 from tests.integration.cluster_manager.managers import READY_S_MAX, Managers, link_of, ready
 from tests.support.fake_shard_server import FakeShardServer
+from tests.support.member_channel import member_channel
 
 KILLS = 20
 BETWEEN_KILLS_S = 1.0
@@ -114,7 +114,7 @@ async def _kill_again_and_again(managers: Managers, link: ClusterLink) -> None:
 
 async def _log_of(managers: Managers, node_id: str, position: int) -> list[bytes]:
     """Return a replica's events up to a position: more may be committed from one to the next."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{managers.grpc[node_id]}") as channel:
+    async with member_channel(f"127.0.0.1:{managers.grpc[node_id]}") as channel:
         stub = shard_grpc.ShardServiceStub(channel)
         events = []
         async for batch in stub.ReadEvents(shard_pb.ReadEventsRequest(shard_id=0), timeout=20):

@@ -14,6 +14,7 @@ from nextgen.client import Client
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
+from tests.support.member_channel import member_channel
 
 NAMESPACE = "acme/orders"
 LEADER_WAIT_S = 60
@@ -84,7 +85,7 @@ async def manager_leader(cluster: LocalCluster) -> str:
 
 
 async def _leads(endpoint: str) -> bool:
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    async with member_channel(endpoint) as channel:
         stub = ClusterServiceStub(channel)
         try:
             status = await stub.GetManagerStatus(cluster_pb.GetManagerStatusRequest(), timeout=1)

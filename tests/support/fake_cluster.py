@@ -9,6 +9,7 @@ from typing import Any
 from nextgen.client.cluster_link import ChangeListener
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.errors_wire import to_detail
+from nextgen.client.member_gate import MemberGate
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.slots import initial_table
 from nextgen.runtime.grpc_server import GrpcServer, new_server
@@ -119,6 +120,7 @@ class FakeClusterServer(cluster_service_pb2_grpc.ClusterServiceServicer):
         self.echoes = True
         self.hellos: list[pb.Hello] = []
         self.received: list[pb.NodeMessage] = []
+        self.gate = MemberGate(None)
         self.port = 0
         self._streams: list[asyncio.Queue[pb.ClusterUpdate]] = []
         self._server: GrpcServer | None = None
@@ -128,7 +130,7 @@ class FakeClusterServer(cluster_service_pb2_grpc.ClusterServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self, port: int = 0) -> str:
-        self._server = new_server([])
+        self._server = new_server([], interceptors=[self.gate])
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(self, self._server.server)
         self.port = await self._server.start("127.0.0.1", port, "a test")
         return self.endpoint

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from nextgen.client.errors_wire import to_detail
+from nextgen.client.member_gate import MemberGate
 from nextgen.kernel.errors import MetadataError, NotLeader
 from nextgen.runtime.grpc_server import GrpcServer, new_server
 from nextgen.tasks.timeouts import timeout
@@ -95,6 +96,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
     def __init__(self, *shard_ids: int, update_ms: int = 100, ttl_ms: int = TTL_MS) -> None:
         self.shards = {shard_id: FakeShard(shard_id) for shard_id in shard_ids}
         self.leads = set(shard_ids)
+        self.gate = MemberGate(None)
         self.leader_hint: str | None = None
         self.hook: Hook | None = None
         self.requests: list[pb.ShardRequest] = []
@@ -120,7 +122,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self, port: int = 0) -> str:
-        self._server = new_server([])
+        self._server = new_server([], interceptors=[self.gate])
         shard_service_pb2_grpc.add_ShardServiceServicer_to_server(self, self._server.server)
         self.port = await self._server.start("127.0.0.1", port, "a test")
         return self.endpoint

@@ -11,6 +11,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
+from tests.support.member_channel import member_channel
 
 SHARD = 1
 CAUGHT_UP_S_MAX = 60
@@ -19,7 +20,7 @@ ANSWER_S_MAX = 20
 
 
 async def status_of(cluster: LocalCluster, node_id: str) -> cluster_pb.ReplicaStatus:
-    async with grpc.aio.insecure_channel(cluster.plan.node(node_id).grpc) as channel:
+    async with member_channel(cluster.plan.node(node_id).grpc) as channel:
         stub = ShardServiceStub(channel)
         node = await stub.GetNodeStatus(shard_pb.GetNodeStatusRequest(), timeout=ANSWER_S_MAX)
     return {replica.group_id: replica for replica in node.replicas}[SHARD]

@@ -11,6 +11,7 @@ from typing import Any
 
 from nextgen.cli.local_cluster import child_environment
 from nextgen.kernel.errors import DeadlineExceeded, Unavailable
+from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -36,7 +37,7 @@ class LoadProcess:
             "nextgen.cli.load.worker",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=child_environment(lifeline=False),
+            env=environment_of_child(child_environment(lifeline=False)),
             limit=LINE_BYTES_MAX,
             start_new_session=True,
         )

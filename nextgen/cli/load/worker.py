@@ -18,6 +18,7 @@ import uvloop
 from nextgen.cli.load.jobs import JOBS
 from nextgen.cli.load.reporter import Reporter
 from nextgen.kernel.errors import MetadataError
+from nextgen.runtime.cluster_proof import credentials_of_environment, use_credentials
 
 EXIT_PARENT_GONE = 0
 
@@ -27,6 +28,7 @@ async def _main() -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     job: dict[str, Any] = json.loads(await reader.readline())
+    use_credentials(credentials_of_environment(os.environ))
     reporter = Reporter()
     listening = asyncio.create_task(_listen(reader, reporter))
     # A collection over the prepared requests would show up as a latency of the servers.

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from nextgen.client.channel import close_channel
+from nextgen.client.channel import close_channel, wait_connected, with_proofs
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Unavailable
 from nextgen.tasks.timeouts import timeout
@@ -35,15 +35,10 @@ class FrozenLeader:
 
     def __init__(self, endpoint: str, shard_id: int) -> None:
         self._shard_id = shard_id
-        self._channel = grpc.aio.insecure_channel(
-            endpoint, options=[("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
-        )
-        exchange: Any = self._channel.stream_stream(
-            _EXCHANGE,
-            request_serializer=ShardRequest.SerializeToString,
-            response_deserializer=ShardResponse.FromString,
-        )
-        self._call = exchange()
+        self._endpoint = endpoint
+        options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+        self._channel = with_proofs(grpc.aio.insecure_channel(endpoint, options=options))
+        self._call: Any = None
         self._asked = 0
 
     async def connect(self, topic: str) -> None:
@@ -52,6 +47,13 @@ class FrozenLeader:
         Raises:
             Unavailable: It is not answered.
         """
+        await wait_connected(self._channel, self._endpoint)
+        exchange: Any = self._channel.stream_stream(
+            _EXCHANGE,
+            request_serializer=ShardRequest.SerializeToString,
+            response_deserializer=ShardResponse.FromString,
+        )
+        self._call = exchange()
         await self._call.write(self._get(topic))
         await self._answer()
 
@@ -76,7 +78,8 @@ class FrozenLeader:
         }
 
     async def close(self) -> None:
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
         await close_channel(self._channel)
 
     async def _answer(self) -> ShardResponse:

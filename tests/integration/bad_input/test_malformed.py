@@ -12,6 +12,7 @@ from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb
 from tests.integration.bad_input.conftest import TOPIC, Site
+from tests.support.member_channel import member_channel
 from tests.support.raw_calls import (
     UNLIMITED,
     Method,
@@ -66,7 +67,7 @@ def test_every_service_of_the_contracts_is_covered() -> None:
 
 @pytest.mark.parametrize("server", SERVERS)
 async def test_what_is_no_message_is_refused(site: Site, server: str) -> None:
-    async with grpc.aio.insecure_channel(site.endpoint(server)) as channel:
+    async with member_channel(site.endpoint(server)) as channel:
         for method in methods_of(server):
             for piece in broken_pieces(method):
                 check_refused(await call(channel, method, piece))
@@ -88,7 +89,7 @@ async def test_random_bytes_and_messages_break_nothing(site: Site, server: str) 
             assert outcome.status not in BROKEN_STATUSES, outcome
 
     async with (
-        grpc.aio.insecure_channel(site.endpoint(server)) as channel,
+        member_channel(site.endpoint(server)) as channel,
         TaskGroup() as sending,
     ):
         for method in methods_of(server):
@@ -100,7 +101,7 @@ async def test_a_message_beyond_the_limit_is_refused_unread(site: Site, server: 
     oversized = unknown_field(GRPC_MESSAGE_BYTES_MAX + 1)
     # The limit is the server's: one method of each shape stands for the others.
     one_of_each_shape = {method.shape: method for method in methods_of(server)}.values()
-    async with grpc.aio.insecure_channel(site.endpoint(server), options=UNLIMITED) as channel:
+    async with member_channel(site.endpoint(server), options=UNLIMITED) as channel:
         for method in one_of_each_shape:
             assert is_parsed(method, oversized), "only its size is wrong"
 
@@ -113,7 +114,7 @@ async def test_a_message_beyond_the_limit_is_refused_unread(site: Site, server: 
 
 @pytest.mark.parametrize("server", SERVERS)
 async def test_a_field_from_a_later_version_changes_nothing(site: Site, server: str) -> None:
-    async with grpc.aio.insecure_channel(site.endpoint(server)) as channel:
+    async with member_channel(site.endpoint(server)) as channel:
         for method in methods_of(server):
             without = await call(channel, method, b"")
             with_it = await call(channel, method, unknown_field(300))
@@ -124,7 +125,7 @@ async def test_a_field_from_a_later_version_changes_nothing(site: Site, server: 
 async def test_a_lookup_with_an_unknown_field_is_answered(site: Site) -> None:
     method = next(method for method in METHODS if method.name == "Lookup")
     request = discovery_pb.LookupRequest(topics=[TOPIC]).SerializeToString()
-    async with grpc.aio.insecure_channel(site.discovery) as channel:
+    async with member_channel(site.discovery) as channel:
         outcome = await call(channel, method, request + b"\xfa\xff\x03\x01x")
 
     response = discovery_pb.LookupResponse.FromString(outcome.answers[0])
@@ -140,7 +141,7 @@ async def test_a_method_that_does_not_exist_is_unimplemented(site: Site) -> None
             discovery_pb.LookupRequest,
             discovery_pb.LookupResponse,
         )
-        async with grpc.aio.insecure_channel(site.endpoint(server)) as channel:
+        async with member_channel(site.endpoint(server)) as channel:
             assert (await call(channel, unknown, b"")).status == "UNIMPLEMENTED"
 
 
@@ -148,7 +149,7 @@ async def test_a_watch_that_cannot_be_read_is_refused(site: Site) -> None:
     service = discovery_pb.DESCRIPTOR.services_by_name["DiscoveryService"]
     watches = [method.name for method in service.methods if method.name.startswith("Watch")]
     assert len(watches) == 5
-    async with grpc.aio.insecure_channel(site.discovery) as channel:
+    async with member_channel(site.discovery) as channel:
         for name in watches:
             method = Method(
                 "discovery",
@@ -163,7 +164,7 @@ async def test_a_watch_that_cannot_be_read_is_refused(site: Site) -> None:
 async def test_one_bad_message_of_a_stream_leaves_the_others_alone(site: Site) -> None:
     method = next(method for method in METHODS if method.name == "LookupStream")
     good = discovery_pb.LookupRequest(request_id=7, topics=[TOPIC]).SerializeToString()
-    async with grpc.aio.insecure_channel(site.discovery) as channel:
+    async with member_channel(site.discovery) as channel:
         outcome = await call(channel, method, b"\xff\xff", good, b"\x0a\x7f")
 
     responses = [discovery_pb.LookupResponse.FromString(each) for each in outcome.answers]
@@ -178,7 +179,7 @@ async def test_a_bad_message_ends_a_join_and_no_other(site: Site) -> None:
     method = next(method for method in METHODS if method.name == "Join")
     hello = cluster_pb.Hello(cluster_id="test", node_id="a-client", kind="client")
     first = cluster_pb.NodeMessage(hello=hello).SerializeToString()
-    async with grpc.aio.insecure_channel(site.manager) as channel:
+    async with member_channel(site.manager) as channel:
         outcome = await call(channel, method, first, b"\xff\xff")
 
     check_refused(outcome)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
@@ -29,6 +28,7 @@ from nextgen.kernel.limits import (
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from tests.integration.bad_input.conftest import NAMESPACE, TOPIC, Site
+from tests.support.member_channel import member_channel
 from tests.support.raw_calls import Outcome, call, methods
 
 METHODS = {method.name: method for method in methods() if method.server == "discovery"}
@@ -75,7 +75,7 @@ BAD_TENANTS = {
 
 
 async def ask(site: Site, name: str, request: Message) -> Outcome:
-    async with grpc.aio.insecure_channel(site.discovery) as channel:
+    async with member_channel(site.discovery) as channel:
         return await call(channel, METHODS[name], request.SerializeToString())
 
 

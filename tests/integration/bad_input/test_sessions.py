@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc.aio
 import pytest
 
 from nextgen.kernel.limits import (
@@ -20,6 +19,7 @@ from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from tests.integration.bad_input.conftest import TOPIC, Site
+from tests.support.member_channel import member_channel
 from tests.support.raw_calls import Method, Outcome, call, methods
 
 METHODS = {method.name: method for method in methods()}
@@ -28,7 +28,7 @@ DEADLINE_S = 40
 
 
 async def say(endpoint: str, method: Method, *messages: Any) -> Outcome:
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    async with member_channel(endpoint) as channel:
         return await call(channel, method, *(each.SerializeToString() for each in messages))
 
 
@@ -90,7 +90,7 @@ async def test_who_says_nothing_is_not_kept(site: Site) -> None:
 
     async def hear(name: str) -> str:
         method = METHODS[name]
-        async with grpc.aio.insecure_channel(site.endpoint(method.server)) as channel:
+        async with member_channel(site.endpoint(method.server)) as channel:
             stream = channel.stream_stream(method.path)(timeout=60)
             async with timeout(DEADLINE_S):
                 answer: Any = method.response.FromString(await stream.read())
@@ -104,7 +104,7 @@ async def test_who_says_nothing_is_not_kept(site: Site) -> None:
 async def test_a_subscriber_that_sends_garbage_is_told_so(site: Site) -> None:
     method = METHODS["WatchAssignments"]
     subscription = shard_pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="somebody")
-    async with grpc.aio.insecure_channel(site.shard) as channel:
+    async with member_channel(site.shard) as channel:
         outcome = await call(channel, method, subscription.SerializeToString(), b"\xff\xff")
 
     assert outcome.reason == "INVALID_REQUEST"
@@ -112,7 +112,7 @@ async def test_a_subscriber_that_sends_garbage_is_told_so(site: Site) -> None:
 
 async def test_the_second_session_of_a_broker_ends_the_first(site: Site) -> None:
     """The one that comes later is the one that lives: the first may be a ghost."""
-    async with grpc.aio.insecure_channel(site.shard) as channel:
+    async with member_channel(site.shard) as channel:
         connect = channel.stream_stream(
             METHODS["Connect"].path,
             request_serializer=broker_pb.BrokerMessage.SerializeToString,
@@ -135,7 +135,7 @@ async def test_the_second_session_of_a_broker_ends_the_first(site: Site) -> None
 
 
 async def test_nobody_resumes_the_session_of_another(site: Site) -> None:
-    async with grpc.aio.insecure_channel(site.broker) as channel:
+    async with member_channel(site.broker) as channel:
         answer = await channel.unary_unary(METHODS["GetBrokerStatus"].path)(b"")
         stolen = broker_pb.BrokerStatus.FromString(answer).session_id
     goodbye = broker_pb.BrokerMessage(goodbye=broker_pb.BrokerGoodbye())
@@ -208,7 +208,7 @@ async def test_a_session_number_that_no_table_holds_is_not_recorded(site: Site) 
     ]
 
     outcome = await say(site.manager, METHODS["Join"], hello, *reports)
-    async with grpc.aio.insecure_channel(site.manager) as channel:
+    async with member_channel(site.manager) as channel:
         answer = await channel.unary_unary(METHODS["GetClusterState"].path)(b"")
 
     assert outcome.status == "OK"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import grpc.aio
 import pytest
 
 from nextgen.kernel.limits import (
@@ -17,6 +16,7 @@ from nextgen.kernel.limits import (
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC
 from tests.integration.bad_input.conftest import TOPIC, Site
+from tests.support.member_channel import member_channel
 from tests.support.raw_calls import call, methods, random_message
 
 SHARD = 1
@@ -30,7 +30,7 @@ UINT64_MAX = 2**64 - 1
 
 async def ask(site: Site, *requests: pb.ShardRequest) -> dict[int, pb.ShardResponse]:
     """Send requests on one stream and return the final answers by request id."""
-    async with grpc.aio.insecure_channel(site.shard) as channel:
+    async with member_channel(site.shard) as channel:
         stream = channel.stream_stream(EXCHANGE.path)(timeout=60)
         for request in requests:
             await stream.write(request.SerializeToString())
@@ -203,7 +203,7 @@ async def test_streams_of_unknown_shards_and_positions_say_why(site: Site) -> No
             "TRANSFER_FAILED",
         ),
     ]
-    async with grpc.aio.insecure_channel(site.shard) as channel:
+    async with member_channel(site.shard) as channel:
         outcomes = [
             await call(channel, how, what.SerializeToString()) for how, what, _ in questions
         ]

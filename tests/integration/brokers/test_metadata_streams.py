@@ -12,6 +12,7 @@ import pytest
 
 from nextgen.client import Client
 from nextgen.client.broker_metadata import HeldMetadata, broker_metadata, version_of
+from nextgen.client.channel import with_proofs
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import NAMES_PER_GET_MAX
 from nextgen.tasks.timeouts import timeout
@@ -118,7 +119,7 @@ async def cluster_with_topics(
 
 def patient_channel(endpoint: str) -> grpc.aio.Channel:
     """Return a channel that does not give up a process that stands still, as ours do."""
-    return grpc.aio.insecure_channel(endpoint)
+    return with_proofs(grpc.aio.insecure_channel(endpoint))
 
 
 async def test_changed_properties_reach_the_brokers_that_have_the_object_and_no_other(

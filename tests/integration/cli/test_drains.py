@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from nextgen.cli.discovery_client import DiscoveryClient
 from nextgen.client import Client
 from nextgen.client.event_log import read_events
 from nextgen.kernel.errors import MetadataError
+from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.runtime.exit_code import ExitCode
 from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_questions import client_of, prepare_namespace, wait_brokers_used
@@ -36,6 +38,7 @@ async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, Any, str
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "nextgen.cli", *arguments, "--json", "--target", target),
+        env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

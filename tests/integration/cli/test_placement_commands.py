@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import pytest
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.policy_commands import alter_policies
+from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
@@ -45,6 +47,7 @@ async def nextgen(cluster: LocalCluster, *arguments: str) -> dict[str, Any]:
         "--json",
         "--target",
         cluster.plan.of_kind("discovery")[0].grpc,
+        env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
 from nextgen.kernel.quota_file import QuotaFile, to_bytes
+from nextgen.runtime.cluster_proof import environment_of_child
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
@@ -33,6 +35,7 @@ async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str
     target = cluster.plan.of_kind("discovery")[0].grpc
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nextgen.cli", *arguments, "--target", target),
+        env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

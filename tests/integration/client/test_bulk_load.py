@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from nextgen.bulk.loader import load_folder
 from nextgen.bulk.progress import Loaded
 from nextgen.client import Client
 from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.runtime.exit_code import ExitCode
 from tests.support.load_folders import write_load_folder
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
@@ -39,6 +41,7 @@ async def load_by_shell(cluster: LocalCluster, folder: Path, *words: str) -> tup
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nextgen.cli", "bulk", "load", str(folder), "--target", target),
         *("--json", *words),
+        env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()

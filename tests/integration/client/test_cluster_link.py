@@ -1,12 +1,15 @@
 """The link to the cluster manager against real gRPC servers in this process."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from nextgen.client import cluster_link
 from nextgen.client.cluster_link import ClusterLink
-from nextgen.kernel.errors import NotLeader, Unavailable, WrongCluster
+from nextgen.client.member_gate import MemberGate
+from nextgen.kernel.errors import NotLeader, RefusesToStart, Unavailable, WrongCluster
+from nextgen.runtime.cluster_proof import ClusterCredentials
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, QuotasSet
@@ -202,3 +205,48 @@ async def test_a_node_of_another_cluster_gives_up_and_says_why(managers, link):
     async with timeout(WAIT_S):
         with pytest.raises(WrongCluster, match="cluster a"):
             await link.wait_ready()
+
+
+GUARDED = MemberGate(ClusterCredentials("c", b"0123456789abcdef", Path("/secret")))
+
+
+async def restarted(managers, gate):
+    for manager in managers:
+        manager.gate = gate
+        await manager.stop()
+        await manager.start(manager.port)
+
+
+async def test_a_node_that_every_manager_refuses_for_want_of_proof_gives_up(managers, link):
+    await restarted(managers, GUARDED)
+    await link.start()
+
+    async with timeout(WAIT_S):
+        with pytest.raises(RefusesToStart, match="every cluster manager refuses this process"):
+            await link.wait_ready()
+
+
+async def test_a_node_that_one_manager_refuses_for_want_of_proof_joins_at_another(managers, link):
+    await restarted(managers[:2], GUARDED)
+    lead(managers, managers[2])
+    await link.start()
+
+    async with timeout(WAIT_S):
+        await link.wait_ready()
+
+    assert link.leader_endpoint == managers[2].endpoint
+
+
+async def test_a_node_that_was_connected_outlasts_managers_that_refuse_it(managers, link):
+    lead(managers, managers[0])
+    await link.start()
+    async with timeout(WAIT_S):
+        await link.wait_ready()
+        await restarted(managers, GUARDED)
+        while len(link._refused_by) < len(managers):
+            await asyncio.sleep(0.05)
+
+        await restarted(managers, MemberGate(None))
+        await link.wait_connected()
+
+    assert link.refusal is None

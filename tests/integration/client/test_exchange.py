@@ -2,13 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nextgen.client.exchange import ExchangePool, NotConnected
+from nextgen.client.member_gate import MemberGate
 from nextgen.kernel import limits
-from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, NotLeader, Overloaded
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    NotLeader,
+    Overloaded,
+    Unauthenticated,
+)
+from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_in_use, use_credentials
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.fake_shard_server import FakeShardServer
@@ -202,3 +211,37 @@ async def test_a_deposed_leader_that_froze_is_given_up(server, pool):
     async with timeout(FAST_S_MAX):
         with pytest.raises(ConnectionLost):
             await waiting
+
+
+OURS = ClusterCredentials("c", b"0123456789abcdef", Path("/secret"))
+
+
+@pytest.fixture
+async def guarded():
+    server = FakeShardServer(1)
+    server.gate = MemberGate(OURS)
+    await server.start()
+    before = credentials_in_use()
+    yield server
+    use_credentials(before)
+    await server.stop()
+
+
+async def test_a_request_to_a_node_that_wants_proof_fails_for_good_without_it(guarded, pool):
+    use_credentials(None)
+
+    with pytest.raises(Unauthenticated, match="this node needs the cluster secret"):
+        await pool.request(guarded.endpoint, lookup("t"), timeout_ms=TIMEOUT_MS)
+
+    assert guarded.requests == []
+
+
+async def test_requests_of_a_member_are_answered_over_a_stream_that_was_proven_once(guarded, pool):
+    use_credentials(OURS)
+
+    for number in range(3):
+        guarded.shards[1].assign(f"t{number}", "broker-1", "session-1")
+        response = await pool.request(guarded.endpoint, lookup(f"t{number}"), timeout_ms=TIMEOUT_MS)
+        assert response.lookup.answers[0].broker_id == "broker-1"
+
+    assert repr(pool) == "<ExchangePool connections=1 in_flight=0>"

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-import grpc.aio
-
 from nextgen.client.cluster_link import ClusterLink, ClusterView
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 from tests.support.free_ports import free_ports
+from tests.support.member_channel import member_channel
 
 ROOT = Path(__file__).parents[3]
 READY_S_MAX = 60.0
@@ -122,7 +121,7 @@ class Managers:
         return next(node for node in self.node_ids if endpoint == f"127.0.0.1:{self.grpc[node]}")
 
     async def status(self, node_id: str) -> cluster_pb.ReplicaStatus:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.grpc[node_id]}") as channel:
+        async with member_channel(f"127.0.0.1:{self.grpc[node_id]}") as channel:
             stub = cluster_grpc.ClusterServiceStub(channel)
             return await stub.GetManagerStatus(
                 cluster_pb.GetManagerStatusRequest(), timeout=READY_S_MAX, wait_for_ready=True

@@ -23,6 +23,7 @@ from tests.integration.cluster_manager.managers import (
     ready,
     report,
 )
+from tests.support.member_channel import member_channel
 
 PUSH_MS_MAX = 200.0
 REJOIN_MS_MAX = 60_000
@@ -70,7 +71,7 @@ async def _comes_back(managers: Managers, gone: str, leader: str) -> None:
 
 
 async def _events(managers: Managers, node_id: str) -> list[str]:
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{managers.grpc[node_id]}") as channel:
+    async with member_channel(f"127.0.0.1:{managers.grpc[node_id]}") as channel:
         stub = shard_grpc.ShardServiceStub(channel)
         batches = stub.ReadEvents(shard_pb.ReadEventsRequest(shard_id=0), timeout=ANSWER_S_MAX)
         return [
@@ -207,7 +208,7 @@ async def test_a_frozen_leader_that_wakes_tells_nothing_that_is_out_of_date(tmp_
         try:
             await ready(link)
             leader = managers.node_at(link.leader_endpoint)
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{managers.grpc[leader]}") as channel:
+            async with member_channel(f"127.0.0.1:{managers.grpc[leader]}") as channel:
                 stub = cluster_grpc.ClusterServiceStub(channel)
                 await stub.GetClusterState(
                     cluster_pb.GetClusterStateRequest(), timeout=ANSWER_S_MAX

@@ -42,6 +42,7 @@ from tests.integration.cluster_manager.managers import (
     report,
 )
 from tests.support.fake_shard_server import FakeShardServer
+from tests.support.member_channel import member_channel
 
 READY = json.dumps({"ready": True, "reasons": []})
 
@@ -189,7 +190,7 @@ async def test_malformed_streams_and_foreign_requests_are_refused(tmp_path: Path
         link = link_of(managers, "shard-node-1")
         await link.start()
         await ready(link)
-        async with grpc.aio.insecure_channel(managers.endpoints[0]) as channel:
+        async with member_channel(managers.endpoints[0]) as channel:
             cluster = cluster_grpc.ClusterServiceStub(channel)
             shards = shard_grpc.ShardServiceStub(channel)
 
@@ -223,7 +224,7 @@ async def test_events_are_followed_as_they_commit(tmp_path: Path) -> None:
         link = link_of(managers, "shard-node-1")
         await link.start()
         await ready(link)
-        async with grpc.aio.insecure_channel(managers.endpoints[0]) as channel:
+        async with member_channel(managers.endpoints[0]) as channel:
             request = shard_pb.ReadEventsRequest(
                 shard_id=0, follow=True, events_max=2, types=["node_registered"]
             )

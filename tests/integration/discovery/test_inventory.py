@@ -21,6 +21,7 @@ from nextgen.kernel.limits import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
+from tests.support.member_channel import member_channel
 
 
 async def call(site, method, request, response_type):
@@ -243,7 +244,7 @@ async def test_a_watch_that_cannot_be_is_refused_at_once(site):
         ("WatchTenants", pb.WatchRequest(names=["a/b"])),
         ("WatchShardMap", pb.WatchRequest(prefix="acme")),
     ):
-        async with grpc.aio.insecure_channel(site.endpoint) as channel:
+        async with member_channel(site.endpoint) as channel:
             call = channel.unary_stream(
                 f"/nextgen.v1.DiscoveryService/{method}",
                 request_serializer=pb.WatchRequest.SerializeToString,

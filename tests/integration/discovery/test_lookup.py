@@ -2,7 +2,6 @@
 
 import asyncio
 
-import grpc
 import pytest
 
 from nextgen.client.client import Client
@@ -12,6 +11,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S, directory
 from tests.support.fake_cluster import broker
+from tests.support.member_channel import member_channel
 
 TOPIC = "persistent://acme/orders/paid"
 
@@ -234,7 +234,7 @@ async def test_as_many_names_as_are_allowed_are_answered(site):
 
 async def test_a_malformed_message_on_a_stream_disturbs_nobody(site):
     site.assign(TOPIC)
-    async with grpc.aio.insecure_channel(site.endpoint) as channel:
+    async with member_channel(site.endpoint) as channel:
         call = channel.stream_stream("/nextgen.v1.DiscoveryService/LookupStream")()
         good = pb.LookupRequest(request_id=7, topics=[TOPIC]).SerializeToString()
         unknown_field = good + b"\xfa\x3f\x03abc"

@@ -16,6 +16,7 @@ from nextgen.client.client import Client
 from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
 from tests.support.fake_cluster import FakeClusterServer
+from tests.support.member_channel import member_channel
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC = "persistent://acme/orders/paid"
@@ -153,7 +154,7 @@ async def test_a_process_answers_health_checks_and_ends_cleanly_with_work_in_fli
         stderr=subprocess.PIPE,
     )
     try:
-        async with grpc.aio.insecure_channel(place.grpc) as channel:
+        async with member_channel(place.grpc) as channel:
             await until_serving(channel)
             client = Client([place.grpc], timeout_ms=TIMEOUT_MS)
             stream = client.lookup_stream()

@@ -29,6 +29,7 @@ from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Pos
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest, WatchUpdate
 from tests.support.local_cluster import MINIMAL, ClusterSize, LocalCluster, running_cluster
+from tests.support.member_channel import member_channel
 
 pytestmark = pytest.mark.integration
 
@@ -258,7 +259,7 @@ async def read_to_the_end(read) -> tuple[int, int, MetadataError]:
 @asynccontextmanager
 async def open_watch(endpoint: str, **request) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
     """Open a watch of topics whose updates are read one by one, when the test wants to."""
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    async with member_channel(endpoint) as channel:
         watch = channel.unary_stream(
             "/nextgen.v1.DiscoveryService/WatchTopics",
             request_serializer=WatchRequest.SerializeToString,

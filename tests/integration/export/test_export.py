@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import urllib.request
@@ -18,6 +19,7 @@ from nextgen.client import Client
 from nextgen.client.event_log import log_readers
 from nextgen.export.layout import MANIFEST
 from nextgen.kernel.errors import MetadataError
+from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.runtime.exit_code import ExitCode
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
@@ -62,6 +64,7 @@ class Exporter:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nextgen.cli", "export", "run", str(directory)),
             *("--follow", "--target", target, "--file-seconds", "0.2", "--http-port", "0"),
+            env=environment_of_child(os.environ),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -92,6 +95,7 @@ def count_files(directory: Path) -> int:
 async def export_command(*arguments: str) -> tuple[int, dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nextgen.cli", "export", *arguments, "--json"),
+        env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -138,6 +142,7 @@ async def test_an_exporter_that_is_killed_while_everybody_writes_has_neither_gap
         second = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nextgen.cli", "export", "run", str(directory)),
             *("--target", target),
+            env=environment_of_child(os.environ),
             stderr=asyncio.subprocess.PIPE,
         )
         _, complaint = await second.communicate()

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import grpc.aio
-
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.routing import ShardRouter
@@ -35,6 +33,7 @@ from tests.integration.cluster_manager.managers import (
     Managers,
 )
 from tests.support.free_ports import free_ports
+from tests.support.member_channel import member_channel
 
 NAMESPACE = "acme/orders"
 READY_S_MAX = 60.0
@@ -244,7 +243,7 @@ class Caller:
 
     async def events(self, endpoint: str, shard_id: int, *types: str) -> list[Event]:
         request = pb.ReadEventsRequest(shard_id=shard_id, types=types)
-        async with grpc.aio.insecure_channel(endpoint) as channel:
+        async with member_channel(endpoint) as channel:
             events = []
             async for batch in ShardServiceStub(channel).ReadEvents(request):
                 assert not batch.HasField("error"), batch.error
@@ -254,7 +253,7 @@ class Caller:
 
 async def serves(answer: LookupAnswer) -> broker_pb.Serving:
     """Ask the broker that an answer names."""
-    async with grpc.aio.insecure_channel(answer.broker_grpc) as channel:
+    async with member_channel(answer.broker_grpc) as channel:
         request = broker_pb.ServesRequest(topics=[answer.topic])
         response = await BrokerServiceStub(channel).Serves(request, timeout=ANSWER_S_MAX)
         return response.answers[0]

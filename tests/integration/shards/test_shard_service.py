@@ -22,6 +22,7 @@ from tests.integration.shards.processes import (
     calling,
     serves,
 )
+from tests.support.member_channel import member_channel
 
 WAIT_S = 30
 """For what must happen. Only a failing test waits that long."""
@@ -115,7 +116,7 @@ async def _sees_assignments_and_resumes(caller: Caller, number: int) -> None:
     shard_id = caller.shard_of(seen)
     while caller.shard_of(missed) != shard_id:
         (missed,) = await caller.create(missed.rpartition("/")[2] + "x")
-    async with grpc.aio.insecure_channel(caller.leader_endpoint(shard_id)) as channel:
+    async with member_channel(caller.leader_endpoint(shard_id)) as channel:
         stub = ShardServiceStub(channel)
 
         call = stub.WatchAssignments()
@@ -141,7 +142,7 @@ async def _sees_assignments_and_resumes(caller: Caller, number: int) -> None:
 
 
 async def test_an_idle_stream_is_kept_alive_by_updates(caller: Caller) -> None:
-    async with grpc.aio.insecure_channel(caller.leader_endpoint(1)) as channel:
+    async with member_channel(caller.leader_endpoint(1)) as channel:
         call = ShardServiceStub(channel).WatchAssignments()
         await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-idle"))
 
@@ -159,7 +160,7 @@ async def test_a_subscriber_at_a_follower_is_sent_to_the_leader(
     caller: Caller, nodes: Nodes
 ) -> None:
     async def is_sent_on(follower: str, leader: str) -> bool:
-        async with grpc.aio.insecure_channel(follower) as channel:
+        async with member_channel(follower) as channel:
             call = ShardServiceStub(channel).WatchAssignments()
             await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-1"))
             update = await call.read()
@@ -199,7 +200,7 @@ async def test_a_follower_of_the_log_sees_what_is_committed_later(
         for number in range(1_000)
         if caller.shard_of(f"persistent://{NAMESPACE}/later-{number}") == shard_id
     )
-    async with grpc.aio.insecure_channel(nodes.endpoint("shard-node-2")) as channel:
+    async with member_channel(nodes.endpoint("shard-node-2")) as channel:
         call = ShardServiceStub(channel).ReadEvents(request)
         (topic,) = await caller.create(name)
 
@@ -217,7 +218,7 @@ async def test_a_malformed_request_disturbs_nobody_on_its_stream(
 ) -> None:
     (topic,) = await caller.create("good")
     shard_id = caller.shard_of(topic)
-    async with grpc.aio.insecure_channel(caller.leader_endpoint(shard_id)) as channel:
+    async with member_channel(caller.leader_endpoint(shard_id)) as channel:
         call = channel.stream_stream("/nextgen.v1.ShardService/Exchange")()
         names = [pb.ObjectName(kind=3, name=topic)]
         good = pb.ShardRequest(request_id=7, shard_id=shard_id, get=pb.GetRequest(names=names))
@@ -244,7 +245,7 @@ async def test_a_malformed_request_disturbs_nobody_on_its_stream(
 async def test_a_stranger_gets_no_session(
     nodes: Nodes, message: broker_pb.BrokerMessage, reason: str
 ) -> None:
-    async with grpc.aio.insecure_channel(nodes.endpoint("shard-node-1")) as channel:
+    async with member_channel(nodes.endpoint("shard-node-1")) as channel:
         call = BrokerSessionServiceStub(channel).Connect()
         await call.write(message)
 
@@ -262,7 +263,7 @@ async def test_a_broker_at_the_wrong_node_is_sent_to_its_manager(
     )
 
     async def is_sent_on(elsewhere: str, leader: str) -> bool:
-        async with grpc.aio.insecure_channel(elsewhere) as channel:
+        async with member_channel(elsewhere) as channel:
             call = BrokerSessionServiceStub(channel).Connect()
             await call.write(broker_pb.BrokerMessage(hello=hello))
             answer = await call.read()
