@@ -15,7 +15,11 @@ from typing import Final, cast
 import structlog
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.inbound_limits import FRAME_BEFORE_CONNECT_BYTES_MAX, LOG_FIELD_CHARACTERS_MAX
+from nextgen.kernel.inbound_limits import (
+    COMMAND_COUNTED_BYTES_MIN,
+    FRAME_BEFORE_CONNECT_BYTES_MAX,
+    LOG_FIELD_CHARACTERS_MAX,
+)
 from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.pulsar_limits import (
     PULSAR_FEATURE_SETS_MAX,
@@ -325,7 +329,8 @@ class PulsarConnection(asyncio.Protocol):
     # Inside -----------------------------------------------------------------------------------
 
     def _handle_frame(self, frame: RawFrame) -> None:
-        check_command_fields(frame.command)
+        if len(frame.command) > COMMAND_COUNTED_BYTES_MIN:
+            check_command_fields(frame.command)
         command = parse_command(frame.command)
         kind = command.type
         if not self._is_connected:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
+from nextgen.kernel.inbound_limits import COMMAND_COUNTED_BYTES_MIN
 from nextgen.kernel.pulsar_limits import PULSAR_BATCH_MESSAGES_MAX
 from nextgen.pulsar.field_count import check_metadata_fields
 from nextgen.pulsar.frames import MalformedFrame, missing_fields
@@ -168,7 +169,8 @@ def _verify(data: bytes, start: int) -> None:
 
 
 def _metadata(data: bytes) -> MessageMetadata:
-    check_metadata_fields(data)
+    if len(data) > COMMAND_COUNTED_BYTES_MIN:
+        check_metadata_fields(data)
     try:
         metadata = MessageMetadata.FromString(data)
     except DecodeError as error:

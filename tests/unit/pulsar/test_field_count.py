@@ -186,7 +186,6 @@ def test_what_passes_the_count_is_never_parsed_into_more(monkeypatch: pytest.Mon
     """Mutated commands against a limit so low that many are near it."""
     fields_max = 12
     monkeypatch.setattr(field_count, "COMMAND_FIELDS_MAX", fields_max)
-    monkeypatch.setattr(field_count, "COMMAND_COUNTED_BYTES_MIN", 0)
     mutator, rng = FrameMutator(58, intact_share=0.5), random.Random(58)
     counts = {"passed": 0, "refused": 0}
 
