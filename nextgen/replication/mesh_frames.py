@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 import msgpack
@@ -27,6 +28,13 @@ from nextgen.kernel.raft_limits import (
     MESH_INCARNATION_BYTES_MAX,
 )
 from nextgen.replication.ports import NodeId
+
+_unpack = partial(
+    msgpack.unpackb,
+    max_array_len=ENTRIES_PER_MESSAGE_MAX,
+    max_map_len=MESH_FRAME_PART_ITEMS_MAX,
+    max_ext_len=0,
+)
 
 Message = dict[str, Any]
 """What travels: text keys, msgpack values. ``raft_messages`` says which keys there are."""
@@ -83,18 +91,8 @@ def decode_frame(body: bytes) -> tuple[int, Message]:
     Raises:
         RemoteProtocolError: It is no frame.
     """
-    hooks: dict[str, Any] = {}
-    if len(body) > MESH_FRAME_UNCOUNTED_BYTES:
-        count = _PartCounter().count
-        hooks = {"list_hook": count, "object_hook": count}
     try:
-        frame = msgpack.unpackb(
-            body,
-            max_array_len=ENTRIES_PER_MESSAGE_MAX,
-            max_map_len=MESH_FRAME_PART_ITEMS_MAX,
-            max_ext_len=0,
-            **hooks,
-        )
+        frame = _unpack(body) if len(body) <= MESH_FRAME_UNCOUNTED_BYTES else _unpack_counted(body)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"a frame is not msgpack: {error}") from error
     if not isinstance(frame, list) or len(frame) != 2:
@@ -105,6 +103,11 @@ def decode_frame(body: bytes) -> tuple[int, Message]:
     if not _TEXT.issuperset(map(type, message)):
         raise RemoteProtocolError("a message has a key that is no text")
     return channel, message
+
+
+def _unpack_counted(body: bytes) -> Any:
+    count = _PartCounter().count
+    return _unpack(body, list_hook=count, object_hook=count)
 
 
 class _PartCounter:

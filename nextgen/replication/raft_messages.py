@@ -88,6 +88,18 @@ _OPTIONAL_FIELDS: dict[str, dict[str, int | type]] = {
     "pre_vote_answer": {"log_is_empty": bool, "term_is_known": bool},
 }
 
+_NOTHING: dict[str, int | type] = {}
+
+# The same as ``_FIELDS``, parted: every heartbeat of every group is checked.
+_NUMBERS = {
+    kind: tuple((name, bound) for name, bound in fields.items() if isinstance(bound, int))
+    for kind, fields in _FIELDS.items()
+}
+_VALUES = {
+    kind: tuple((name, bound) for name, bound in fields.items() if isinstance(bound, type))
+    for kind, fields in _FIELDS.items()
+}
+
 _EARLIER_TERMS = {
     "append": "previous_term",
     "pre_vote": "last_log_term",
@@ -137,11 +149,16 @@ def check_message(message: Message) -> str:
 
 
 def _check_fields(kind: str, message: Message) -> None:
-    for name, expected in _FIELDS[kind].items():
-        if not _is_value(message.get(name), expected):
+    get = message.get
+    for name, number_max in _NUMBERS[kind]:
+        number = get(name)
+        if type(number) is not int or not 0 <= number <= number_max:
             raise RemoteProtocolError(f"{kind} lacks a valid {name}")
-    for name, expected in _OPTIONAL_FIELDS.get(kind, {}).items():
-        if name in message and not _is_value(message[name], expected):
+    for name, expected in _VALUES[kind]:
+        if type(get(name)) is not expected:
+            raise RemoteProtocolError(f"{kind} lacks a valid {name}")
+    for name, bound in _OPTIONAL_FIELDS.get(kind, _NOTHING).items():
+        if name in message and not _is_value(message[name], bound):
             raise RemoteProtocolError(f"{kind} has an invalid {name}")
     earlier = _EARLIER_TERMS.get(kind)
     if earlier is not None and message[earlier] > message["term"]:

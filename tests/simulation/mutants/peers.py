@@ -198,9 +198,9 @@ MUTANTS = (
         (
             Edit(
                 raft_messages,
-                "_is_value",
-                "type(value) is int and 0 <= value <= expected",
-                "type(value) is int and 0 <= value",
+                "_check_fields",
+                "not 0 <= number <= number_max",
+                "not 0 <= number",
             ),
         ),
         _MESSAGES,
