@@ -65,6 +65,15 @@ class MixedCluster(LocalCluster):
     def upgrade(self, node: NodePlan) -> None:
         self.upgraded.add(node.node_id)
 
+    def command_of(self, node: NodePlan) -> list[str]:
+        """The earlier release knows no cluster secret, and the later one takes it in all the same:
+        as the operations manual introduces a secret."""
+        command = super().command_of(node)
+        if node.node_id in self.upgraded:
+            return [*command, "--cluster-secret-required", "false"]
+        at = command.index("--cluster-secret-file")
+        return command[:at] + command[at + 2 :]
+
     def environment_of(self, node: NodePlan) -> dict[str, str]:
         environment = super().environment_of(node)
         if node.node_id in self.upgraded:
