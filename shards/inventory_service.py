@@ -25,6 +25,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
 )
 from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX
+from nextgen.kernel.write_limits import WRITE_READ_MS_MAX
 from nextgen.runtime import tracing
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -41,7 +42,8 @@ from shards.ports import ParentDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.shard_state import PendingOutcome, ShardState
 from shards.topic_bounds import NamespacePolicies
-from shards.wire_command import ParsedCommand, parse_command, slots_of
+from shards.wire_command import ParsedCommand, cost_of, parse_command, slots_of, tenant_of
+from shards.write_admission import WriteAdmission
 
 __all__ = ["InventoryReader", "InventoryService"]
 
@@ -49,6 +51,21 @@ _logger = structlog.get_logger(__name__)
 
 Begun = Answer | asyncio.Task[CommandResult] | MetadataError
 """A command under way: decided, still at work, or failed before anything was proposed."""
+
+
+class _Hold:
+    """What a request takes up of the room for writes, given back once."""
+
+    __slots__ = ("_admission", "_cost")
+
+    def __init__(self, admission: WriteAdmission, cost: int) -> None:
+        self._admission = admission
+        self._cost = cost
+
+    def release(self, _: object = None) -> None:
+        cost, self._cost = self._cost, 0
+        if cost:
+            self._admission.leave(cost)
 
 
 class InventoryService:
@@ -66,8 +83,10 @@ class InventoryService:
         *,
         on_unassigned: OnUnassigned | None = None,
         policies: NamespacePolicies | None = None,
+        admission: WriteAdmission | None = None,
     ) -> None:
         self._state = state
+        self._admission = admission or WriteAdmission(state.shard_id)
         self._commands = InventoryCommands(state, directory, on_unassigned, policies)
         self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
         self._tasks: set[asyncio.Task[CommandResult]] = set()
@@ -82,14 +101,18 @@ class InventoryService:
 
         Raises:
             InvalidRequest, StaleShardMap: Nothing of the request was carried out.
-            Definite: None of the commands was carried out.
+            Definite: None of the commands was carried out. ``Overloaded``: more of the tenant's
+                writes wait here than may.
             OutcomeForgotten: One may have been long ago. None was now, and none may be repeated.
             Indefinite: At least one may have been: repeat with the same command ids.
         """
         commands = self._parse(request)
-        known = self._state.outcomes_of([each.command_id for each in commands if each.command_id])
-        self._check_remembered(commands, known, request.issued_position)
-        begun = tracing.timed("decide", lambda: [self._begin(each, known) for each in commands])
+        cost = await self._admit(commands)
+        begun: list[Begun] = []
+        try:
+            begun = self._begin_all(commands, request.issued_position)
+        finally:
+            self._leave_once_committed(cost, begun)
         results = await self._finish(begun)
         if trace_id and (logged := tracing.logged_trace_id(trace_id)):
             _logger.info(
@@ -109,6 +132,43 @@ class InventoryService:
         """Stop what is at work; who waits for it learns that its outcome is not known."""
         for task in self._tasks:
             task.cancel()
+
+    async def _admit(self, commands: Sequence[ParsedCommand]) -> int:
+        """Wait for the tenant's turn; return the cost that is to be given back, 0 if there is none.
+
+        Orders to gates and what has no object go straight through: they come from the home shards
+        of parents, which wait for them, or are refused at once.
+        """
+        tenant = tenant_of(commands[0])
+        if not tenant:
+            return 0
+        cost = cost_of(commands)
+        if not self._admission.try_enter(cost):
+            await self._admission.enter(tenant, cost)
+        return cost
+
+    def _begin_all(self, commands: Sequence[ParsedCommand], issued_position: int) -> list[Begun]:
+        known = self._state.outcomes_of([each.command_id for each in commands if each.command_id])
+        self._check_remembered(commands, known, issued_position)
+        return tracing.timed("decide", lambda: [self._begin(each, known) for each in commands])
+
+    def _leave_once_committed(self, cost: int, begun: Sequence[Begun]) -> None:
+        """Give ``cost`` back when the last proposal is in the log, though its caller gave up.
+
+        A command that reads its parents first counts for ``WRITE_READ_MS_MAX`` at most.
+        """
+        if not cost:
+            return
+        hold = _Hold(self._admission, cost)
+        tasks = [each for each in begun if isinstance(each, asyncio.Task)]
+        commits = [each.commit for each in begun if isinstance(each, Answer) and each.commit]
+        if tasks:
+            asyncio.get_running_loop().call_later(WRITE_READ_MS_MAX / 1_000, hold.release)
+            tasks[-1].add_done_callback(hold.release)
+        elif commits:
+            commits[-1].add_done_callback(hold.release)
+        else:
+            hold.release()
 
     def _parse(self, request: ExecuteRequest) -> list[ParsedCommand]:
         if not 0 < len(request.commands) <= COMMANDS_PER_EXECUTE_MAX:

@@ -32,6 +32,9 @@ class NodeMetrics:
         self.share_refusals = counter(
             "share_refusals", "Units refused to tenants beyond their share of capacity."
         )
+        self.write_refusals = counter(
+            "write_refusals", "Writes refused: too many of their tenant wait."
+        )
         self.moves = counter("moves", "Units moved by this leader.")
         self.commands = counter("commands", "Inventory commands carried out by this leader.")
         self.watch_updates = counter("watch_updates", "Change stream messages with news.")
@@ -155,6 +158,7 @@ class ShardMetrics:
         self.lookups = node.lookups.labels(label)
         self.assignments = node.assignments.labels(label)
         self.share_refusals = node.share_refusals.labels(label)
+        self.write_refusals = node.write_refusals.labels(label)
         self.moves = node.moves.labels(label)
         self.commands = node.commands.labels(label)
         self.watches = WatchMetrics(

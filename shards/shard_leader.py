@@ -51,6 +51,7 @@ from shards.topic_controller import TopicController
 from shards.topic_mover import TopicMover
 from shards.unit_placer import UnitPlacer
 from shards.unit_unassigner import UnitUnassigner
+from shards.write_admission import WriteAdmission
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +142,16 @@ class ShardLeader:
             metrics,
         )
         self._make_movers(around, sync, placer)
+        self._make_inventory(around)
+
+    def _make_inventory(self, around: Surroundings) -> None:
+        """Make what decides on tenants, namespaces and topics."""
         self.inventory = InventoryService(
             self.state,
             around.parents,
             on_unassigned=self._finisher.let_go,
             policies=self.policies,
+            admission=WriteAdmission(self.shard_id, self.metrics.write_refusals),
         )
 
     def _make_brokers(self, around: Surroundings) -> None:

@@ -5,9 +5,9 @@ A name that is none is not an error of the request: it is the command's rejectio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from nextgen.client.policies_wire import policies_from_proto, unknown_choice
 from nextgen.kernel.decider import Rejected, RejectionCode
@@ -27,6 +27,7 @@ from nextgen.kernel.names import (
     parse_tenant,
     parse_topic,
 )
+from nextgen.kernel.write_limits import WRITE_REQUEST_COST
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     CloseParentGate,
@@ -141,6 +142,32 @@ def parse_command(command: Command) -> ParsedCommand:
         return parse(command.command_id, getattr(command, field))
     except InvalidName as error:
         return RefusedCommand(command.command_id, invalid_name(error))
+
+
+def tenant_of(command: ParsedCommand) -> str:
+    """Return the tenant whose object a command is about; of several topics, the first one's.
+
+    "" for the cluster's own commands, and for one whose object cannot exist.
+    """
+    match command:
+        case OnTenant():
+            return command.name
+        case OnNamespace() | OnTopic():
+            return command.name.tenant
+        case OnNewTopics():
+            names = (each.name.tenant for each in command.topics if isinstance(each, NewTopic))
+            return next(names, "")
+        case OnGate() | RefusedCommand():
+            return ""
+    assert_never(command)
+
+
+def cost_of(commands: Sequence[ParsedCommand]) -> int:
+    """Return what a request of ``commands`` costs a shard, in topics."""
+    cost = WRITE_REQUEST_COST
+    for command in commands:
+        cost += len(command.topics) if isinstance(command, OnNewTopics) else 1
+    return cost
 
 
 def invalid_name(error: InvalidName) -> Rejected:

@@ -1,0 +1,27 @@
+"""Limits of the writes that a shard has under way and waiting. Each has its unit and its reason."""
+
+from __future__ import annotations
+
+WRITES_IN_FLIGHT_MAX = 2_048
+"""Cost of the writes of a shard that are decided and not committed: two of the largest creates, or
+256 single ones, which at 8,000 a second commit within 32 ms. Beyond it writes wait by tenant."""
+
+WRITE_REQUEST_COST = 8
+"""What a request costs beside its topics: it takes about as long as eight more topics in it."""
+
+WRITES_WAITING_PER_TENANT_MAX = 1_024
+"""Requests of one tenant that wait at a shard; beyond it ``Overloaded``. Three tenants at this
+bound leave room for others among the requests of one stream (``EXCHANGE_IN_FLIGHT_MAX``)."""
+
+WRITES_WAITING_MAX = 16_384
+"""Requests of all tenants that wait at a shard; beyond it ``Overloaded``. Some 2 KB each."""
+
+WRITE_READ_MS_MAX = 100
+"""A write that waits for other shards, to read its parents, counts as under way no longer: a home
+shard that does not answer must not hold up the writes of others. A read takes 5 ms."""
+
+WRITE_RETRY_MS_MIN = 50
+"""A refused write comes back no earlier: some commits later."""
+
+WRITE_RETRY_MS_MAX = 1_000
+"""A refused write comes back no later: the backlog of one tenant is written by then."""
