@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from discovery.domain.answer_cache import AnswerFacts, Delta
 from discovery.domain.page import InvalidPageToken, parse_page_token
+from nextgen.client.request_fields import RequestFields
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
 from nextgen.kernel.limits import (
     COMMAND_ID_BYTES,
@@ -116,12 +117,16 @@ def refused_answer(topic: str, code: str, message: str) -> bytes:
     return encoded_answer(LookupAnswer(topic=topic, rejection_code=code, message=message))
 
 
+_LOOKUP_FIELDS = RequestFields(LookupRequest)
+
+
 def parse_lookup(data: bytes) -> LookupRequest:
     """Return the request in ``data``.
 
     Raises:
         InvalidRequest: It is not one, or it has no name or too many.
     """
+    _LOOKUP_FIELDS.check(data)
     try:
         request = LookupRequest.FromString(data)
     except DecodeError as error:

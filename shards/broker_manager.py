@@ -101,8 +101,8 @@ class BrokerManager:
                 these was delivered.
             MetadataError: The metadata could not be read, or is of another namespace.
         """
+        _check_batch(len(request.assignments) + len(request.prepared))
         coming = [*request.assignments, *request.prepared]
-        _check_batch(len(coming))
         session = await self._attached(request.broker_id, request.session_id)
         missing = _missing_parents(coming, session.metadata)
         assign_trace.mark_asked(coming, missing, session.metadata)

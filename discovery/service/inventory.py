@@ -29,6 +29,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import (
     COMMAND_ID_BYTES,
     LIST_PAGE_BYTES_MAX,
+    SHARDS_MAX,
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.names import (
@@ -321,6 +322,7 @@ class InventoryService:
         """Return ``command`` for ``shard_id``, with what the client said of when it was issued.
 
         Raises:
+            InvalidRequest: The client names positions of more shards than there can be.
             Unavailable: The client knew positions of other shards only; nothing was sent.
         """
         execute = shard_pb.ExecuteRequest(commands=[command], consistency=write.consistency)
@@ -328,6 +330,8 @@ class InventoryService:
             # The router says what is known here: see GetPositionsRequest for what that is worth.
             self._counters.writes_without_positions += 1
         else:
+            if len(write.issued) > SHARDS_MAX:
+                raise InvalidRequest(f"a command names positions of {len(write.issued)} shards")
             issued = {each.shard_id: each.position for each in write.issued}
             if not issued.get(shard_id):
                 raise Unavailable(f"the command came without a position of shard {shard_id}")

@@ -21,6 +21,7 @@ from discovery.wire import (
     trouble_answer,
 )
 from nextgen.client.errors_wire import to_detail
+from nextgen.client.request_fields import TooManyFields
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
@@ -210,7 +211,8 @@ class LookupService:
         """Return the ``LookupResponse`` that refuses a message of a stream as a whole."""
         version = self._directory.view.shard_map_version
         return LookupResponse(
-            request_id=_request_id(data),
+            # What has too many fields is not parsed for its id either.
+            request_id=0 if isinstance(error, TooManyFields) else _request_id(data),
             error=to_detail(error, shard_map_version=version),
             shard_map_version=version,
         ).SerializeToString()

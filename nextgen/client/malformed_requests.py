@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from nextgen.client.errors_wire import abort
+from nextgen.client.request_fields import RequestFields, TooManyFields
 from nextgen.kernel.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class MalformedRequests(_Interceptor):
 
     In a stream the servicer meets it where it reads, as ``InvalidRequest``, and may answer in
     its own way; what it lets pass ends the call. Methods that take bytes look for themselves.
+    A message of too many fields is refused in the same way, and never decoded.
     """
 
     def __init__(self) -> None:
@@ -55,13 +57,16 @@ class MalformedRequests(_Interceptor):
 def _single(handler: _Handler, method: str) -> _Handler:
     """Return a handler of one request. gRPC decodes it before anybody can answer, so what
     cannot be decoded is passed on as the error that it is."""
-    decode = handler.request_deserializer
+    decode = _counted(handler.request_deserializer)
 
     def decoded(data: bytes) -> Any:
         try:
             return decode(data)
         except DecodeError:
             return _malformed(data, method)
+        except TooManyFields as error:
+            # Without its traceback, which refers to the data.
+            return InvalidRequest(str(error))
 
     if handler.response_streaming:
         behaviour = handler.unary_stream
@@ -79,6 +84,20 @@ def _single(handler: _Handler, method: str) -> _Handler:
     )
 
 
+def _counted(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return ``decode``, but for requests of too many fields, if it is that of a message."""
+    kind = getattr(decode, "__self__", None)
+    if not (isinstance(kind, type) and issubclass(kind, Message)):
+        return decode
+    check = RequestFields(kind).check
+
+    def counted(data: bytes) -> Any:
+        check(data)
+        return decode(data)
+
+    return counted
+
+
 def _checked(behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Any]:
     async def answer(request: Any, context: Any) -> Any:
         if isinstance(request, InvalidRequest):
@@ -89,7 +108,7 @@ def _checked(behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, 
 
 
 def _streaming(handler: _Handler, method: str) -> _Handler:
-    decode = handler.request_deserializer
+    decode = _counted(handler.request_deserializer)
 
     def decoded(data: bytes) -> Any:
         try:

@@ -69,6 +69,16 @@ HTTP_ANSWER_MS_MAX = 60_000
 HTTP_CHECK_MS = 1_000
 """Between two looks for connections that take too long, while there are any."""
 
+# gRPC requests -----------------------------------------------------------------------------------
+
+GRPC_REQUEST_FIELDS_MAX = 100_000
+"""Fields of one gRPC request, those of messages inside included: a thousand topics with thirty
+properties each. Counting them takes some 40 ms, parsing them 10 ms."""
+
+GRPC_COUNTED_BYTES_MIN = 2 * GRPC_REQUEST_FIELDS_MAX
+"""Longer requests have their fields counted before they are parsed. A field takes at least two
+bytes, so a shorter one has no room for more than ``GRPC_REQUEST_FIELDS_MAX``."""
+
 # Diagnostics -----------------------------------------------------------------------------------
 
 LOG_FIELD_CHARACTERS_MAX = 200

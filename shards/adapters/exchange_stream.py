@@ -10,12 +10,15 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from nextgen.client.errors_wire import to_detail
+from nextgen.client.request_fields import RequestFields, TooManyFields
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded
 from nextgen.kernel.limits import EXCHANGE_IN_FLIGHT_MAX, GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.metrics import NodeMetrics
 from shards.request_desk import RequestDesk
+
+_FIELDS = RequestFields(ShardRequest)
 
 
 class ExchangeStream:
@@ -62,9 +65,13 @@ class ExchangeStream:
 
     def _take(self, data: bytes) -> None:
         try:
+            _FIELDS.check(data)
             request = ShardRequest.FromString(data)
+        except TooManyFields as error:
+            self._refuse(0, error)
+            return
         except DecodeError:
-            # Its id is somewhere in what cannot be read, so nobody can be told more than this.
+            # The request's id cannot be read either, so the answer bears none.
             self._refuse(0, InvalidRequest(f"a request of {len(data)} bytes is malformed"))
             return
         # Answers that a slow client has not read yet count too: they are what grows.

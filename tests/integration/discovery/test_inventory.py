@@ -17,7 +17,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.limits import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits import PAGE_ITEMS_MAX, SHARDS_MAX, TOPICS_PER_CREATE_MAX
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
@@ -320,3 +320,20 @@ async def test_a_command_without_a_position_of_its_shard_is_sent_nowhere(site):
         )
 
     assert site.server.requests == []
+
+
+async def test_shards_max_positions_may_come_with_a_command_and_not_one_more(site):
+    await site.client.create_tenant("other")
+    shard_id = site.node.core.router.shard_of_key("acme")
+    most = [{"shard_id": shard_id, "position": 3}] * SHARDS_MAX
+    name = {"command_id": bytes(16), "name": "acme"}
+
+    await call(site, "CreateTenant", pb.CreateTenantRequest(**name, issued=most), pb.WriteResponse)
+
+    with pytest.raises(InvalidRequest, match=f"positions of {SHARDS_MAX + 1} shards"):
+        await call(
+            site,
+            "CreateTenant",
+            pb.CreateTenantRequest(**name, issued=[*most, most[0]]),
+            pb.WriteResponse,
+        )

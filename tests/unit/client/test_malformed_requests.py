@@ -9,6 +9,7 @@ from nextgen.client.channel import open_channel
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.inbound_limits import GRPC_REQUEST_FIELDS_MAX
 from nextgen.runtime.grpc_server import new_server
 from protos.nextgen.v1.broker_service_pb2 import ServesRequest, ServesResponse
 
@@ -117,6 +118,21 @@ async def test_a_malformed_request_is_refused_with_its_reason(
     assert isinstance(error, InvalidRequest)
     assert str(error) == f"a message of 2 bytes is not what {method} takes"
     assert [record for record in caplog.records if record.name.startswith("grpc")] == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_request_of_too_many_fields_is_refused_and_not_decoded(
+    channel: grpc.aio.Channel, method: str
+) -> None:
+    # Behind the fields comes what no decoder takes: it would be refused for another reason.
+    data = GOOD * (GRPC_REQUEST_FIELDS_MAX + 1) + MALFORMED
+
+    with pytest.raises(grpc.aio.AioRpcError) as failure:
+        await call(channel, method, data)
+
+    error = error_of_rpc(failure.value)
+    assert isinstance(error, InvalidRequest)
+    assert str(error) == f"a ServesRequest has more than {GRPC_REQUEST_FIELDS_MAX} fields"
 
 
 async def test_a_servicer_may_answer_in_its_own_way(channel: grpc.aio.Channel) -> None:
