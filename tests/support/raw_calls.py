@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,6 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from nextgen.client.errors_wire import ERROR_METADATA_KEY
+from protos.nextgen import v1 as nextgen_v1
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb
@@ -210,3 +213,17 @@ def _text(chooser: random.Random) -> str:
             *("x" * 255, "x" * 256, "persistent://acme/orders/" + "y" * 1_025, "127.0.0.1:1"),
         ]
     )
+
+
+def service_names() -> set[str]:
+    """Return the full names of all services in the contracts, from every module there is."""
+    folder = Path(broker_pb.__file__).parent
+    modules = [
+        importlib.import_module(f"{nextgen_v1.__name__}.{path.stem}")
+        for path in sorted(folder.glob("*_pb2.py"))
+    ]
+    return {
+        service.full_name
+        for module in modules
+        for service in module.DESCRIPTOR.services_by_name.values()
+    }

@@ -1,0 +1,139 @@
+"""What one frame costs the process that gets it: its event loop, its memory, its log.
+
+    async with probed_cluster(folder) as cluster:
+        measured = await Measuring(cluster, "broker-1").frame("a name", send)
+
+The processes are those of a cluster as anybody starts one, with a probe in each that notes the
+processor time of its loop's most expensive callback (``tests/support/stall_probe``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from nextgen.cli.plan import MINIMAL, NodePlan, make_plan_on_free_ports
+from tests.support.local_cluster import LocalCluster
+
+STALL_MS_MAX = 100
+"""Processor time of a loop's thread between two yields."""
+
+GROWTH_SHARE_MAX = 0.1
+"""Of a process' resident memory, by a round of frames that it had before."""
+
+LOG_BYTES_MAX = 1_024
+"""Diagnostics for one frame."""
+
+Send = Callable[[], Awaitable[None]]
+"""Sends one frame, and returns once the process has dealt with it."""
+
+RECORD = struct.Struct("=d248s")
+"""As ``stall_probe`` writes it."""
+
+ATTEMPTS = 3
+"""Of a frame that was too expensive. Once may be a collection of garbage, or something that began
+meanwhile; what a frame costs it costs at least twice."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one frame cost. ``where`` is the callback that took the most."""
+
+    frame: str
+    stall_ms: float
+    log_bytes: int
+    where: str
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.stall_ms > STALL_MS_MAX or self.log_bytes > LOG_BYTES_MAX
+
+    def __str__(self) -> str:
+        return f"{self.stall_ms:8.1f} ms {self.log_bytes:8,} B of log  {self.frame}  [{self.where}]"
+
+
+class ProbedCluster(LocalCluster):
+    """A cluster with a probe in each of its processes."""
+
+    @property
+    def probes(self) -> Path:
+        return self.data_dir / "probes"
+
+    def environment_of(self, node: NodePlan) -> dict[str, str]:
+        """Return the environment of a process that loads the probe before anything else."""
+        environment = super().environment_of(node)
+        self.probes.mkdir(parents=True, exist_ok=True)
+        probe = Path(__file__).parent / "stall_probe"
+        return environment | {
+            "PYTHONPATH": f"{probe}:{environment['PYTHONPATH']}",
+            "NEXTGEN_STALL_PROBE": str(self.probes),
+        }
+
+
+@asynccontextmanager
+async def probed_cluster(data_dir: Path) -> AsyncIterator[ProbedCluster]:
+    """Start a minimal cluster with probes, wait until it is ready, and stop it at the end."""
+    plan = make_plan_on_free_ports(MINIMAL, cluster_id="test")
+    async with ProbedCluster(plan, data_dir) as cluster:
+        await cluster.wait_ready()
+        yield cluster
+
+
+class Measuring:
+    """Measures one process of a cluster, those that it began itself included."""
+
+    def __init__(self, cluster: ProbedCluster, node_id: str) -> None:
+        self._log = cluster.log_path(node_id)
+        process_id = cluster.process_id(node_id)
+        assert process_id is not None
+        self._process = psutil.Process(process_id)
+        children = self._process.children(recursive=True)
+        self._members = [self._process, *children]
+        self._probes = [
+            path
+            for member in self._members
+            if (path := cluster.probes / f"{member.pid}.probe").exists()
+        ]
+        assert self._probes
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(member.memory_info().rss for member in self._members)
+
+    async def frame(self, name: str, send: Send) -> Cost:
+        """Send a frame, again if it was too expensive, and return what it costs."""
+        costs = []
+        for attempt in range(ATTEMPTS):
+            cost = await self._once(name, send)
+            costs.append(cost)
+            if not cost.is_too_much or sum(one.is_too_much for one in costs) > 1:
+                return cost
+            assert attempt < ATTEMPTS
+        return min(costs, key=lambda one: one.stall_ms)
+
+    async def _once(self, name: str, send: Send) -> Cost:
+        logged = self._log.stat().st_size
+        for probe in self._probes:
+            with probe.open("r+b") as file:
+                file.write(bytes(RECORD.size))
+        await send()
+        seconds, what = max(RECORD.unpack(probe.read_bytes()) for probe in self._probes)
+        where = what.rstrip(b"\0").decode(errors="replace")
+        return Cost(name, 1_000 * seconds, self._log.stat().st_size - logged, where)
+
+
+def worst(costs: Iterable[Cost], count: int = 10) -> str:
+    """Return the most expensive frames as text, by stall and then by log."""
+    found = list(costs)
+    by_stall = sorted(found, key=lambda cost: -cost.stall_ms)[:count]
+    by_log = [cost for cost in found if cost.log_bytes > LOG_BYTES_MAX]
+    by_log.sort(key=lambda cost: -cost.log_bytes)
+    lines = ["the most expensive frames:", *map(str, by_stall)]
+    if by_log:
+        lines += ["frames that write more than they may:", *map(str, by_log[:count])]
+    return "\n".join(lines)
