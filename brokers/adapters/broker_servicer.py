@@ -18,7 +18,7 @@ from brokers.service.topics import Topics
 from brokers.wire import held_item, serving
 from nextgen.client.errors_wire import abort
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
-from nextgen.kernel.limits import NAMES_PER_GET_MAX, SERVES_NAMES_MAX
+from nextgen.kernel.limits import NAMES_PER_GET_MAX, SERVES_NAMES_MAX, TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.kernel.names import InvalidName, parse_topic
 from nextgen.kernel.pulsar_limits import TOPIC_STATS_NAMES_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
@@ -116,6 +116,10 @@ class BrokerServicer(BrokerServiceServicer):
     ) -> wire.GetMetadataResponse:
         if len(request.names) > NAMES_PER_GET_MAX:
             message = f"{len(request.names)} names asked for, at most {NAMES_PER_GET_MAX}"
+            await abort(context, InvalidRequest(message))
+        if any(len(each.name) > TOPIC_TEXT_CHARACTERS_MAX for each in request.names):
+            # The answer repeats them, and would not fit into a message.
+            message = f"a name has at most {TOPIC_TEXT_CHARACTERS_MAX} characters"
             await abort(context, InvalidRequest(message))
         session = self._agent.session
         return wire.GetMetadataResponse(

@@ -10,8 +10,9 @@ from discovery.service.counters import DiscoveryCounters
 from nextgen.client.repeatable_moves import are_repeatable
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError
-from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
+from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX, TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.short_text import shortened
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
@@ -42,7 +43,7 @@ class MoveService:
                 name = parse_topic(move.topic)
             except InvalidName as error:
                 answers[place] = LookupAnswer(
-                    topic=move.topic,
+                    topic=shortened(move.topic, TOPIC_TEXT_CHARACTERS_MAX),
                     rejection_code=RejectionCode.INVALID_NAME,
                     message=str(error),
                 )
@@ -77,7 +78,9 @@ class MoveService:
             try:
                 name = parse_topic(topic)
             except InvalidName as error:
-                outcomes[place] = shard_pb.UnassignOutcome(name=topic, message=str(error))
+                outcomes[place] = shard_pb.UnassignOutcome(
+                    name=shortened(topic, TOPIC_TEXT_CHARACTERS_MAX), message=str(error)
+                )
                 continue
             places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
             units[place] = UnitAssignment(name=name.text)

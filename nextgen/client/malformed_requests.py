@@ -44,7 +44,7 @@ class MalformedRequests(_Interceptor):
         self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> _Handler:
         handler = await continuation(handler_call_details)
-        if handler is None or handler.request_deserializer is None:
+        if handler is None or (handler.request_deserializer is None and handler.request_streaming):
             return handler
         method = handler_call_details.method
         known = self._made.get(method)
@@ -57,6 +57,10 @@ class MalformedRequests(_Interceptor):
 def _single(handler: _Handler, method: str) -> _Handler:
     """Return a handler of one request. gRPC decodes it before anybody can answer, so what
     cannot be decoded is passed on as the error that it is."""
+    if handler.request_deserializer is None:
+        return grpc.unary_unary_rpc_method_handler(
+            _checked(handler.unary_unary), None, handler.response_serializer
+        )
     decode = _counted(handler.request_deserializer)
 
     def decoded(data: bytes) -> Any:
@@ -72,10 +76,14 @@ def _single(handler: _Handler, method: str) -> _Handler:
         behaviour = handler.unary_stream
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            if isinstance(request, InvalidRequest):
-                await abort(context, request)
-            async for response in behaviour(request, context):
-                yield response
+            try:
+                if isinstance(request, InvalidRequest):
+                    await abort(context, request)
+                async for response in behaviour(request, context):
+                    yield response
+            except grpc.aio.AbortError as error:
+                del request
+                raise _without_frames(error) from None
 
         answer = stream if inspect.isasyncgenfunction(behaviour) else _checked(behaviour)
         return grpc.unary_stream_rpc_method_handler(answer, decoded, handler.response_serializer)
@@ -100,11 +108,25 @@ def _counted(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 def _checked(behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Any]:
     async def answer(request: Any, context: Any) -> Any:
-        if isinstance(request, InvalidRequest):
-            await abort(context, request)
-        return await behaviour(request, context)
+        try:
+            if isinstance(request, InvalidRequest):
+                await abort(context, request)
+            return await behaviour(request, context)
+        except grpc.aio.AbortError as error:
+            del request
+            raise _without_frames(error) from None
 
     return answer
+
+
+def _without_frames(error: grpc.aio.AbortError) -> grpc.aio.AbortError:
+    """Return the error that ends a call, without the frames that it went through.
+
+    gRPC keeps it with the call and the frames refer to the call: a cycle that holds the request,
+    megabytes maybe, until a collection of garbage.
+    """
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _streaming(handler: _Handler, method: str) -> _Handler:
@@ -124,10 +146,13 @@ def _streaming(handler: _Handler, method: str) -> _Handler:
 
     async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async for response in behaviour(requests, context):
-                yield response
-        except InvalidRequest as error:
-            await abort(context, error)
+            try:
+                async for response in behaviour(requests, context):
+                    yield response
+            except InvalidRequest as error:
+                await abort(context, error)
+        except grpc.aio.AbortError as error:
+            raise _without_frames(error) from None
 
     answer = stream if inspect.isasyncgenfunction(behaviour) else _ending(behaviour)
     return grpc.stream_stream_rpc_method_handler(answer, decoded, handler.response_serializer)
@@ -136,9 +161,12 @@ def _streaming(handler: _Handler, method: str) -> _Handler:
 def _ending(behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Any]:
     async def answer(requests: Any, context: Any) -> Any:
         try:
-            return await behaviour(requests, context)
-        except InvalidRequest as error:
-            await abort(context, error)
+            try:
+                return await behaviour(requests, context)
+            except InvalidRequest as error:
+                await abort(context, error)
+        except grpc.aio.AbortError as error:
+            raise _without_frames(error) from None
 
     return answer
 

@@ -14,7 +14,7 @@ from nextgen.client import Client
 from nextgen.client.broker_metadata import HeldMetadata, broker_metadata, version_of
 from nextgen.client.channel import with_proofs
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import NAMES_PER_GET_MAX
+from nextgen.kernel.limits import NAMES_PER_GET_MAX, TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, ObjectName
@@ -214,3 +214,17 @@ async def test_a_broker_is_asked_for_so_many_objects_and_not_one_more(tmp_path: 
         assert [version_of(item) for item in at_limit.items] == [0] * NAMES_PER_GET_MAX
         with pytest.raises(InvalidRequest):
             await broker_metadata(channel, [name] * (NAMES_PER_GET_MAX + 1))
+
+
+async def test_a_broker_is_asked_for_names_of_topic_text_characters_max_and_no_longer(
+    tmp_path: Path,
+) -> None:
+    async with cluster_with_topics(tmp_path) as (_, _client, brokers):
+        channel = next(iter(brokers._channels.values()))
+        longest = ObjectName(kind=KIND_TENANT, name="x" * TOPIC_TEXT_CHARACTERS_MAX)
+        longer = ObjectName(kind=KIND_TENANT, name="x" * (TOPIC_TEXT_CHARACTERS_MAX + 1))
+
+        at_limit: HeldMetadata = await broker_metadata(channel, [longest])
+        assert [version_of(item) for item in at_limit.items] == [0]
+        with pytest.raises(InvalidRequest, match="at most 2048 characters"):
+            await broker_metadata(channel, [longer])

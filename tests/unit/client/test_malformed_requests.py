@@ -1,3 +1,6 @@
+import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -6,7 +9,7 @@ import grpc.aio
 import pytest
 
 from nextgen.client.channel import open_channel
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.errors_wire import abort, error_of_rpc
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.inbound_limits import GRPC_REQUEST_FIELDS_MAX
@@ -55,6 +58,31 @@ async def answering(_requests: object, context: Any) -> None:
         await context.write(ServesResponse(broker_id="refused"))
 
 
+class Held:
+    """Stands for what a request holds."""
+
+
+held: list[weakref.ref[Held]] = []
+
+
+async def refusing(_request: ServesRequest, context: Any) -> None:
+    kept = Held()
+    held.append(weakref.ref(kept))
+    try:
+        raise InvalidRequest("no")
+    except InvalidRequest as error:
+        await abort(context, error)
+
+
+async def refusing_answers(request: ServesRequest, context: Any) -> AsyncIterator[ServesResponse]:
+    await refusing(request, context)
+    yield ServesResponse()
+
+
+async def refusing_all(_requests: object, context: Any) -> None:
+    await refusing(ServesRequest(), context)
+
+
 async def raw(request: bytes, _context: object) -> bytes:
     return request
 
@@ -74,6 +102,10 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
         "Echoing": grpc.stream_stream_rpc_method_handler(echoing, **coding),
         "Reading": grpc.stream_stream_rpc_method_handler(reading, **coding),
         "Answering": grpc.stream_stream_rpc_method_handler(answering, **coding),
+        "Refusing": grpc.unary_unary_rpc_method_handler(refusing, **coding),
+        "RefusingRaw": grpc.unary_unary_rpc_method_handler(refusing),
+        "RefusingAnswers": grpc.unary_stream_rpc_method_handler(refusing_answers, **coding),
+        "RefusingAll": grpc.stream_stream_rpc_method_handler(refusing_all, **coding),
         "Raw": grpc.unary_unary_rpc_method_handler(raw),
     }
     server.server.add_generic_rpc_handlers(
@@ -87,9 +119,9 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
 
 async def call(channel: grpc.aio.Channel, method: str, data: bytes) -> list[bytes]:
     path = f"/{SERVICE}/{method}"
-    if method in ("Single", "Raw"):
+    if method in ("Single", "Raw", "Refusing", "RefusingRaw"):
         return [await channel.unary_unary(path)(data, timeout=DEADLINE_S)]
-    if method in ("Yielding", "Writing"):
+    if method in ("Yielding", "Writing", "RefusingAnswers"):
         return [each async for each in channel.unary_stream(path)(data, timeout=DEADLINE_S)]
     if method == "Collecting":
         return [await channel.stream_unary(path)(iter([data]), timeout=DEADLINE_S)]
@@ -143,6 +175,21 @@ async def test_a_servicer_may_answer_in_its_own_way(channel: grpc.aio.Channel) -
 
 async def test_a_method_that_takes_bytes_looks_for_itself(channel: grpc.aio.Channel) -> None:
     assert await call(channel, "Raw", MALFORMED) == [MALFORMED]
+
+
+@pytest.mark.parametrize("method", ["Refusing", "RefusingRaw", "RefusingAnswers", "RefusingAll"])
+async def test_a_refused_call_holds_nothing_until_garbage_is_collected(
+    channel: grpc.aio.Channel, method: str
+) -> None:
+    held.clear()
+    gc.disable()
+    try:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(channel, method, GOOD)
+        while held[-1]() is not None:
+            await asyncio.sleep(0)
+    finally:
+        gc.enable()
 
 
 async def test_what_is_not_served_is_unimplemented(channel: grpc.aio.Channel) -> None:
