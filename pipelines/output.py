@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nextgen.kernel.json_fields import parse_json
 from pipelines.errors import JobRefused
 
 MARKER = "_job.json"
@@ -72,6 +73,6 @@ def _check_replaceable(path: Path, job: str) -> None:
 def _writer_of(path: Path) -> str | None:
     """Return the job that wrote a folder, None if none did."""
     try:
-        return str(json.loads((path / MARKER).read_bytes())["job"])
+        return str(parse_json((path / MARKER).read_bytes())["job"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from nextgen.kernel.printable import printable, printable_json
 from pipelines.value_text import value_text
 
 FINDINGS_SHOWN_MAX = 20
@@ -81,7 +82,8 @@ class Summary:
 def print_summary(summary: Summary, *, as_json: bool) -> None:
     """Print one line of JSON, or what a person reads, to stdout."""
     if as_json:
-        sys.stdout.write(json.dumps(summary.as_dict(), ensure_ascii=False, default=str) + "\n")
+        document = json.dumps(summary.as_dict(), ensure_ascii=False, default=str)
+        sys.stdout.write(printable_json(document) + "\n")
         sys.stdout.flush()
         return
     table = Table(title=f"pipeline {summary.job}", title_justify="left", show_header=False)
@@ -89,15 +91,15 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
     for name, rows in summary.rows_accounted.items():
         table.add_row(f"  {name}", f"{rows:,}")
     for name, value in _flat(summary.numbers):
-        table.add_row(name, value)
+        table.add_row(printable(name), printable(value))
     for name, path in summary.outputs.items():
-        table.add_row(name, path)
+        table.add_row(name, printable(path))
     table.add_row("seconds", f"{summary.elapsed_s:.1f}")
     # Names that users made are shown as they are, whatever is in brackets or between colons.
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(table)
     for sentence in summary.findings:
-        console.print(f"finding: {sentence}")
+        console.print(printable(f"finding: {sentence}"))
     more = summary.findings_total - len(summary.findings)
     if more:
         console.print(f"and {more:,} findings more")

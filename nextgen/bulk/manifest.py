@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.bulk.errors import LoadRefused
-from nextgen.kernel.json_fields import as_count, as_text
+from nextgen.kernel.json_fields import as_count, as_text, parse_json
 from nextgen.kernel.slots import SLOT_TABLE_BYTES, SlotTable
 
 LOAD_MANIFEST = "load.json"
@@ -87,7 +87,7 @@ def read_load_manifest(folder: Path) -> LoadManifest:
     """
     path = folder / LOAD_MANIFEST
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LoadRefused(f"{folder} holds no load files: there is no {LOAD_MANIFEST}") from None
     except (OSError, ValueError, RecursionError) as error:

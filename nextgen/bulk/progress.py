@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.bulk.manifest import LOAD_MANIFEST, sha256_of
-from nextgen.kernel.json_fields import as_count, as_text
+from nextgen.kernel.json_fields import as_count, as_text, parse_json
 
 LOADED = ".loaded.json"
 
@@ -122,7 +122,7 @@ def read_loaded(folder: Path) -> dict[int, ShardNote]:
     begins anew, which is harmless.
     """
     try:
-        told = json.loads((folder / LOADED).read_text(encoding="utf-8"))
+        told = parse_json((folder / LOADED).read_text(encoding="utf-8"))
         if told["load"] != fingerprint(folder):
             return {}
         return {int(shard_id): _note(one) for shard_id, one in told["shards"].items()}

@@ -9,7 +9,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import console, print_json
+from nextgen.cli.output import print_json, print_line
 from nextgen.runtime.exit_code import CheckFailed
 
 if TYPE_CHECKING:
@@ -93,4 +93,4 @@ def _show(auditor: Auditor, *, json_output: bool) -> None:
         lines.append(f"{found.unjudged} epochs are older than what is left or remembered of logs")
     lines += [f"broker {name} was not reached: {why}" for name, why in auditor.unreached.items()]
     for line in lines:
-        console().print(line, markup=False, soft_wrap=True)
+        print_line(line)

@@ -10,7 +10,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
-from nextgen.cli.output import console, print_json, print_table
+from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.cli.plan import ClusterPlan, load_plan
 from nextgen.cli.supervise import Supervisor, choose_plan, start_detached, stop_running
 from nextgen.kernel.errors import MetadataError, RefusesToStart
@@ -103,7 +103,7 @@ def _announce(plan: ClusterPlan, directory: Path, json_output: bool) -> None:
         rows,
     )
     said = f"service URL for Pulsar clients: {plan.service_url}"
-    console().print(said, soft_wrap=True, markup=False)
+    print_line(said)
 
 
 def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:

@@ -7,7 +7,6 @@ that the process was born goes with it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from nextgen.cli.plan import write_json
+from nextgen.kernel.json_fields import parse_json
 
 STATE_FILE = "running.json"
 
@@ -49,12 +49,12 @@ def remove_state(data_dir: Path) -> None:
 def read_state(data_dir: Path) -> RunningCluster | None:
     """Return what runs in ``data_dir``, None if nothing does."""
     try:
-        content = json.loads((data_dir / STATE_FILE).read_text(encoding="utf-8"))
+        content = parse_json((data_dir / STATE_FILE).read_text(encoding="utf-8"))
         process = psutil.Process(content["supervisor_pid"])
         if abs(process.create_time() - content["supervisor_born"]) > 1:
             return None
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
         return RunningCluster(process.pid, content["node_pids"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, psutil.Error):
         return None

@@ -8,7 +8,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import as_dict, console, print_json
+from nextgen.cli.output import as_dict, print_json, print_line
 from nextgen.cli.rebalance_command import (
     WAIT_MS_DEFAULT,
     NoWait,
@@ -55,13 +55,12 @@ def drain(
             moved = {} if done is None else {"units": done.total, "seconds": done.seconds}
             print_json({**as_dict(answer.broker), **moved})
         elif undo:
-            console().print(f"{broker} keeps what it has and may be given more", markup=False)
+            print_line(f"{broker} keeps what it has and may be given more")
         elif done is None:
-            console().print(f"{broker} is being emptied", markup=False)
+            print_line(f"{broker} is being emptied")
         else:
-            console().print(
+            print_line(
                 f"{broker} is empty: {done.total:,} units left it in {done.seconds:,.1f} s",
-                markup=False,
             )
 
     run_command(work())

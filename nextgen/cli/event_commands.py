@@ -12,7 +12,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import as_dict, console, print_json, print_table
+from nextgen.cli.output import as_dict, print_json, print_line, print_table
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest, MetadataError, PositionCompacted, Refused
 from nextgen.kernel.stream_limits import POSITION_MAX
@@ -80,7 +80,7 @@ def events(
         except LogNotDense as error:
             raise CheckFailed(str(error)) from error
         if not shown and not json_output and is_terminal():
-            console().print(_nothing(shard, first, end), markup=False)
+            print_line(_nothing(shard, first, end))
 
     run_command(work())
 
@@ -115,7 +115,7 @@ def _print_events(events: Sequence[Any], *, json_output: bool) -> None:
         if json_output:
             print_json(as_dict(event))
         else:
-            console().print(_line(event), soft_wrap=True, markup=False)
+            print_line(_line(event))
 
 
 def _with_advice(error: PositionCompacted, shard: int) -> Refused:

@@ -14,7 +14,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
-from nextgen.cli.output import console, print_json, print_table
+from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.exit_code import CheckFailed
 
@@ -230,7 +230,7 @@ class _Metrics:
         registry = ProgressMetrics(self._progress).registry()
         self._probes = Probes(lambda: (True, []), registry)
         port = await self._probes.start(self._host, self._port)
-        typer.echo(f"metrics on http://{self._host}:{port}/metrics", err=True)
+        print_line(f"metrics on http://{self._host}:{port}/metrics", stderr=True)
 
     async def __aexit__(self, *_exception: object) -> None:
         if self._probes is not None:
@@ -241,17 +241,13 @@ def _print_summary(told: dict[str, Any], *, json_output: bool) -> None:
     if json_output:
         print_json(told)
         return
-    console().print(
+    print_line(
         f"{told['url']}: {told['events']:,} events of {told['shards']} shards in {told['files']} "
         f"files, {told['bytes_per_event']} bytes each, {told['seconds']:.1f} s",
-        markup=False,
-        soft_wrap=True,
     )
     if told["untyped_events"]:
-        console().print(
+        print_line(
             f"{told['untyped_events']} of them say more than this release knows: see column raw",
-            markup=False,
-            soft_wrap=True,
         )
 
 
@@ -269,7 +265,7 @@ def _print_status(told: dict[str, Any]) -> None:
     ]
     print_table(f"{told['url']}: {told['events']:,} events", columns, rows)
     if "error" in told:
-        console().print(told["error"], markup=False, soft_wrap=True)
+        print_line(told["error"])
 
 
 def _print_check(told: dict[str, Any]) -> None:
@@ -278,11 +274,9 @@ def _print_check(told: dict[str, Any]) -> None:
         if told["compared_with_log"]
         else "not compared with a log"
     )
-    console().print(
+    print_line(
         f"{told['url']}: {'ok' if told['ok'] else 'NOT OK'}, {told['events']:,} events of "
         f"{told['shards']} shards in {told['files']} files, {compared}",
-        markup=False,
-        soft_wrap=True,
     )
     for sentence in told["findings"]:
-        console().print(sentence, markup=False, soft_wrap=True)
+        print_line(sentence)

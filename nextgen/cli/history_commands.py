@@ -9,7 +9,7 @@ import typer
 
 from nextgen.cli.command_run import run_blocking
 from nextgen.cli.options import JsonFlag
-from nextgen.cli.output import console, print_json, print_table
+from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.runtime.exit_code import CheckFailed
 
@@ -77,4 +77,4 @@ def _print(told: dict[str, Any], sentences: list[str]) -> None:
     rows += [(f"faults: {kind}", count) for kind, count in told["faults"].items()]
     print_table("green" if told["ok"] else "not green", ("what", "value"), rows)
     for sentence in sentences:
-        console().print(sentence, markup=False, soft_wrap=True)
+        print_line(sentence)

@@ -14,7 +14,7 @@ import typer
 
 from nextgen.cli.command_run import run_blocking
 from nextgen.cli.options import DataDir, JsonFlag, PulsarTarget, service_url_of
-from nextgen.cli.output import console, print_json
+from nextgen.cli.output import print_json, print_line
 from nextgen.cli.stock_client import IN_FLIGHT_MAX, Message, StockClient, stock_client, text_of_id
 from nextgen.kernel.names import parse_topic
 
@@ -79,7 +79,7 @@ def produce(
                     print_json({"topic": name, "number": one.number, "message_id": last_id})
         finally:
             if acknowledged and not json_output:
-                _print(f"{acknowledged} acknowledged by {name}, the last as {last_id}")
+                print_line(f"{acknowledged} acknowledged by {name}, the last as {last_id}")
 
     _with_client(topic, target, data_dir, use)
 
@@ -175,7 +175,7 @@ def _show(message: Message, json_output: bool) -> None:
     if message.redelivery_count():
         parts.append(f"delivered {message.redelivery_count() + 1} times")
     parts += [f"{name}={value}" for name, value in message.properties().items()]
-    _print("  ".join([*parts, message.data().decode("utf-8", "backslashreplace")]))
+    print_line("  ".join([*parts, message.data().decode("utf-8", "backslashreplace")]))
 
 
 def _as_dict(message: Message) -> dict[str, Any]:
@@ -193,9 +193,3 @@ def _as_dict(message: Message) -> dict[str, Any]:
         "redelivery_count": message.redelivery_count(),
         **content,
     }
-
-
-def _print(line: str) -> None:
-    """Print one line in which nothing steers the terminal."""
-    shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
-    console().print(shown, soft_wrap=True, markup=False)

@@ -13,7 +13,7 @@ from nextgen.cli.cluster_state import RunningCluster, read_state
 from nextgen.cli.command_run import run_command
 from nextgen.cli.local_cluster import BROKER_LEAVES_MS_MAX
 from nextgen.cli.options import DataDir, JsonFlag, data_dir_of
-from nextgen.cli.output import console, print_json
+from nextgen.cli.output import print_json, print_line
 from nextgen.cli.plan import ClusterPlan, NodePlan, load_plan
 from nextgen.cli.readiness import readiness
 from nextgen.cli.supervise import RELOAD_SIGNAL
@@ -68,7 +68,7 @@ def add_node(
                 {"node_id": node.node_id, "kind": node.kind, "grpc": node.grpc, "http": node.http}
             )
         else:
-            console().print(f"{node.node_id} is ready: gRPC {node.grpc}", markup=False)
+            print_line(f"{node.node_id} is ready: gRPC {node.grpc}")
 
     run_command(work())
 
@@ -96,7 +96,7 @@ def remove_node(
         if json_output:
             print_json({"node_id": node_id, "removed": True})
         else:
-            console().print(f"{node_id} is stopped and out of the plan", markup=False)
+            print_line(f"{node_id} is stopped and out of the plan")
 
     run_command(work())
 

@@ -1,4 +1,8 @@
-"""What a command prints: JSON for programs, tables for people. Both go to stdout."""
+"""What a command prints: JSON for programs, tables and lines for people. All go to stdout.
+
+Everything that is printed goes through here. Names are shown as they are, whatever is in brackets
+or between colons; what would steer the terminal is shown as an escape.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +15,40 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
+from nextgen.kernel.printable import printable, printable_json
 
-def console() -> Console:
-    """Return a console on the standard output of this moment."""
-    return Console(highlight=False)
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """Return a console that takes text for text, on the standard output or error of this moment.
+
+    It does not escape: give it ``printable`` text.
+    """
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def print_line(text: str, *, style: str | None = None, stderr: bool = False) -> None:
+    """Print one line, however long."""
+    plain_console(stderr=stderr).print(printable(text), style=style, soft_wrap=True)
 
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    document = json.dumps(value, ensure_ascii=False, default=str)
+    sys.stdout.write(printable_json(document) + "\n")
     sys.stdout.flush()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; columns whose cells are numbers are aligned to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    table = Table(
+        title=printable(title), title_justify="left", title_style="bold", header_style="dim"
+    )
     for place, name in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        table.add_column(printable(name), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[_cell(value) for value in row])
-    console().print(table)
+        table.add_row(*[printable(_cell(value)) for value in row])
+    plain_console().print(table)
 
 
 def as_dict(message: Message) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 from nextgen.cli.command_run import run_blocking, run_command
 from nextgen.cli.inventory_commands import endpoints, topics_group
 from nextgen.cli.options import DataDir, JsonFlag, Target
-from nextgen.cli.output import as_dict, console, print_json
+from nextgen.cli.output import as_dict, print_json, print_line
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, PositionCompacted, Refused
 from nextgen.kernel.names import TopicName, parse_topic
@@ -117,7 +117,7 @@ def _print_pinned(name: TopicName, brokers: Sequence[str], answers: Sequence[Loo
         said.append("nothing of it is elsewhere")
     said += [f"{each.topic} went to {each.broker_id}" for each in answers if each.broker_id]
     for line in said:
-        console().print(line, soft_wrap=True, markup=False)
+        print_line(line)
 
 
 def _end_pin(answers: Sequence[LookupAnswer]) -> None:
@@ -146,10 +146,8 @@ def unpin(
     if json_output:
         print_json({"topic": topic, **as_dict(response)})
     else:
-        console().print(
+        print_line(
             f"{name.text} is pinned to no broker and stays where it is",
-            soft_wrap=True,
-            markup=False,
         )
 
 
@@ -171,7 +169,7 @@ def why(
     from nextgen.cli.why import lines
 
     for line in lines(chain):
-        console().print(line, soft_wrap=True, markup=False)
+        print_line(line)
 
 
 async def _why(nodes: Sequence[str], name: TopicName) -> Chain:

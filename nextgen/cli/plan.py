@@ -10,15 +10,18 @@ import json
 import os
 import random
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 from nextgen.cli.port_range import own_ports
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.json_fields import as_count, as_text, parse_json
 from nextgen.kernel.limits import SHARDS_MAX
 from nextgen.runtime.cluster_proof import ClusterCredentials
 from nextgen.runtime.cluster_secret import SECRET_FILE
 from nextgen.runtime.ports_check import assert_port_free
+from nextgen.runtime.settings import PORT_MAX
 
 HOST = "127.0.0.1"
 PLAN_FILE = "plan.json"
@@ -40,6 +43,7 @@ MODULES = {
     "broker": "brokers",
 }
 KINDS = tuple(MODULES)
+Part = TypeVar("Part", "ClusterSize", "NodePlan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,20 +298,44 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
     """
     path = data_dir / PLAN_FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         if content["format"] != PLAN_FORMAT:
             raise RefusesToStart(
                 f"{path} has format {content['format']}, this release knows format {PLAN_FORMAT} "
                 "only: start the cluster with the release that made it, or name another --data-dir"
             )
         return ClusterPlan(
-            content["cluster_id"],
-            ClusterSize(**content["size"]),
-            tuple(NodePlan(**node) for node in content["nodes"]),
+            as_text(content["cluster_id"]),
+            _checked(ClusterSize(**content["size"])),
+            tuple(_checked_node(NodePlan(**node)) for node in content["nodes"]),
         )
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise RefusesToStart(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RefusesToStart(
             f"{path} is damaged ({error}): remove the data directory, or name another one"
         ) from error
+
+
+def _checked(part: Part) -> Part:
+    """Return a part of a plan if each of its fields is of the kind that it says.
+
+    Raises:
+        ValueError: A number is none, or negative.
+        TypeError: A text is none.
+    """
+    for field in fields(part):
+        check = as_count if field.type == "int" else as_text
+        check(getattr(part, field.name))
+    return part
+
+
+def _checked_node(node: NodePlan) -> NodePlan:
+    if _checked(node).kind not in KINDS:
+        raise ValueError(f"there are no processes of kind {node.kind!r}")
+    for port, purpose in node.purposes():
+        if not 1 <= port <= PORT_MAX:
+            raise ValueError(f"{port} is no port: {purpose}")
+    return node

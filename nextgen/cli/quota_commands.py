@@ -9,7 +9,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import console, print_json, print_table
+from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.placement_limits import QUOTA_FILE_BYTES_MAX
 from nextgen.kernel.quota_file import QuotaFile, from_bytes
@@ -52,7 +52,7 @@ def apply(
     if json_output:
         print_json(held)
         return
-    console().print(
+    print_line(
         f"quotas of version {held['version']} hold: {len(held['brokers'])} brokers, "
         f"{len(held['tenants'])} tenants"
     )
@@ -71,7 +71,7 @@ def show(target: Target = None, data_dir: DataDir = None, json_output: JsonFlag 
         print_json(held)
         return
     if not held["version"]:
-        console().print("no quotas were ever set")
+        print_line("no quotas were ever set")
         return
     _print_quotas(held)
 
@@ -113,5 +113,5 @@ def _print_quotas(held: dict[str, Any]) -> None:
     )
     more = len(tenants) - TENANTS_SHOWN_MAX
     if more > 0:
-        console().print(f"and {more} tenants more: see --json")
-    console().print(f"made from {held['source'] or 'nothing that it says'}")
+        print_line(f"and {more} tenants more: see --json")
+    print_line(f"made from {held['source'] or 'nothing that it says'}")

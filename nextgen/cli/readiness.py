@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
+from nextgen.kernel.json_fields import parse_json
 from nextgen.tasks.timeouts import timeout
 
 ANSWER_TIMEOUT_MS = 1_000
@@ -30,6 +30,6 @@ async def readiness(http: str) -> tuple[bool, str]:
     if b" 200 " in head.split(b"\r\n", 1)[0]:
         return True, ""
     try:
-        return False, ", ".join(json.loads(body)["reasons"])
+        return False, ", ".join(parse_json(body)["reasons"])
     except (ValueError, KeyError, TypeError):
         return False, "it answered something that is not understood"

@@ -10,9 +10,10 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import as_dict, console, print_json, print_table
+from nextgen.cli.output import as_dict, plain_console, print_json, print_line, print_table
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND, DRAIN_UNITS_PER_SECOND_MAX
+from nextgen.kernel.printable import printable
 
 if TYPE_CHECKING:
     from nextgen.cli.evacuation_run import OnProgress, Progress
@@ -60,25 +61,24 @@ def shown_progress(what: str, *, is_shown: bool) -> Iterator[OnProgress]:
     if not is_shown:
         yield lambda _progress: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(what, total=None)
+    with Bars(*columns, console=plain_console(stderr=True), transient=True) as bars:
+        task = bars.add_task(printable(what), total=None)
 
         def show(progress: Progress) -> None:
             is_idle = progress.left and progress.idle_seconds >= IDLE_SHOWN_SECONDS
             more = f", none left for {progress.idle_seconds:.0f} s" if is_idle else ""
             bars.update(
                 task,
-                description=f"{what}{more}",
+                description=printable(f"{what}{more}"),
                 total=progress.total,
                 completed=progress.total - progress.left,
             )
@@ -169,4 +169,4 @@ def _print_plan(
     if left is not None:
         sentence += f", {left.count:,} are left"
     reason = (answer if left is None else left).reason
-    console().print(f"{sentence}: {reason}", markup=False, soft_wrap=True)
+    print_line(f"{sentence}: {reason}")

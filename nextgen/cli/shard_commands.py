@@ -10,7 +10,7 @@ import typer
 from nextgen.cli import shard_recover_command, shard_verify_command
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import console, print_json, print_table
+from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.kernel.errors import InvalidRequest
 
 ALL_SHARDS = "all"
@@ -134,7 +134,7 @@ async def _carry_out(
             if json_output:
                 print_json(outcome)
             else:
-                console().print(_sentence(outcome), markup=False, soft_wrap=True)
+                print_line(_sentence(outcome))
 
 
 def _shard_id(given: str) -> int | None:

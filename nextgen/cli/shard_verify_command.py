@@ -9,7 +9,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import JsonFlag, Target, endpoints_of
-from nextgen.cli.output import console, print_json, print_table
+from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.runtime.exit_code import CheckFailed
 
 EVENTS_DEFAULT = 100_000
@@ -79,4 +79,4 @@ def _print(told: dict[str, Any]) -> None:
         rows,
     )
     for sentence in told["found"]:
-        console().print(sentence, markup=False, soft_wrap=True)
+        print_line(sentence)

@@ -14,7 +14,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import console, print_json, print_table
+from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.kernel.errors import PositionCompacted
 from nextgen.kernel.lookup_slo import (
     LOOKUP_WINDOW_MS,
@@ -171,7 +171,7 @@ def _show(found: Objective) -> None:
     ]
     columns = ("minute (UTC)", "node", "lookups", "failed", "p50", "p99", "")
     print_table("Lookups, minute by minute", columns, sorted(rows))
-    console().print(found.sentence, markup=False)
+    print_line(found.sentence)
 
 
 def _minute(began_at_ms: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from nextgen.cli.output import as_dict, console, print_table
+from nextgen.cli.output import as_dict, print_line, print_table
 from nextgen.client import Client, TopicLocation
 from nextgen.client.channel import close_channel, open_channel
 from nextgen.client.errors_wire import error_of_rpc
@@ -92,7 +92,7 @@ def print_topic_stats(documents: Sequence[dict[str, Any]]) -> None:
     for told in documents:
         if told.get("error"):
             continue
-        console().print(_line(told), soft_wrap=True, markup=False)
+        print_line(_line(told))
         if told.get("subscriptions"):
             print_table(
                 "",

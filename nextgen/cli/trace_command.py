@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from nextgen.cli.command_run import run_blocking
+from nextgen.cli.output import print_line
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.runtime.exit_code import CheckFailed
 from nextgen.runtime.lookup_steps import AHEAD, REFERENCES, STEP, STEP_NAMES, TRACE
@@ -63,10 +64,10 @@ def trace(
             raise CheckFailed(f"several traces begin with {trace_id!r}")
         if steps:
             for line in steps_of(everything, chosen):
-                typer.echo(line)
+                print_line(line)
             return
         for line in tree([one for one in spans if one.trace_id == chosen]):
-            typer.echo(line)
+            print_line(line)
 
     run_blocking(work)
 
@@ -140,13 +141,13 @@ def read_spans(source: Path) -> Iterator[Span]:
     for path in paths:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise CheckFailed(f"{path} cannot be read: {error}") from error
         for number, line in enumerate(lines, start=1):
             try:
                 fields = json.loads(line)
                 yield Span(**{name: fields[name] for name in Span.__slots__})
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 # A process that was killed may have left half a line, which is always the last.
                 if number == len(lines):
                     continue

@@ -12,7 +12,7 @@ import typer
 
 from nextgen.cli.command_run import run_command
 from nextgen.cli.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.output import console, print_json
+from nextgen.cli.output import print_json, print_line
 from nextgen.runtime.exit_code import ExitCode
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _print_change(change: Change[Any], *, json_output: bool) -> bool:
         return True
     if change.kind == "progress":
         return False
-    console().print(change_as_text(change), soft_wrap=True, markup=False)
+    print_line(change_as_text(change))
     return True
 
 
@@ -259,7 +259,7 @@ def _print_map(state: ShardMap, *, json_output: bool) -> None:
         f"{shard.shard_id}→{shard.leader_node or 'none'} (term {shard.term}, {shard.slots} slots)"
         for shard in state.shards
     )
-    console().print(f"map {state.version}: {leaders}", soft_wrap=True, markup=False)
+    print_line(f"map {state.version}: {leaders}")
 
 
 def _with_domain(prefix: str) -> str:

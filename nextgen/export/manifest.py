@@ -12,7 +12,7 @@ from typing import Any
 from nextgen.export.errors import ExportRefused
 from nextgen.export.layout import data_name
 from nextgen.export.schema import SCHEMA_VERSION
-from nextgen.kernel.json_fields import as_count, as_text
+from nextgen.kernel.json_fields import as_count, as_text, parse_json
 
 FORMAT = "nextgen-export"
 FORMAT_VERSION = 1
@@ -129,7 +129,7 @@ def decode_manifest(content: bytes, where: str) -> Manifest:
         ExportRefused: It is no manifest, of a later release, or contradicts itself.
     """
     try:
-        fields = json.loads(content)
+        fields = parse_json(content)
         if fields["format"] != FORMAT:
             raise ExportRefused(f"{where} is the manifest of something else: {fields['format']!r}")
         _check_version(fields, where)

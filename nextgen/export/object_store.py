@@ -25,6 +25,7 @@ from pyarrow import fs
 from nextgen.export.errors import ExportRefused
 from nextgen.export.layout import LEASE
 from nextgen.export.store import StoredFile
+from nextgen.kernel.json_fields import parse_json
 from nextgen.kernel.stream_limits import EXPORT_LEASE_MS, EXPORT_LEASE_RENEWED_MS
 
 COPY_BYTES = 1024 * 1024
@@ -154,7 +155,7 @@ class ObjectStore:
         """Return who has the lease and until when; an unreadable one is nobody's."""
         content = self.read(LEASE)
         try:
-            fields = json.loads(content or b"{}")
+            fields = parse_json(content or b"{}")
             return str(fields["exporter"]), int(fields["expires_ms"])
         except (ValueError, KeyError, TypeError):
             return "", 0

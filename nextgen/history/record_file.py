@@ -156,7 +156,7 @@ def read_records(path: Path) -> Iterator[Record]:
             if number > 1:
                 yield _decode(values)
                 continue
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BadHistory(f"{path.name}:{number}: {type(error).__name__}: {error}") from error
         _check_format(path, values)
 

@@ -1,6 +1,51 @@
-"""Fields of a JSON document that was written by this program, or should have been."""
+"""JSON documents that were written by this program, or should have been, and their fields."""
 
 from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+_SURROGATE = "\\ud"
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Return what a JSON document says.
+
+    Raises:
+        ValueError: Something is wrong with it, whatever it is: it is no JSON in UTF-8, nested too
+            deep to be read, has a number that is none or too long, or says one thing twice.
+    """
+    text = content if isinstance(content, str) else content.decode()
+    try:
+        document = json.loads(
+            text,
+            object_pairs_hook=_members_once,
+            parse_constant=_finite,
+            parse_float=_finite,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if _SURROGATE in text.lower():
+        # Half of a pair can be escaped, and is no text that could be stored or sent.
+        json.dumps(document, ensure_ascii=False).encode()
+    return document
+
+
+def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"it says {twice!r} twice")
+    return members
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number")
+    return number
 
 
 def as_count(value: object) -> int:

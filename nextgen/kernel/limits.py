@@ -187,6 +187,10 @@ elsewhere. A leader that steps down in an orderly way answers within millisecond
 ERROR_MESSAGE_CHARACTERS_MAX = 1_000
 """Characters of an error's message: trailing metadata has room for 8 KiB in all."""
 
+ERROR_LINE_CHARACTERS_MAX = 4_000
+"""Characters of the sentence with which a command fails: room for the end of a process' log. What a
+file or a peer put into it loses its end."""
+
 CONNECT_TIMEOUT_MS = 1_000
 """To open a connection to another process: beyond it the process counts as not there."""
 

@@ -13,12 +13,12 @@ somebody meant something by them.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.json_fields import parse_json
 from nextgen.kernel.limits import BROKERS_MAX, STORED_INTEGER_MAX
 from nextgen.kernel.placement_limits import (
     QUOTA_FILE_BYTES_MAX,
@@ -61,8 +61,8 @@ def from_bytes(content: bytes) -> QuotaFile:
     if len(content) > QUOTA_FILE_BYTES_MAX:
         raise InvalidRequest(f"quotas take at most {QUOTA_FILE_BYTES_MAX} bytes")
     try:
-        document = json.loads(content.decode(), object_pairs_hook=_members_once)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        document = parse_json(content)
+    except ValueError as error:
         raise InvalidRequest(f"the quotas are no JSON: {error}") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise InvalidRequest(f"this is no file of quotas: its format is not {FORMAT!r}")
@@ -84,14 +84,6 @@ def from_bytes(content: bytes) -> QuotaFile:
         _source(document.get("source", "")),
         made_from,
     )
-
-
-def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise InvalidRequest(f"the quotas say {name!r} twice")
-    return members
 
 
 def _whole(what: str, value: object, least: int, most: int) -> int:

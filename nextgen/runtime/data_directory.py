@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nextgen.kernel.errors import RefusesToStart, WrongCluster
+from nextgen.kernel.json_fields import parse_json
 
 IDENTITY_FILE = "identity.json"
 LOCK_FILE = "lock"
@@ -98,20 +99,20 @@ def identity_of(path: Path | str) -> Identity:
     """
     directory = Path(path).absolute()
     try:
-        text = (directory / IDENTITY_FILE).read_text(encoding="utf-8")
+        content = (directory / IDENTITY_FILE).read_bytes()
     except OSError as error:
         raise RefusesToStart(f"{directory} is not the data directory of a node") from error
-    return _parse_identity(directory, text)
+    return _parse_identity(directory, content)
 
 
 def _check_owner(directory: Path, wanted: Identity) -> bool:
     """Return whether ``directory`` has the wanted identity; False if it has none and is empty."""
     try:
-        text = (directory / IDENTITY_FILE).read_text(encoding="utf-8")
+        content = (directory / IDENTITY_FILE).read_bytes()
     except FileNotFoundError:
         _check_empty(directory)
         return False
-    found = _parse_identity(directory, text)
+    found = _parse_identity(directory, content)
     if found == wanted:
         return True
     raise WrongCluster(
@@ -137,9 +138,9 @@ def _is_harmless(child: Path) -> bool:
     return hidden or child.name in _NOT_DATA or child.suffix in _NOT_DATA_SUFFIXES
 
 
-def _parse_identity(directory: Path, text: str) -> Identity:
+def _parse_identity(directory: Path, content: bytes) -> Identity:
     try:
-        fields = json.loads(text)
+        fields = parse_json(content)
         return Identity(str(fields["cluster_id"]), str(fields["node_id"]), str(fields["component"]))
     except (ValueError, KeyError, TypeError) as error:
         raise RefusesToStart(

@@ -26,7 +26,10 @@ from nextgen.kernel.errors import (
     RefusesToStart,
     Unauthenticated,
 )
+from nextgen.kernel.limits import ERROR_LINE_CHARACTERS_MAX
 from nextgen.kernel.names import InvalidName
+from nextgen.kernel.printable import printable
+from nextgen.kernel.short_text import shortened
 
 
 class ExitCode(IntEnum):
@@ -70,5 +73,6 @@ def code_of(error: Exception) -> ExitCode:
 
 
 def print_error(sentence: str) -> None:
-    """Write one sentence to stderr."""
-    sys.stderr.write(f"nextgen: {' '.join(sentence.split())}\n")
+    """Write one sentence to stderr: on one line, and nothing in it steers the terminal."""
+    line = printable(" ".join(sentence.split()))
+    sys.stderr.write(f"nextgen: {shortened(line, ERROR_LINE_CHARACTERS_MAX)}\n")

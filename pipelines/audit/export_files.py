@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from nextgen.export.manifest import (
 from nextgen.export.rows import events_of
 from nextgen.export.schema import SCHEMA_VERSION
 from nextgen.export.store import Store, open_store
+from nextgen.kernel.json_fields import parse_json
 
 FILE_RULES = frozenset(
     {
@@ -162,7 +162,7 @@ def _read_manifest(found: AuditInput, content: bytes | None) -> None:
 
 def _is_newer(content: bytes) -> bool:
     try:
-        told: Any = json.loads(content)
+        told: Any = parse_json(content)
         return bool(
             told["format_version"] > FORMAT_VERSION or told["schema_version"] > SCHEMA_VERSION
         )

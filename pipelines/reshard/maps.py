@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from nextgen.kernel.json_fields import parse_json
 from nextgen.kernel.limits import SHARDS_MAX, SLOT_COUNT
 from nextgen.kernel.slots import SlotTable, initial_table, rebalanced
 from pipelines.errors import JobRefused
@@ -39,7 +39,7 @@ def table_of_file(path: Path) -> SlotTable:
         JobRefused: It is not such a file, or does not give each slot to one shard.
     """
     try:
-        fields: dict[str, Any] = json.loads(path.read_bytes())
+        fields: dict[str, Any] = parse_json(path.read_bytes())
         owners: dict[int, int] = {}
         for shard_id, ranges in fields["shards"].items():
             for first, last in ranges:

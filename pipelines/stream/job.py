@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from nextgen.export.directory import read_manifest
 from nextgen.export.store import open_store
+from nextgen.kernel.json_fields import parse_json
 from pipelines.durations import DAY_MS, MINUTE_MS
 from pipelines.errors import JobRefused
 from pipelines.export_input import open_export
@@ -188,7 +189,7 @@ def _claim(out: Path, export: str, delay_ms: int) -> None:
     path = out / MARKER
     try:
         if path.is_file():
-            _check_mark(out, json.loads(path.read_text(encoding="utf-8")), mark)
+            _check_mark(out, parse_json(path.read_text(encoding="utf-8")), mark)
             return
         if out.exists() and any(out.iterdir()):
             raise JobRefused(f"{out} holds something that no stream wrote: name another folder")

@@ -21,6 +21,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from nextgen.kernel.json_fields import parse_json
 from pipelines.errors import JobRefused
 
 CURRENT = "current.json"
@@ -51,7 +52,7 @@ class BatchedTable:
         """
         path = self.folder / CURRENT
         try:
-            fields: dict[str, Any] = json.loads(path.read_bytes())
+            fields: dict[str, Any] = parse_json(path.read_bytes())
             return Published(int(fields["batch"]), dict(fields["parts"]))
         except FileNotFoundError:
             return Published()

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ from typing import Any
 
 from nextgen.cli.chaos.schedule import OF_CLUSTER, FaultKind, Group
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart, Unavailable
+from nextgen.kernel.json_fields import parse_json
 from nextgen.tasks.timeouts import timeout
 
 HOOK_TIMEOUT_DEFAULT_MS = 20_000
@@ -67,7 +67,7 @@ def load_hooks(path: Path) -> Hooks:
         if len(content) > HOOKS_FILE_BYTES_MAX:
             raise RefusesToStart(f"{path} has more than {HOOKS_FILE_BYTES_MAX} bytes")
         text = content.decode()
-        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        document = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
         return hooks_of(document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RefusesToStart(f"{path} does not say how faults are made: {error}") from error

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import time
 from collections import Counter
@@ -52,6 +51,7 @@ from nextgen.cli.plan import ClusterSize, write_json
 from nextgen.history.model import Fault, Run
 from nextgen.history.record_file import Recorder
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.json_fields import parse_json
 from nextgen.kernel.stream_limits import LOG_READER_TTL_MS_MAX
 
 SCHEDULE_FILE = "schedule.json"
@@ -348,7 +348,7 @@ def unmount_abandoned(folder: Path) -> None:
 
 def _went_well(run_dir: Path) -> bool:
     try:
-        result = json.loads((run_dir / RESULT_FILE).read_text(encoding="utf-8"))
+        result = parse_json((run_dir / RESULT_FILE).read_text(encoding="utf-8"))
         return bool(result["ok"] and result["valid"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

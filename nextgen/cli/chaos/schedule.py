@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.json_fields import parse_json
 
 SCHEDULE_FORMAT = 1
 STEPS_MAX = 100_000
@@ -207,7 +208,7 @@ class Schedule:
             RefusesToStart: It is something else.
         """
         try:
-            document = json.loads(text)
+            document = parse_json(text)
             if document["format"] != SCHEDULE_FORMAT:
                 raise RefusesToStart(f"a schedule of format {document['format']} is not known here")
             steps = tuple(_step_from(one) for one in document["steps"])
@@ -227,7 +228,7 @@ class Schedule:
         """
         try:
             return Schedule.from_json(path.read_text(encoding="utf-8"))
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise RefusesToStart(f"{path} cannot be read: {error}") from error
 
     def lane(self, group: Group) -> tuple[FaultStep, ...]:

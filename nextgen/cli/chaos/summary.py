@@ -10,7 +10,7 @@ from typing import Any
 
 from nextgen.cli.chaos.load import LoadResult
 from nextgen.cli.chaos.schedule import FaultKind
-from nextgen.cli.output import console, print_table
+from nextgen.cli.output import print_line, print_table
 from nextgen.history.model import Fault
 from nextgen.history.verdict import Verdict
 
@@ -147,11 +147,11 @@ def print_summary(told: RunTold) -> None:
     where = f" on {told.target}, which is not ours" if told.target else ""
     print_table(f"{told.minutes:g} minutes of chaos{where}, seed {told.seed}", ("", ""), rows)
     for kind, why in told.unavailable.items():
-        console().print(f"NO {kind} FAULTS: {why}", style="bold red", markup=False, soft_wrap=True)
+        print_line(f"NO {kind} FAULTS: {why}", style="bold red")
     for sentence in (*told.invalid, *told.complaints):
-        console().print(sentence, markup=False, soft_wrap=True)
+        print_line(sentence)
     for finding in told.verdict.findings if told.verdict else ():
-        console().print(f"{finding.kind}: {finding.message}", markup=False, soft_wrap=True)
+        print_line(f"{finding.kind}: {finding.message}")
 
 
 def _cell(value: object) -> str:

@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
+
+from nextgen.kernel.printable import printable
 
 PLAIN_PULSE_SECONDS = 5
 """Where no line can be redrawn, the pulse is printed this often."""
@@ -19,7 +22,7 @@ class Timeline:
     """Writes to stdout; with ``is_quiet`` it writes nothing."""
 
     def __init__(self, *, is_quiet: bool) -> None:
-        self._console = Console(quiet=is_quiet, highlight=False)
+        self._console = Console(quiet=is_quiet, highlight=False, markup=False, emoji=False)
         self._began_at = time.monotonic()
         self._status: Status | None = None
         self._pulsed_at = 0.0
@@ -31,8 +34,8 @@ class Timeline:
     def happened(self, sign: str, text: str, style: str = "") -> None:
         """Print one line with the time since the demo began."""
         seconds = time.monotonic() - self._began_at
-        styled = f"[{style}]{text}[/{style}]" if style else text
-        self._console.print(f"[dim]{seconds:6.1f}s[/dim]  {sign}  {styled}", soft_wrap=True)
+        line = Text.assemble((f"{seconds:6.1f}s", "dim"), f"  {sign}  ", (printable(text), style))
+        self._console.print(line, soft_wrap=True)
 
     def pulse(self, tick: dict[str, Any]) -> None:
         """Show how the traffic is doing at the moment."""
@@ -72,7 +75,7 @@ class Timeline:
             ("longest wait of any producer", f"{result['max_publish_gap_ms']:,} ms"),
             ("leaders replaced", result["leader_failovers"]),
         ):
-            table.add_row(name, f"[bold]{value}[/bold]")
+            table.add_row(name, Text(str(value), "bold"))
         self._console.print(Panel.fit(table, border_style="green" if is_good else "red"))
         for example in [*result["complaints"], *result["examples"]]:
-            self._console.print(f"[red]{example}[/red]", markup=True)
+            self._console.print(Text(printable(str(example)), "red"))

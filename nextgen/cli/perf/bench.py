@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
@@ -21,6 +20,7 @@ from nextgen.cli.load.process import LoadProcess, OnMessage, run_job
 from nextgen.cli.load.topic_range import TopicRange
 from nextgen.cli.local_cluster import LocalCluster
 from nextgen.cli.options import endpoints_of
+from nextgen.cli.output import plain_console, print_line
 from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.cli.status import gather_status
 from nextgen.runtime.exit_code import CheckFailed
@@ -194,20 +194,22 @@ def grown(before: Mapping[str, int], after: Mapping[str, int], name: str) -> int
 def note(text: str) -> None:
     """Tell a person at a terminal what is going on."""
     if sys.stderr.isatty():
-        Console(stderr=True, highlight=False).print(f"[dim]{text}[/dim]")
+        print_line(text, style="dim", stderr=True)
 
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[OnMessage]:
     """Show a bar on stderr while the block runs; yields what moves it."""
     columns = (
-        TextColumn("{task.description:<28}"),
+        TextColumn("{task.description:<28}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     is_terminal = sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=not is_terminal) as progress:
+    with Progress(
+        *columns, console=plain_console(stderr=True), disable=not is_terminal
+    ) as progress:
         task = progress.add_task(title, total=total)
 
         def on_message(message: dict[str, Any]) -> None:
