@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 
 from brokers.domain.position import Position
-from nextgen.kernel.pulsar_limits import DELAYED_ENTRIES_MAX
+from nextgen.kernel.pulsar_limits import DELAYED_DUE_PER_TURN_MAX, DELAYED_ENTRIES_MAX
 
 
 class DelayedEntries:
@@ -36,9 +36,12 @@ class DelayedEntries:
         heapq.heappush(self._heap, (deliver_at_ms, position))
 
     def pop_due(self, now_ms: int) -> list[Position]:
-        """Remove and return what is due, in order of time."""
-        due = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        """Remove and return what is due, in order of time, up to ``DELAYED_DUE_PER_TURN_MAX``.
+
+        While more is due, ``next_at_ms`` is in the past.
+        """
+        due: list[Position] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(due) < DELAYED_DUE_PER_TURN_MAX:
             due.append(heapq.heappop(self._heap)[1])
         return due
 

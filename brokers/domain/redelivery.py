@@ -35,12 +35,17 @@ class ReplayQueue:
         fresh = set(positions) - self._members
         if not fresh:
             return
-        self._members |= fresh
         if len(fresh) * _SORTED_WORTH < len(self._descending):
+            self._members |= fresh
             for position in fresh:
                 self._insert(position)
         else:
-            self._descending = sorted(self._members, reverse=True)
+            # Two runs that are in order already: putting them together compares each once.
+            ordered = [each for each in self._descending if each in self._members]
+            ordered += sorted(fresh, reverse=True)
+            ordered.sort(reverse=True)
+            self._descending = ordered
+            self._members |= fresh
 
     def discard(self, position: Position) -> None:
         """Remove a position if it is there."""

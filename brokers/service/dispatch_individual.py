@@ -40,6 +40,8 @@ class IndividualDispatcher(ABC):
         self._sent = cursor.highest
         self._counts = RedeliveryCounts()
         self._delayed = DelayedEntries()
+        # Of every entry that is out, the consumer it was sent to: there may be a thousand.
+        self._owners: dict[Position, Consumer] = {}
         self._is_blocked = False
         # Of one turn: what goes to whom, and how much more may go.
         self._outbox: dict[Consumer, list[Dispatch]] = {}
@@ -77,12 +79,14 @@ class IndividualDispatcher(ABC):
 
     def acked(self, consumer: Consumer, position: Position, *, messages_left: int) -> None:
         """Count an acknowledgement, whoever of the consumers was sent the entry."""
-        if position not in consumer.unacked:
-            consumer = next((one for one in self.consumers if position in one.unacked), consumer)
-        was_sent = position in consumer.unacked
-        self._taken(consumer.let_go(position, messages_left=messages_left))
+        owner = self._owners.get(position)
+        was_sent = owner is not None
+        if owner is not None:
+            consumer = owner
+            self._taken(consumer.let_go(position, messages_left=messages_left))
         if messages_left:
             return
+        self._owners.pop(position, None)
         self._counts.forget(position)
         if was_sent:
             self._settled(consumer, position)
@@ -107,8 +111,7 @@ class IndividualDispatcher(ABC):
             taken = []
             for position in positions:
                 if position in consumer.unacked:
-                    self._taken(consumer.let_go(position))
-                    self._settled(consumer, position)
+                    self._take(consumer, position)
                     taken.append(position)
         if taken:
             # Whoever gives messages back can handle others, even if it has more than half left.
@@ -210,6 +213,7 @@ class IndividualDispatcher(ABC):
                 words, count = words_of(mask), mask.bit_count()
         consumer.permits -= count
         consumer.hold(position, count)
+        self._owners[position] = consumer
         self.unacked_messages += count
         if self.unacked_messages >= SUBSCRIPTION_UNACKED_MAX:
             self._is_blocked = True
@@ -228,10 +232,16 @@ class IndividualDispatcher(ABC):
 
     def _take_all(self, consumer: Consumer) -> list[Position]:
         positions = list(consumer.unacked)
+        self._taken(consumer.let_go_all())
         for position in positions:
-            self._taken(consumer.let_go(position))
+            del self._owners[position]
             self._settled(consumer, position)
         return positions
+
+    def _take(self, consumer: Consumer, position: Position) -> None:
+        del self._owners[position]
+        self._taken(consumer.let_go(position))
+        self._settled(consumer, position)
 
     @abstractmethod
     def _joining(self, consumer: Consumer) -> None:

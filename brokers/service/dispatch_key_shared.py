@@ -23,6 +23,8 @@ from brokers.service.subscription_consumer import Consumer, KeySharedRequest
 from brokers.service.subscription_reader import EntrySource
 
 _AUTO_SPLIT = KeySharedRequest()
+_SORTED_WORTH = 16
+"""Sorting a list costs as much as putting so large a part of it in its place one by one."""
 
 
 class KeySharedDispatcher(IndividualDispatcher):
@@ -89,8 +91,19 @@ class KeySharedDispatcher(IndividualDispatcher):
         return [position for position in self._slots if position <= up_to]
 
     def _put_back(self, positions: Iterable[Position]) -> None:
+        by_slot: dict[int, list[Position]] = {}
         for position in positions:
-            self._wait(self._slots[position], position)
+            by_slot.setdefault(self._slots[position], []).append(position)
+        for slot, fresh in by_slot.items():
+            waiting = self._waiting.setdefault(slot, [])
+            if len(fresh) * _SORTED_WORTH < len(waiting):
+                for position in fresh:
+                    insort(waiting, position)
+            else:
+                waiting += fresh
+                waiting.sort()
+            self._waiting_entries += len(fresh)
+            self._index(slot)
 
     def _rewound(self) -> None:
         self._slots.clear()

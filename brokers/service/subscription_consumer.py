@@ -119,6 +119,14 @@ class Consumer:
         if self.unacked_messages >= CONSUMER_UNACKED_MAX:
             self.is_blocked = True
 
+    def let_go_all(self) -> int:
+        """Take back all it has; return how many messages that were."""
+        taken = self.unacked_messages
+        self.unacked.clear()
+        self.unacked_messages = 0
+        self.is_blocked = False
+        return taken
+
     def let_go(self, position: Position, *, messages_left: int = 0) -> int:
         """Take back all of an entry but ``messages_left``; return how many messages that were."""
         had = self.unacked.pop(position, 0)

@@ -217,9 +217,10 @@ ACK_WORDS_MAX = 50_000
 a client would have to acknowledge parts of 50,000 batches, or of batches with three million
 messages, within the 100 ms that stock clients group acknowledgements for."""
 
-REDELIVER_IDS_MAX = 50_000
-"""Message ids in one REDELIVER: as many as a consumer can have (``CONSUMER_UNACKED_MAX``). C++
-clients name all whose acknowledgement is overdue in one command."""
+REDELIVER_IDS_MAX = 20_000
+"""Message ids in one REDELIVER, some 100 ms of work. Java clients name 1,000 at most; C++ clients
+name all whose acknowledgement is overdue, and beyond it their connection ends, which has all of
+them sent again."""
 
 CURSOR_HOLES_PAUSE = 10_000
 """Acknowledged intervals and partial batches of one cursor at which nothing that was not sent
@@ -254,6 +255,10 @@ again, at which no further ones are read: Pulsar's look-ahead for Key_Shared."""
 DELAYED_ENTRIES_MAX = 100_000
 """Entries of one subscription whose time has not come, some 100 bytes each. Beyond it reading
 pauses: what is behind waits as well."""
+
+DELAYED_DUE_PER_TURN_MAX = 5_000
+"""Delayed entries of one subscription that become ready in one turn, some 20 ms; if more are due,
+the next turn goes on."""
 
 REDELIVERY_COUNTS_MAX = 100_000
 """Entries of one subscription whose redeliveries are counted; beyond it the oldest count from 0
