@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgpack
 
+from nextgen.kernel.limits import NODE_ID_BYTES_MAX
 from nextgen.replication.checked_file import read_checked, replace_file
 from nextgen.replication.mesh_frames import is_event_level
 from nextgen.replication.ports import NodeId
@@ -73,5 +74,6 @@ def _parse(payload: bytes) -> dict[NodeId, int] | None:
     for node_id, level in stored.items():
         if not isinstance(node_id, str) or not is_event_level(level):
             return None
-        levels[NodeId(node_id)] = level
+        if len(node_id.encode()) <= NODE_ID_BYTES_MAX:  # Earlier releases stored any.
+            levels[NodeId(node_id)] = level
     return levels

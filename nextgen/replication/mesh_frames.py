@@ -169,6 +169,8 @@ def _hello_text(message: Message, name: str, bytes_max: int) -> str:
     text = message.get(name)
     if not isinstance(text, str) or not 0 < len(text.encode()) <= bytes_max:
         raise RemoteProtocolError(f"the hello lacks a valid {name} of at most {bytes_max} bytes")
+    if not text.isprintable():  # It may be logged.
+        raise RemoteProtocolError(f"the hello lacks a valid {name}: it cannot be printed")
     return text
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits import NODE_ID_BYTES_MAX
 from nextgen.replication import mesh as mesh_module
 from nextgen.replication.checked_file import read_checked, replace_file
 from nextgen.replication.event_levels_file import EVENT_LEVELS_NAME, EventLevelsFile
@@ -146,6 +147,15 @@ async def test_the_peer_that_was_heard_of_longest_ago_goes_first(
 
 ROOT = Path("/data")
 BEFORE, AFTER = {NodeId("b"): 2}, {NodeId("b"): 2, NodeId("c"): 3}
+
+
+def test_node_id_bytes_max_is_loaded_and_one_more_left_out() -> None:
+    """Earlier releases stored whatever a hello said, megabytes of it."""
+    disk = disk_with_levels()
+    longest, longer = NodeId("n" * NODE_ID_BYTES_MAX), NodeId("n" * (NODE_ID_BYTES_MAX + 1))
+    EventLevelsFile(disk, ROOT).store({longest: 2, longer: 2})
+
+    assert EventLevelsFile(disk, ROOT).load() == {longest: 2}
 
 
 def disk_with_levels() -> SimDisk:

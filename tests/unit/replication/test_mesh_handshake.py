@@ -264,6 +264,13 @@ def test_cluster_id_bytes_max_and_mesh_incarnation_bytes_max_are_taken_and_one_m
             parse_hello(HELLO_CHANNEL, hello_with(**{name: wrong}))
 
 
+@pytest.mark.parametrize("text", ["a\nWARNING forged", "\x1b[2J", "\u202e", "\0"])
+@pytest.mark.parametrize("name", ["cluster_id", "node_id", "target_id", "incarnation"])
+def test_a_hello_whose_texts_cannot_be_printed_is_refused(name: str, text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="cannot be printed"):
+        parse_hello(HELLO_CHANNEL, hello_with(**{name: text}))
+
+
 # On loopback -------------------------------------------------------------------------------------
 
 
