@@ -29,6 +29,14 @@ LATENCY_BUCKETS_MS = (1, 10, 100, 200, 1_000)
 """Bounds of latency histograms. The objectives of lookups and assignments are among them, so that
 what is within an objective is counted and not guessed."""
 
+LOOP_LAG_INTERVAL_MS = 50
+"""Between two looks at how late the event loop is. The lag that is seen is at most so much less
+than the stall was. Twenty timers a second take a thousandth of a core."""
+
+LOOP_STALL_MS = 250
+"""A loop that is later than this has stalled, and an alert says so: two and a half times what one
+frame may cost, and a fraction of what ends a session or deposes a leader."""
+
 METRIC_SERIES_PER_SHARD_MAX = 160
 """Time series of one replica of a shard on a process' page, buckets included. A process has no
 other label that grows: not by topics, tenants, clients or brokers."""

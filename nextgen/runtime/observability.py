@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,19 +15,17 @@ from pathlib import Path
 from prometheus_client import (
     REGISTRY,
     CollectorRegistry,
+    Counter,
     Histogram,
     disable_created_metrics,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from nextgen.kernel.trace_limits import LATENCY_BUCKETS_MS
+from nextgen.kernel.trace_limits import LATENCY_BUCKETS_MS, LOOP_LAG_INTERVAL_MS, LOOP_STALL_MS
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing, version
 from nextgen.tasks.background import failures, keep
-
-LOOP_LAG_INTERVAL_MS = 250
-"""Between two looks at how late the loop is. Four timers a second cost nothing to be seen."""
 
 LATENCY_BUCKETS_S = tuple(bound / 1_000 for bound in LATENCY_BUCKETS_MS)
 """Bounds of every latency histogram that people compare with each other."""
@@ -84,13 +81,25 @@ class LoopLag:
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
+        self._stalls = Counter(
+            "nextgen_event_loop_stalls",
+            "Times that the event loop was more than 250 ms late.",
+            registry=registry,
+        )
 
     async def run(self) -> None:
         """Observe for ever."""
+        clock = asyncio.get_running_loop().time
         while True:
-            due_at = time.monotonic() + LOOP_LAG_INTERVAL_MS / 1_000
+            due_at = clock() + LOOP_LAG_INTERVAL_MS / 1_000
             await asyncio.sleep(LOOP_LAG_INTERVAL_MS / 1_000)
-            self._seconds.observe(max(0.0, time.monotonic() - due_at))
+            self.observe(clock() - due_at)
+
+    def observe(self, late_s: float) -> None:
+        """Count a timer that ran so late."""
+        self._seconds.observe(max(0.0, late_s))
+        if late_s * 1_000 > LOOP_STALL_MS:
+            self._stalls.inc()
 
 
 @asynccontextmanager

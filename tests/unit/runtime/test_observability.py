@@ -7,7 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from nextgen.runtime.observability import ProcessCollector, observed
+from nextgen.kernel.trace_limits import LOOP_STALL_MS
+from nextgen.runtime.observability import LoopLag, ProcessCollector, observed
 from nextgen.runtime.settings import NO_TRACES
 from nextgen.runtime.trace_export import version
 from nextgen.tasks.timeouts import timeout
@@ -42,6 +43,18 @@ async def test_what_is_measured_ends_with_the_process() -> None:
 
     async with observed(NO_TRACES, component="shard", node_id="n", registry=registry):
         assert registry.get_sample_value("nextgen_event_loop_lag_seconds_count") == 0
+
+
+def test_a_loop_that_is_loop_stall_ms_late_has_not_stalled_and_a_later_one_has() -> None:
+    registry = CollectorRegistry()
+    lag = LoopLag(registry)
+
+    lag.observe(LOOP_STALL_MS / 1_000)
+    assert registry.get_sample_value("nextgen_event_loop_stalls_total") == 0
+
+    lag.observe((LOOP_STALL_MS + 1) / 1_000)
+    assert registry.get_sample_value("nextgen_event_loop_stalls_total") == 1
+    assert registry.get_sample_value("nextgen_event_loop_lag_seconds_count") == 2
 
 
 async def test_measuring_goes_on_after_its_task_ended() -> None:
