@@ -13,10 +13,11 @@ import grpc
 import grpc.aio
 
 from discovery.adapters.http_lookups import HttpLookups
+from nextgen.client.proving_channel import ProvingChannel
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 from tests.support.costly_messages import costly_messages
-from tests.support.raw_calls import UNLIMITED, Method, Shape, call, methods
+from tests.support.raw_calls import Method, Shape, call, methods
 from tests.support.stall_budget import Send
 
 ANSWER_S_MAX = 30
@@ -69,12 +70,10 @@ def grpc_sender(channel: grpc.aio.Channel, http: str, method: Method, data: byte
     return partial(_send_message, channel, http, method, data)
 
 
-def open_channel(endpoint: str) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(endpoint, options=UNLIMITED)
-
-
 async def _send_message(channel: grpc.aio.Channel, http: str, method: Method, data: bytes) -> None:
     limit = ANSWER_S_MAX if method.shape is Shape.SINGLE else STREAM_S_MAX
+    if isinstance(channel, ProvingChannel):
+        await channel.learn_challenge(ANSWER_S_MAX)
     await call(channel, method, data, deadline_s=limit)
     await settled(http)
 

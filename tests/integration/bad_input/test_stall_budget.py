@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 
+import grpc.aio
 import pytest
 import pytest_asyncio
 
@@ -18,6 +19,7 @@ from nextgen.client import Client
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
 from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
 from tests.support import costly_pulsar, costly_requests, raw_calls
+from tests.support.member_channel import member_channel
 from tests.support.stall_budget import (
     GROWTH_SHARE_MAX,
     Cost,
@@ -44,6 +46,14 @@ NODES = {
 ROUNDS_MAX = 5
 COSTLIEST = 20
 """Of the frames that are cheap to send, so many are sent again as large as they may be."""
+
+# Of HTTP the shard node and the cluster manager have the same as the broker.
+ALSO_SLOW = [
+    "discovery",
+    "broker",
+    pytest.param("shard", marks=pytest.mark.slow),
+    pytest.param("manager", marks=pytest.mark.slow),
+]
 
 TOO_EXPENSIVE: dict[str, str] = {}
 """Frames that are known to cost too much, by the beginning of their names, and why. Only gets
@@ -158,7 +168,7 @@ async def test_no_grpc_message_stalls_grows_or_floods(cluster: ProbedCluster, ki
     node = cluster.plan.node(NODES[kind])
     measuring = Measuring(cluster, node.node_id)
 
-    async with costly_requests.open_channel(node.grpc) as channel:
+    async with member_channel(node.grpc, options=raw_calls.UNLIMITED) as channel:
 
         def frames(bytes_max: int) -> list[Frame]:
             return [
@@ -179,7 +189,28 @@ async def test_no_grpc_message_stalls_grows_or_floods(cluster: ProbedCluster, ki
     judge(costs)
 
 
-@pytest.mark.parametrize("kind", NODES)
+@pytest.mark.parametrize("kind", ["shard", "manager", "broker"])
+async def test_no_grpc_message_of_a_stranger_stalls_grows_or_floods(
+    cluster: ProbedCluster, kind: str
+) -> None:
+    node = cluster.plan.node(NODES[kind])
+    measuring = Measuring(cluster, node.node_id)
+    messages = [*costly_requests.grpc_messages(kind)]
+
+    async with grpc.aio.insecure_channel(node.grpc, options=raw_calls.UNLIMITED) as channel:
+        frames = [
+            (
+                f"of a stranger: {name}",
+                costly_requests.grpc_sender(channel, node.http, method, data),
+            )
+            for name, method, data in messages[:: -(-len(messages) // COSTLIEST)]
+        ]
+        costs = await measure(measuring, frames)
+
+    judge(costs)
+
+
+@pytest.mark.parametrize("kind", ALSO_SLOW)
 async def test_no_http_request_stalls_grows_or_floods(cluster: ProbedCluster, kind: str) -> None:
     node = cluster.plan.node(NODES[kind])
     measuring = Measuring(cluster, node.node_id)
