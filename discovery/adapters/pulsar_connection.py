@@ -10,10 +10,19 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from discovery.adapters.loop_turns import LoopTurns
 from discovery.service.command_desk import CommandDesk
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.topics import KnownTopics
-from nextgen.kernel.pulsar_limits import FAST_PENDING_BYTES_MAX
+from nextgen.kernel.discovery_limits import (
+    DISCOVERY_SHORT_READ_BYTES,
+    DISCOVERY_TURN_BYTES_MAX,
+    DISCOVERY_TURN_COMMANDS_MAX,
+)
+from nextgen.kernel.pulsar_limits import (
+    DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
+    FAST_PENDING_BYTES_MAX,
+)
 from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import MalformedFrame, request_id_of
 from nextgen.pulsar.keep_alive import KeepAlive
@@ -58,7 +67,7 @@ _SCALABLE_TOPICS: Final = frozenset(
 class ClientServices:
     """What all connections of one process share."""
 
-    __slots__ = ("clock", "counters", "desk", "greeting", "known")
+    __slots__ = ("clock", "counters", "desk", "greeting", "known", "turns")
 
     def __init__(self, known: KnownTopics, desk: CommandDesk, counters: DiscoveryCounters) -> None:
         self.known = known
@@ -66,47 +75,128 @@ class ClientServices:
         self.counters = counters
         self.greeting = Greeting()
         self.clock = asyncio.get_running_loop().time
+        self.turns = LoopTurns(self.clock)
 
 
 class DiscoveryConnection(PulsarConnection):
-    """See ``PulsarConnection``. What it answers at once may overtake what waits, as in Pulsar."""
+    """See ``PulsarConnection``. What it answers at once may overtake what waits, as in Pulsar.
 
-    __slots__ = ("_services", "waiting_commands")
+    Connections have turns (ADR 0061): what was read beyond ``DISCOVERY_TURN_BYTES_MAX`` bytes or
+    ``DISCOVERY_TURN_COMMANDS_MAX`` commands waits for another turn (``LoopTurns``); nothing more is
+    read meanwhile. Nor is it while too many of the connection's commands wait for shards.
+    """
+
+    __slots__ = ("_has_turn", "_is_full", "_services", "_unread", "waiting_commands")
 
     def __init__(self, keep_alive: KeepAlive, services: ClientServices) -> None:
         super().__init__(keep_alive, services.greeting)
         self._services = services
         self.waiting_commands = 0
         """Commands of this connection that the desk has."""
+        self._is_full = False
+        """Whether too many of them wait."""
+        self._unread = b""
+        """What was received and waits for its turn."""
+        self._has_turn = False
+        """Whether it stands in line for one."""
+
+    @property
+    def is_read(self) -> bool:
+        """See ``PulsarConnection.is_read``."""
+        return not self._unread and not self._is_full and super().is_read
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_connected:
-            super().data_received(data)
+        if self._unread:
+            # It was on its way when reading was paused.
+            self._unread += data
             return
+        turns = self._services.turns
+        unread = data
+        is_long = len(data) > DISCOVERY_SHORT_READ_BYTES
+        if not is_long or turns.has_time():
+            unread = self._take(data)
+            while unread and is_long and not self._is_full and turns.has_time():
+                unread = self._take(unread)  # Nobody else waits.
+        if unread:
+            self._unread = unread
+            self._pause_or_resume()
+            self._wait_turn()
+
+    def resumed_writing(self) -> None:
+        self._wait_turn()
+
+    def closed(self) -> None:
+        self._unread = b""
+
+    def command_done(self) -> None:
+        """The desk has answered one of ``waiting_commands``, or given it up."""
+        self.waiting_commands -= 1
+        if (
+            self._is_full
+            and self.waiting_commands <= DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX // 2
+        ):
+            self._is_full = False
+            self._wait_turn()
+            self._pause_or_resume()
+
+    def _wait_turn(self) -> None:
+        if self._unread and not (self._has_turn or self._is_full) and self._is_drained:
+            self._has_turn = True
+            self._services.turns.wait(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._has_turn = False
+        unread, self._unread = self._unread, b""
+        if not self._is_closing:
+            self._unread = self._take(unread)
+            self._wait_turn()
+            self._pause_or_resume()
+
+    def _take(self, data: bytes) -> bytes:
+        """Answer what fits into one turn; return what does not."""
+        if not self._is_connected or self._reader.pending_bytes > FAST_PENDING_BYTES_MAX:
+            return self._take_frame(data)
         data = self._reader.take_pending(FAST_PENDING_BYTES_MAX) + data
-        if self._reader.pending_bytes:
-            super().data_received(data)
-            return
         services = self._services
         now = services.clock()
         answers: list[bytes] = []
         at = 0
         end = len(data)
+        burst = data if end <= DISCOVERY_TURN_BYTES_MAX else data[:DISCOVERY_TURN_BYTES_MAX]
+        commands = 0
+        unread = b""
         while True:
-            at, lookups = answer_burst(data, at, services.known, now, answers)
+            at, lookups = answer_burst(burst, at, services.known, now, answers)
             if answers:
                 self._send_answers(answers, lookups)
                 answers = []
             behind = at + _TOTAL_BYTES + int.from_bytes(data[at : at + _TOTAL_BYTES], "big")
+            is_cut = at and len(burst) < min(behind, end)
+            if is_cut or self._is_full or commands == DISCOVERY_TURN_COMMANDS_MAX:
+                unread = data[at:]
+                break
             if behind >= end:
                 break
             # One frame that is not for the fast path; behind it there may be more that are.
             super().data_received(data[at:behind])
             at = behind
+            commands += 1
         if at:
             # What is left begins a frame, which the general codec may not have seen end.
             self.frame_began_at = 0.0
-        super().data_received(data[at:])
+        # What was answered leaves with this.
+        super().data_received(b"" if unread else data[at:])
+        return unread
+
+    def _take_frame(self, data: bytes) -> bytes:
+        """Have the general codec see one frame, or what is here of it; return what is behind it."""
+        pending_bytes = self._reader.pending_bytes
+        if pending_bytes:
+            behind = self._reader.needed_bytes - pending_bytes
+        else:
+            behind = _TOTAL_BYTES + int.from_bytes(data[:_TOTAL_BYTES], "big")
+        super().data_received(data[:behind])
+        return b"" if self._is_closing else data[behind:]
 
     def handle(self, command: BaseCommand, payload: bytes) -> None:
         """See ``PulsarConnection.handle``."""
@@ -118,6 +208,9 @@ class DiscoveryConnection(PulsarConnection):
             elif kind != BaseCommand.PARTITIONED_METADATA:
                 services.counters.pulsar_other_commands += 1
             services.desk.take(self, command)
+            if self.waiting_commands >= DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX:
+                self._is_full = True
+                self._pause_or_resume()
             return
         services.counters.pulsar_other_commands += 1
         self._refuse(command)

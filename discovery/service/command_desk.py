@@ -11,7 +11,6 @@ from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.pulsar_limits import (
     DISCOVERY_COMMANDS_WAITING_MAX,
-    DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
     DISCOVERY_LISTINGS_MAX,
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
@@ -26,8 +25,12 @@ class Asker(Protocol):
     """A connection as the desk sees it."""
 
     waiting_commands: int
+    """Those that the desk has of it. An asker that has too many sends no more."""
 
     def send_command(self, command: BaseCommand) -> None: ...
+
+    def command_done(self) -> None:
+        """Count one of ``waiting_commands`` less."""
 
 
 class CommandDesk:
@@ -59,7 +62,7 @@ class CommandDesk:
         """Have ``command`` answered to ``asker``, sooner or later."""
         is_listing = command.type == BaseCommand.GET_TOPICS_OF_NAMESPACE
         try:
-            self._check_room(asker.waiting_commands, is_listing=is_listing)
+            self._check_room(is_listing=is_listing)
         except Overloaded as error:
             self._counters.pulsar_overloads += 1
             answer = self._commands.failure(command, error)
@@ -84,7 +87,7 @@ class CommandDesk:
             Overloaded: Too much waits; ``work`` was not begun.
         """
         try:
-            self._check_room(0, is_listing=is_listing)
+            self._check_room(is_listing=is_listing)
         except Overloaded:
             self._counters.pulsar_overloads += 1
             raise
@@ -104,11 +107,9 @@ class CommandDesk:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _check_room(self, waiting_there: int, *, is_listing: bool) -> None:
+    def _check_room(self, *, is_listing: bool) -> None:
         if self._waiting >= DISCOVERY_COMMANDS_WAITING_MAX:
             raise Overloaded(f"{self._waiting} commands wait for shards")
-        if waiting_there >= DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX:
-            raise Overloaded(f"{waiting_there} commands of this connection wait for shards")
         if is_listing and self._listings >= DISCOVERY_LISTINGS_MAX:
             raise Overloaded(f"{self._listings} namespaces are being listed")
 
@@ -140,4 +141,4 @@ class CommandDesk:
         self._tasks.discard(task)
         self._listings -= is_listing
         self._waiting -= 1
-        asker.waiting_commands -= 1
+        asker.command_done()

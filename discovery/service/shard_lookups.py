@@ -1,23 +1,23 @@
 """Lookups that the cache cannot answer: one question per name at a time, many per request.
 
 Names that arrive while ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to their shard are under way, or
-``LOOKUP_NAMES_IN_FLIGHT_MAX`` names, share the next one. A name that could not be asked for within
-``LOOKUP_WAIT_MS_MAX`` is refused.
+``LOOKUP_NAMES_IN_FLIGHT_MAX`` names, share the next one, tenant by tenant (``LookupLine``). A name
+that could not be asked for within ``LOOKUP_WAIT_MS_MAX`` is refused.
 
 A name that is being asked for already has a *flight*, which a lookup joins unless its answer may be
 too old for it: one that was sent more than ``LOOKUP_STALENESS_MS_MAX`` ago, or, for a fresh lookup,
 that was sent at all, is superseded by a new flight. The answer of a flight is that of all which it
 superseded, and what comes for those later is ignored: a topic never goes back (ADR 0051).
 
-While names stand in line for longer than ``LOOKUP_QUEUE_MS_MAX`` the latest go first, so that what
-comes behind a flood is answered at once, and not behind what nobody waits for any more.
+While names of a tenant wait for longer than ``LOOKUP_QUEUE_MS_MAX`` its latest go first, so that
+what comes behind a flood is answered at once, and not behind what nobody waits for any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
-from itertools import islice
 from typing import Any
 
 import structlog
@@ -26,17 +26,16 @@ from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
+from discovery.service.lookup_line import LookupLine, tenant_in
 from discovery.wire import answer_facts, encoded_answer, trouble_answer
 from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.discovery_limits import LOOKUP_TENANT_NAMES_WAITING_MAX
 from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
 from nextgen.kernel.limits import (
-    LOOKUP_BATCHES_IN_FLIGHT_MAX,
-    LOOKUP_NAMES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_WAITING_MAX,
     LOOKUP_QUEUE_MS_MAX,
     LOOKUP_STALENESS_MS_MAX,
     LOOKUP_WAIT_MS_MAX,
-    NAMES_PER_LOOKUP_MAX,
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
 from nextgen.kernel.names import parse_topic
@@ -61,10 +60,11 @@ _logger = structlog.get_logger(__name__)
 class _Flight:
     """The question for one name, and all who wait for its answer."""
 
-    __slots__ = ("batch", "future", "older", "since", "topic")
+    __slots__ = ("batch", "future", "older", "since", "tenant", "topic")
 
     def __init__(self, topic: str, since: float, older: _Flight | None) -> None:
         self.topic = topic
+        self.tenant = tenant_in(topic)
         self.since = since
         """When it was asked for first."""
         self.older = older
@@ -91,15 +91,11 @@ class _Flight:
 class _Shard:
     """Flights of one shard that wait to be sent."""
 
-    __slots__ = ("batches", "expiry", "flush_is_due", "in_flight", "trace_id", "waiting")
+    __slots__ = ("expiry", "flush_is_due", "line", "trace_id")
 
     def __init__(self) -> None:
-        self.waiting: dict[str, _Flight] = {}
-        """By name, the oldest first."""
+        self.line: LookupLine[_Flight] = LookupLine()
         self.expiry: asyncio.TimerHandle | None = None
-        self.batches = 0
-        self.in_flight = 0
-        """Names that the shard is being asked for."""
         self.flush_is_due = False
         self.trace_id = ""
 
@@ -107,11 +103,13 @@ class _Shard:
 class _Batch:
     """Flights that a shard is being asked for by one request, or by those that follow it."""
 
-    __slots__ = ("flights", "has_turn", "sent_at")
+    __slots__ = ("flights", "has_turn", "is_own", "sent_at")
 
-    def __init__(self, flights: list[_Flight]) -> None:
+    def __init__(self, flights: list[_Flight], *, is_own: bool) -> None:
         self.flights = flights
         """Those that have no answer yet."""
+        self.is_own = is_own
+        """Whether one tenant has it for itself; see ``LookupLine``."""
         self.has_turn = True
         """Whether it is one of the batches that are under way at a time."""
         self.sent_at: float | None = None
@@ -140,8 +138,11 @@ class ShardLookups:
         self._clock = clock
         self._flights: dict[str, _Flight] = {}
         """By name, the latest of each."""
+        self._of_tenant: Counter[str] = Counter()
+        """How many these are, by tenant."""
         self._shards: dict[int, _Shard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"<ShardLookups names={len(self._flights)} requests={len(self._tasks)}>"
@@ -160,12 +161,24 @@ class ShardLookups:
             return older.future
         flight = _Flight(topic, now, older)
         if len(self._flights) >= LOOKUP_NAMES_WAITING_MAX:
-            error = Overloaded(f"{LOOKUP_NAMES_WAITING_MAX} names wait for shards")
+            error = Overloaded(
+                f"{LOOKUP_NAMES_WAITING_MAX} names wait for shards",
+                retry_after_ms=LOOKUP_QUEUE_MS_MAX,
+            )
             flight.future.set_result(trouble_answer(topic, error))
             return flight.future
+        if self._of_tenant[flight.tenant] >= LOOKUP_TENANT_NAMES_WAITING_MAX:
+            error = Overloaded(
+                f"{LOOKUP_TENANT_NAMES_WAITING_MAX} names of {flight.tenant} wait for shards",
+                retry_after_ms=LOOKUP_QUEUE_MS_MAX,
+            )
+            flight.future.set_result(trouble_answer(topic, error))
+            return flight.future
+        if older is None:
+            self._of_tenant[flight.tenant] += 1
         self._flights[topic] = flight
         shard = self._shards.setdefault(shard_id, _Shard())
-        shard.waiting[topic] = flight
+        shard.line.put(flight)
         if shard.expiry is None:
             self._expire_later(shard, LOOKUP_WAIT_MS_MAX / 1_000)
         shard.trace_id = shard.trace_id or trace_id
@@ -174,6 +187,7 @@ class ShardLookups:
 
     async def stop(self) -> None:
         """Give up what is under way; whoever waits is told so."""
+        self._is_stopped = True
         for shard in self._shards.values():
             if shard.expiry is not None:
                 shard.expiry.cancel()
@@ -186,36 +200,22 @@ class ShardLookups:
 
     def _flush_soon(self, shard_id: int, shard: _Shard) -> None:
         """Send what waits once the messages at hand have been read, so that they share it."""
-        if shard.flush_is_due or shard.batches >= LOOKUP_BATCHES_IN_FLIGHT_MAX:
+        if self._is_stopped or shard.flush_is_due or not shard.line.has_room:
             return
         shard.flush_is_due = True
         asyncio.get_running_loop().call_soon(self._flush, shard_id, shard)
 
     def _flush(self, shard_id: int, shard: _Shard) -> None:
         shard.flush_is_due = False
-        while shard.waiting and shard.batches < LOOKUP_BATCHES_IN_FLIGHT_MAX:
-            room = LOOKUP_NAMES_IN_FLIGHT_MAX - shard.in_flight
-            if room <= 0:
+        while shard.line:
+            flights, is_own = shard.line.take(self._clock())
+            if not flights:
                 return
-            flights = self._take_waiting(shard, min(NAMES_PER_LOOKUP_MAX, room))
-            shard.batches += 1
-            shard.in_flight += len(flights)
-            batch = _Batch(flights)
+            batch = _Batch(flights, is_own=is_own)
             # Its task sends it soon: from here on it counts as sent.
             batch.sent_at = self._clock()
             self._start(self._carry_out(shard_id, shard, batch, shard.trace_id))
             shard.trace_id = ""
-
-    def _take_waiting(self, shard: _Shard, names_max: int) -> list[_Flight]:
-        """Take the flights that are sent next out of the line."""
-        oldest = next(iter(shard.waiting.values()))
-        if self._clock() - oldest.since > LOOKUP_QUEUE_MS_MAX / 1_000:
-            count = min(names_max, len(shard.waiting))
-            return [shard.waiting.popitem()[1] for _ in range(count)]
-        flights = list(islice(shard.waiting.values(), names_max))
-        for flight in flights:
-            del shard.waiting[flight.topic]
-        return flights
 
     def _expire_later(self, shard: _Shard, delay_s: float) -> None:
         shard.expiry = asyncio.get_running_loop().call_later(delay_s, self._expire, shard)
@@ -224,12 +224,12 @@ class ShardLookups:
         """Refuse what has waited for too long to be asked for."""
         shard.expiry = None
         overdue = self._clock() - LOOKUP_WAIT_MS_MAX / 1_000
-        while shard.waiting:
-            flight = next(iter(shard.waiting.values()))
+        while shard.line:
+            flight = shard.line.oldest
             if flight.since > overdue:
                 self._expire_later(shard, flight.since - overdue)
                 return
-            del shard.waiting[flight.topic]
+            shard.line.discard(flight)
             self._counters.lookups_by_result[Overloaded.reason] += 1
             error = Overloaded(f"its shard could not be asked within {LOOKUP_WAIT_MS_MAX} ms")
             self._settle(flight, trouble_answer(flight.topic, error))
@@ -258,8 +258,10 @@ class ShardLookups:
 
     def _make_way(self, shard_id: int, shard: _Shard, batch: _Batch, left: list[_Flight]) -> None:
         """Let others be asked for: only the names that are ``left`` count as in flight."""
-        shard.batches -= batch.has_turn
-        shard.in_flight -= len(batch.flights) - len(left)
+        if batch.has_turn:
+            shard.line.batch_done(is_own=batch.is_own)
+        stay = set(left)
+        shard.line.names_done(flight for flight in batch.flights if flight not in stay)
         batch.has_turn, batch.flights = False, left
         self._flush_soon(shard_id, shard)
 
@@ -338,4 +340,7 @@ class ShardLookups:
     def _settle(self, flight: _Flight, encoded: bytes) -> None:
         if self._flights.get(flight.topic) is flight:
             del self._flights[flight.topic]
+            self._of_tenant[flight.tenant] -= 1
+            if not self._of_tenant[flight.tenant]:
+                del self._of_tenant[flight.tenant]
         flight.settle(encoded)

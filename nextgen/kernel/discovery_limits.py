@@ -9,3 +9,37 @@ ABSENT_ANSWER_BYTES_MAX = 32 * 1024 * 1024
 ABSENT_NAME_MS_MAX = 2_000
 """How long a name is remembered as absent: as long as an assignment without news. A name that is
 looked up without a pause costs its shard one lookup in so long."""
+
+DISCOVERY_TURN_BYTES_MAX = 32 * 1024
+"""Bytes that one connection has answered at a time, some 540 lookups in half a millisecond.
+The rest of a longer read waits behind the other connections."""
+
+DISCOVERY_SHORT_READ_BYTES = 8 * 1024
+"""Reads up to this, some 130 lookups, are answered at once and wait for nobody."""
+
+DISCOVERY_TURN_MS = 1.0
+"""What connections with longer reads may take of the event loop in one turn, all together, and what
+the last of them began."""
+
+DISCOVERY_ROUNDS_BETWEEN_TURNS = 2
+"""Rounds of the event loop that belong to everything else between two turns. A gRPC call is
+accepted in two or three rounds, one call after the other, and answered in five more."""
+
+DISCOVERY_TURN_COMMANDS_MAX = 16
+"""Commands of one connection that a turn begins where the cache knows no answer: each costs thirty
+times a cached lookup before a shard is asked."""
+
+LOOKUP_TENANT_NAMES_WAITING_MAX = 25_000
+"""Names of one tenant that wait for shards in one discovery process: half of all that may, so that
+no tenant takes the others' room. Beyond it lookups of the tenant are refused."""
+
+LOOKUP_TENANT_NAMES_SHARED_MAX = 64
+"""A tenant that waits for more names of a shard is asked for by requests of its own: one request
+is answered when its slowest name is."""
+
+LOOKUP_BATCHES_RESERVED = 2
+"""Requests to a shard that only tenants with fewer names may use, of
+``LOOKUP_BATCHES_IN_FLIGHT_MAX``: a flood never has them all."""
+
+LOOKUP_NAMES_RESERVED = 256
+"""The same of ``LOOKUP_NAMES_IN_FLIGHT_MAX``."""

@@ -61,8 +61,9 @@ DISCOVERY_COMMANDS_WAITING_MAX = 50_000
 """Commands of all Pulsar and HTTP clients of one process that wait for shards, some 5 KB each: as
 many as a stock broker lets wait. Beyond it they are answered as trouble that passes."""
 
-DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX = 10_000
-"""Those of one connection: twice what a stock Java client has in flight, a fifth of all."""
+DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX = 2_000
+"""Those of one connection; at so many nothing more is read from it until half are answered. A shard
+is asked for half as many names at a time."""
 
 DISCOVERY_LISTINGS_MAX = 16
 """Listings of namespaces under way in one process, each up to one frame and what it is made of."""

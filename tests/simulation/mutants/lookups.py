@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.adapters.loop_turns import LoopTurns
+from discovery.adapters.pulsar_connection import DiscoveryConnection
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache, Delta
 from discovery.service.lookup import LookupService
+from discovery.service.lookup_line import LookupLine
+from discovery.service.shard_lookups import ShardLookups
 from shards.assignment_feed import AssignmentFeed, Subscription
 from shards.change_lease import LeasedWatch
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -241,6 +245,61 @@ _ABSENT_MUTANTS = (
         "a bounded number of absent names is remembered",
         (Edit(AbsentNames, "_is_full", "len(self._absences) >= self._names_max", "False"),),
         _ABSENT,
+    ),
+)
+
+_TURNS = (
+    "tests/unit/discovery/adapters/test_connection_turns.py",
+    "tests/unit/discovery/service/test_lookup_line.py",
+    "tests/unit/discovery/service/test_shard_lookups.py",
+)
+
+_TURN_MUTANTS = (
+    Mutant(
+        "turns-belong-to-who-has-them",
+        "A18",
+        "behind a part of a long read the other connections have their turn",
+        (
+            Edit(
+                LoopTurns, "has_time", "not self._waiting and self._clock() < self._ends_at", "True"
+            ),
+        ),
+        _TURNS,
+    ),
+    Mutant(
+        "turns-leave-nothing-to-others",
+        "A18",
+        "between two turns everything else has its rounds",
+        (Edit(LoopTurns, "_next", "if rounds_left:", "if False:"),),
+        _TURNS,
+    ),
+    Mutant(
+        "connections-wait-with-any-number-of-commands",
+        "A18",
+        "a connection with too many commands that wait is not read",
+        (Edit(DiscoveryConnection, "handle", "self._is_full = True", "pass"),),
+        _TURNS,
+    ),
+    Mutant(
+        "floods-have-every-request",
+        "A19",
+        "a tenant with many names never has all requests that may be under way",
+        (Edit(LookupLine, "_take_own", "self._own_batches >= own_max", "False"),),
+        _TURNS,
+    ),
+    Mutant(
+        "floods-wait-without-bound",
+        "A19",
+        "the names of one tenant that wait are bounded",
+        (
+            Edit(
+                ShardLookups,
+                "ask",
+                "self._of_tenant[flight.tenant] >= LOOKUP_TENANT_NAMES_WAITING_MAX",
+                "False",
+            ),
+        ),
+        _TURNS,
     ),
 )
 
@@ -605,4 +664,4 @@ _FEED_MUTANTS = (
     ),
 )
 
-MUTANTS = (*_FEED_MUTANTS, *_CACHE_MUTANTS, *_ABSENT_MUTANTS)
+MUTANTS = (*_FEED_MUTANTS, *_CACHE_MUTANTS, *_ABSENT_MUTANTS, *_TURN_MUTANTS)

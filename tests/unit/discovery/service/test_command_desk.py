@@ -39,6 +39,9 @@ class Asker:
     def send_command(self, command):
         self.answers.append(command)
 
+    def command_done(self):
+        self.waiting_commands -= 1
+
 
 def lookup(request_id: int = 1) -> BaseCommand:
     asked = pulsar.CommandLookupTopic(topic="t", request_id=request_id)
@@ -78,23 +81,6 @@ async def test_a_command_is_answered_when_its_answer_is_there(desk, directory):
 
     assert asker.answers[0].lookupTopicResponse.request_id == 7
     assert (asker.waiting_commands, desk.waiting) == (0, 0)
-
-
-async def test_a_connections_commands_are_bounded_and_more_is_trouble_that_passes(
-    desk, monkeypatch
-):
-    monkeypatch.setattr(command_desk, "DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX", 2)
-    greedy, modest = Asker(), Asker()
-
-    for request_id in (1, 2, 3):
-        desk.take(greedy, lookup(request_id))
-    desk.take(modest, lookup(4))
-
-    assert modest.answers == []
-    (refused,) = greedy.answers
-    assert refused.lookupTopicResponse.request_id == 3
-    assert refused.lookupTopicResponse.error == pulsar.MetadataError
-    assert desk.waiting == 3
 
 
 async def test_all_commands_are_bounded_together_with_requests_over_http(desk, monkeypatch):

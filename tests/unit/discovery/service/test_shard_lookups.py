@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from discovery.domain.answer_cache import AnswerCache, Delta
-from discovery.service import shard_lookups
+from discovery.service import lookup_line, shard_lookups
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.shard_lookups import ShardLookups
 from discovery.wire import decoded_answer, encoded_answer_facts
+from nextgen.kernel.discovery_limits import LOOKUP_TENANT_NAMES_WAITING_MAX
 from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.limits import LOOKUP_BATCHES_IN_FLIGHT_MAX, NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.limits import LOOKUP_BATCHES_IN_FLIGHT_MAX
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
 from tests.support.absent_names import absent_names
@@ -78,7 +79,7 @@ async def test_names_that_come_together_share_a_request_and_one_flight(
     lookups, shards, monkeypatch
 ):
     # However long this process stands still, the line has not stood for too long.
-    monkeypatch.setattr(shard_lookups, "LOOKUP_QUEUE_MS_MAX", 60_000)
+    monkeypatch.setattr(lookup_line, "LOOKUP_QUEUE_MS_MAX", 60_000)
     flights = [lookups.ask(1, name) for name in ("a", "b", "a", "c")]
 
     answers = [decoded_answer(await flight).topic for flight in flights]
@@ -99,12 +100,42 @@ async def test_what_was_answered_is_in_the_cache(lookups, cache):
     assert cache.lookup(["a"], 0.0)[1] == []
 
 
-async def test_a_request_has_no_more_names_than_are_allowed(lookups, shards):
-    names = [f"t{number}" for number in range(NAMES_PER_LOOKUP_MAX + 1)]
+async def test_a_request_has_no_more_names_than_are_allowed(lookups, shards, monkeypatch):
+    monkeypatch.setattr(lookup_line, "NAMES_PER_LOOKUP_MAX", 10)
 
-    await asyncio.wait({lookups.ask(1, name) for name in names})
+    await asyncio.wait({lookups.ask(1, f"t{number}") for number in range(11)})
 
-    assert [len(batch) for batch in shards.asked] == [NAMES_PER_LOOKUP_MAX, 1]
+    assert [len(batch) for batch in shards.asked] == [10, 1]
+
+
+async def test_lookup_tenant_names_waiting_max_wait_and_one_more_is_refused(lookups, shards):
+    shards.released.clear()
+    of_tenant = [f"persistent://a/n/{n}" for n in range(LOOKUP_TENANT_NAMES_WAITING_MAX + 1)]
+    flights = [lookups.ask(1, name) for name in of_tenant]
+    other = lookups.ask(1, "persistent://b/n/x")
+
+    assert not any(flight.done() for flight in flights[:-1])
+    refused = decoded_answer(flights[-1].result())
+    assert (refused.rejection_code, refused.retryable) == ("OVERLOADED", True)
+    assert not other.done()
+    await lookups.stop()
+
+
+async def test_a_flood_of_one_tenant_does_not_keep_another_waiting(lookups, shards):
+    """1. A tenant asks for more than may be under way, and gets no answers. 2. Another one asks."""
+    shards.released.clear()
+    for number in range(3_000):
+        lookups.ask(1, f"persistent://flood/n/{number}")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asked = len(shards.asked)
+
+    lookups.ask(1, "persistent://quiet/n/x")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert shards.asked[asked:] == [["persistent://quiet/n/x"]]
+    await lookups.stop()
 
 
 async def test_beyond_so_many_requests_names_wait_and_share_the_next(lookups, shards):
@@ -157,7 +188,7 @@ async def test_too_many_names_waiting_are_refused(lookups, shards, monkeypatch):
 async def test_a_shard_is_asked_for_so_many_names_at_a_time(
     lookups, shards, monkeypatch, allowed, asked_at_once
 ):
-    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", allowed)
+    monkeypatch.setattr(lookup_line, "LOOKUP_NAMES_IN_FLIGHT_MAX", allowed)
     shards.released.clear()
     flights = [lookups.ask(1, name) for name in ("a", "b", "c")]
     await asyncio.sleep(0)
@@ -174,7 +205,7 @@ async def test_a_shard_is_asked_for_so_many_names_at_a_time(
 async def test_a_name_that_cannot_be_asked_for_in_time_is_refused_and_the_next_ones_are_not(
     lookups, shards, monkeypatch
 ):
-    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", 1)
+    monkeypatch.setattr(lookup_line, "LOOKUP_NAMES_IN_FLIGHT_MAX", 1)
     monkeypatch.setattr(shard_lookups, "LOOKUP_WAIT_MS_MAX", 1)
     shards.released.clear()
     asked = lookups.ask(1, "a")
@@ -196,7 +227,7 @@ async def test_a_name_that_cannot_be_asked_for_in_time_is_refused_and_the_next_o
 async def test_behind_a_line_that_stood_for_too_long_the_latest_go_first(
     cache, shards, monkeypatch, stood_ms, next_asked
 ):
-    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", 1)
+    monkeypatch.setattr(lookup_line, "LOOKUP_NAMES_IN_FLIGHT_MAX", 1)
     now = [0.0]
     lookups = ShardLookups(
         shards, StaticLink(), cache, absent_names(), DiscoveryCounters(), lambda: now[0]
@@ -295,7 +326,7 @@ def test_names_that_no_broker_may_have_keep_no_others_waiting(shards, cache):
 def test_names_that_are_asked_for_again_count_among_those_in_flight(
     shards, cache, monkeypatch, names_free
 ):
-    monkeypatch.setattr(shard_lookups, "LOOKUP_NAMES_IN_FLIGHT_MAX", 3)
+    monkeypatch.setattr(lookup_line, "LOOKUP_NAMES_IN_FLIGHT_MAX", 3)
     bad = [f"bad-{number}" for number in range(3 - names_free)]
     shards.nowhere.update(bad)
 

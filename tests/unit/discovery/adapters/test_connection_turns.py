@@ -1,0 +1,252 @@
+"""Nobody's pipeline keeps the others waiting: turns of connections, and when reading stops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from discovery.adapters import pulsar_connection
+from discovery.adapters.loop_turns import LoopTurns
+from discovery.adapters.pulsar_connection import ClientServices, DiscoveryConnection
+from discovery.service.command_desk import CommandDesk
+from discovery.service.counters import DiscoveryCounters
+from nextgen.kernel.discovery_limits import (
+    DISCOVERY_ROUNDS_BETWEEN_TURNS,
+    DISCOVERY_SHORT_READ_BYTES,
+    DISCOVERY_TURN_BYTES_MAX,
+    DISCOVERY_TURN_COMMANDS_MAX,
+    DISCOVERY_TURN_MS,
+)
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.pulsar_limits import DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
+from nextgen.pulsar.frames import encode_command
+from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.pulsar.metadata_commands import MetadataCommands
+from protos.pulsar.PulsarApi_pb2 import BaseCommand
+from tests.support.pulsar_fast_path import KnowsEverything
+from tests.support.pulsar_frames import connect_frame, lookup_command
+from tests.support.pulsar_transport import MemoryTransport
+
+WAITING_MAX = DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
+
+
+class KnowsNothing:
+    def lookup(self, _topic: str, _now: float) -> None:
+        return None
+
+    partitions = lookup
+
+
+class Held:
+    """A directory whose answers come when the test says so."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    async def locate(self, _name: Any, *, create: bool) -> Any:
+        await self.released.wait()
+        raise Unavailable("no broker is there")
+
+
+class World:
+    """A process' connections, each turn of which takes longer than a turn may."""
+
+    def __init__(self, known: Any) -> None:
+        counters = DiscoveryCounters()
+        self.directory = Held()
+        self.desk = CommandDesk(MetadataCommands(self.directory), counters)  # type: ignore[arg-type]
+        self.services = ClientServices(known, self.desk, counters)
+        self.now = 0.0
+        self.services.turns = LoopTurns(self._later)
+
+    def _later(self) -> float:
+        self.now += DISCOVERY_TURN_MS / 1_000
+        return self.now
+
+    def connect(self) -> MemoryTransport:
+        transport = MemoryTransport(DiscoveryConnection(KeepAlive(), self.services))
+        transport.receive(connect_frame())
+        transport.writes.clear()
+        return transport
+
+
+@pytest.fixture
+async def cached():
+    return World(KnowsEverything())
+
+
+@pytest.fixture
+async def uncached():
+    world = World(KnowsNothing())
+    yield world
+    await world.desk.drain(0)
+
+
+def lookups(count: int, first: int = 1) -> bytes:
+    frames = (lookup_command(request_id=number) for number in range(first, first + count))
+    return b"".join(encode_command(command) for command in frames)
+
+
+def answered(transport: MemoryTransport) -> list[int]:
+    return [
+        command.lookupTopicResponse.request_id
+        for command in transport.commands()
+        if command.type == BaseCommand.LOOKUP_RESPONSE
+    ]
+
+
+async def rounds(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def reads_of(size: int) -> tuple[bytes, int]:
+    """Return whole LOOKUP frames of ``size`` bytes at most, and how many they are."""
+    one = len(lookups(1, first=1_000))
+    count = size // one
+    return lookups(count, first=1_000), count
+
+
+async def test_discovery_turn_bytes_max_are_answered_at_once_and_one_more_has_to_wait(cached):
+    data, count = reads_of(DISCOVERY_TURN_BYTES_MAX)
+    padded = lookups(1, first=1_000)[:-1]  # What follows is not complete in this read.
+    exact, longer = cached.connect(), cached.connect()
+
+    exact.receive((data + padded)[:DISCOVERY_TURN_BYTES_MAX])
+    assert len(answered(exact)) == count
+    assert not exact.is_reading_paused
+
+    await rounds(DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    longer.receive(data + lookups(2, first=5_000))
+    assert len(answered(longer)) <= count
+    assert longer.is_reading_paused
+
+    await rounds(2 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    assert answered(longer) == [*range(1_000, 1_000 + count), 5_000, 5_001]
+    assert not longer.is_reading_paused
+
+
+async def test_connections_with_long_reads_are_answered_in_turn(cached):
+    first, second = cached.connect(), cached.connect()
+    data, _ = reads_of(4 * DISCOVERY_TURN_BYTES_MAX)
+
+    first.receive(data)
+    second.receive(data)
+    progress = []
+    for _ in range(6):
+        await rounds(DISCOVERY_ROUNDS_BETWEEN_TURNS)
+        progress.append(len(answered(first)) - len(answered(second)))
+
+    _, turn = reads_of(DISCOVERY_TURN_BYTES_MAX)
+    assert max(map(abs, progress)) <= 2 * turn, "the first has begun, and each has its turn"
+    assert len(answered(second)) > turn
+
+
+async def test_a_short_read_waits_for_no_connection_with_a_long_one(cached):
+    hog, modest = cached.connect(), cached.connect()
+    hog.receive(reads_of(8 * DISCOVERY_TURN_BYTES_MAX)[0])
+    data, count = reads_of(DISCOVERY_SHORT_READ_BYTES)
+
+    modest.receive(data)
+
+    assert len(answered(modest)) == count
+    assert hog.is_reading_paused
+
+
+async def test_everything_else_has_its_rounds_between_two_turns(cached):
+    hog = cached.connect()
+    hog.receive(reads_of(8 * DISCOVERY_TURN_BYTES_MAX)[0])
+    seen = []
+    for _ in range(2 * DISCOVERY_ROUNDS_BETWEEN_TURNS):
+        await rounds(1)
+        seen.append(len(answered(hog)))
+
+    assert len(set(seen)) == 3, seen
+
+
+async def test_discovery_turn_commands_max_begin_at_once_and_one_more_has_to_wait(uncached):
+    client = uncached.connect()
+
+    client.receive(lookups(DISCOVERY_TURN_COMMANDS_MAX))
+    assert uncached.desk.waiting == DISCOVERY_TURN_COMMANDS_MAX
+    assert not client.is_reading_paused
+
+    client.receive(lookups(DISCOVERY_TURN_COMMANDS_MAX + 2, first=100))
+    assert uncached.desk.waiting == 2 * DISCOVERY_TURN_COMMANDS_MAX
+    assert client.is_reading_paused
+
+    await rounds(2 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    assert uncached.desk.waiting == 2 * DISCOVERY_TURN_COMMANDS_MAX + 2
+    assert not client.is_reading_paused
+
+
+async def test_discovery_connection_commands_waiting_max_wait_and_one_more_is_not_read(
+    uncached, monkeypatch
+):
+    monkeypatch.setattr(pulsar_connection, "DISCOVERY_TURN_COMMANDS_MAX", 2 * WAITING_MAX)
+    monkeypatch.setattr(pulsar_connection, "DISCOVERY_TURN_BYTES_MAX", 1_000 * WAITING_MAX)
+    client, other = uncached.connect(), uncached.connect()
+    client.receive(lookups(WAITING_MAX - 1))
+    assert not client.is_reading_paused
+
+    client.receive(lookups(2, first=WAITING_MAX))
+    await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+
+    assert uncached.desk.waiting == WAITING_MAX, "the one beyond it is not begun, and not refused"
+    assert client.is_reading_paused
+    other.receive(lookups(1))
+    assert uncached.desk.waiting == WAITING_MAX + 1
+
+    uncached.directory.released.set()
+    await rounds(20 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    assert sorted(answered(client)) == list(range(1, WAITING_MAX + 2))
+    assert not client.is_reading_paused
+
+
+@pytest.mark.parametrize("cut", [1, 5, 7, 30, 61])
+async def test_what_was_cut_at_a_turn_is_answered_whole_and_once(cached, cut):
+    client = cached.connect()
+    data, count = reads_of(3 * DISCOVERY_TURN_BYTES_MAX)
+
+    client.receive(data[:cut])
+    client.receive(data[cut:])
+    await rounds(20 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+
+    assert answered(client) == list(range(1_000, 1_000 + count))
+
+
+async def test_what_comes_with_the_handshake_has_turns_too(uncached):
+    client = MemoryTransport(DiscoveryConnection(KeepAlive(), uncached.services))
+
+    client.receive(connect_frame() + lookups(3 * DISCOVERY_TURN_COMMANDS_MAX))
+    assert uncached.desk.waiting <= DISCOVERY_TURN_COMMANDS_MAX
+
+    await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    assert uncached.desk.waiting == 3 * DISCOVERY_TURN_COMMANDS_MAX
+
+
+async def test_a_client_that_does_not_read_has_no_further_turns(cached):
+    client = cached.connect()
+    client.receive(reads_of(4 * DISCOVERY_TURN_BYTES_MAX)[0])
+    client.protocol.pause_writing()
+    await rounds(3 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    before = len(answered(client))
+    await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    assert len(answered(client)) == before
+
+    client.protocol.resume_writing()
+    await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+    assert len(answered(client)) > before
+
+
+async def test_a_connection_that_closed_has_no_further_turns(cached):
+    client = cached.connect()
+    client.receive(reads_of(4 * DISCOVERY_TURN_BYTES_MAX)[0])
+    before = len(answered(client))
+
+    client.protocol.abort("the test wants it")
+    await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
+
+    assert len(answered(client)) == before
