@@ -393,7 +393,7 @@ async def test_a_proxy_is_refused(site):
 async def test_commands_beyond_the_bound_are_to_be_repeated_and_the_connection_goes_on(
     site, monkeypatch
 ):
-    monkeypatch.setattr(command_desk, "DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX", 3)
+    monkeypatch.setattr(command_desk, "DISCOVERY_COMMANDS_WAITING_MAX", 3)
     release = asyncio.Event()
 
     async def wait(_request):
