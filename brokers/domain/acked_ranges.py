@@ -79,7 +79,11 @@ class AckedRanges:
                 start = left.entry_id
                 if last_of[left] >= end:
                     return 0
-        stop = bisect_right(firsts, Position(ledger_id, end + 1), begin)
+        stop = begin
+        behind = Position(ledger_id, end + 1)
+        # Most often nothing is near: another search costs as much as the first.
+        if begin < len(firsts) and firsts[begin] <= behind:
+            stop = bisect_right(firsts, behind, begin)
         known = 0
         for each in firsts[begin:stop]:
             last = last_of.pop(each)

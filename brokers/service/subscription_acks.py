@@ -55,9 +55,7 @@ class Acknowledger:
         cursor, position = self._cursor, ack.position
         if position <= cursor.mark_delete:
             return True
-        if position not in consumer.unacked and (
-            cursor.is_acked(position) or not self._exists(position)
-        ):
+        if position not in consumer.unacked and not self._exists(position):
             return True
         if not cursor.has_room_for(position):
             return False
