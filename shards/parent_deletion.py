@@ -17,6 +17,7 @@ from typing import Any
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, Definite, MetadataError
+from nextgen.kernel.generations import term_number
 from nextgen.kernel.limits import DELETION_ATTEMPTS_PER_TERM_MAX
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.command_answer import conclude, finish
@@ -181,7 +182,7 @@ class ParentDeletion:
         """Return a number above that of every earlier attempt, earlier terms included."""
         self._attempts += 1
         assert self._attempts < DELETION_ATTEMPTS_PER_TERM_MAX, "attempts ran out of numbers"
-        return self._state.term * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
+        return term_number(self._state.term) * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
 
 
 def _unfinished(kind: ParentKind, name: str, why: str) -> DeadlineExceeded:

@@ -18,6 +18,18 @@ POSITIONS_SKIPPED = 1 << GENERATION_BITS
 GENERATIONS_MAX = 1 << 10
 """Promotions of one group: a broker's ledger ids hold an epoch of 43 bits."""
 
+_TERMS_COUNTED = 1 << 20
+"""Terms of a generation in ``term_number``: at an election a minute they last for two years."""
+
+
+def term_number(term: int) -> int:
+    """Return a number below 2**31 that grows with ``term``, and is ``term`` in generation 0.
+
+    Terms of a generation beyond ``_TERMS_COUNTED`` reach into the numbers of the next one.
+    """
+    generation, within = divmod(term, 1 << GENERATION_BITS)
+    return generation * _TERMS_COUNTED + within
+
 
 def first_term_of_next_generation(term: int) -> int:
     """Return the term that a survivor which is in ``term`` is promoted to."""

@@ -122,10 +122,11 @@ class ShardReplica:
         self.service = self._new_service()
         self.state.adopt_slots(table.ranges_of(shard_id), table.version)
 
-    def next_term(self) -> None:
-        """Let the leader win another term: state and service start from the log."""
+    def next_term(self, term: int = 0) -> None:
+        """Let the leader win another term, or ``term``: state and service start from the log."""
         self.service.close()
         self.state.close()
+        self.log._term = max(self.log._term, term - 1)
         self.log.become_leader()
         self.state = self._new_state()
         self.service = self._new_service()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from nextgen.kernel.generations import (
+    GENERATIONS_MAX,
     begins_generation,
     first_term_of_next_generation,
     least_epoch,
+    term_number,
 )
 
 
@@ -28,3 +30,14 @@ def test_an_epoch_begins_a_generation_if_it_is_the_first_of_a_later_one() -> Non
     assert not begins_generation(2**32 + 1, behind=3)
     assert not begins_generation(2**32, behind=2**32)
     assert not begins_generation(0, behind=0)
+
+
+def test_numbers_of_terms_grow_over_generations_and_stay_small() -> None:
+    last = (GENERATIONS_MAX - 1) * 2**32 + 2**20
+    terms = [1, 2, 2**20 - 1, 2**32, 2**32 + 1, 2**33, last]
+
+    numbers = [term_number(term) for term in terms]
+
+    assert numbers == sorted(set(numbers))
+    assert numbers[:3] == terms[:3], "as it was before there were generations"
+    assert numbers[-1] < 2**31

@@ -686,6 +686,12 @@ async def test_an_order_of_an_earlier_leader_does_not_reopen_what_a_later_one_cl
     assert not world.shards[1].state.load_gate(ParentKind.NAMESPACE, family).is_open
 
 
+async def test_a_leader_of_a_promoted_survivor_deletes_parents(world, family):
+    world.home(family).next_term(2**32)
+
+    assert not (await world.delete_namespace(family)).rejection_code
+
+
 async def test_two_deletions_of_one_parent_take_turns(world, family):
     first, second = await asyncio.gather(
         world.delete_namespace(family), world.delete_namespace(family)
