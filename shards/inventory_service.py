@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from nextgen.client.write_admission import WriteAdmission
 from nextgen.kernel.errors import (
     Definite,
     Indefinite,
@@ -43,7 +44,6 @@ from shards.projections.reading import RecordedOutcome
 from shards.shard_state import PendingOutcome, ShardState
 from shards.topic_bounds import NamespacePolicies
 from shards.wire_command import ParsedCommand, cost_of, parse_command, slots_of, tenant_of
-from shards.write_admission import WriteAdmission
 
 __all__ = ["InventoryReader", "InventoryService"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nextgen.client.write_admission import WriteAdmission
 from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
@@ -51,7 +52,6 @@ from shards.topic_controller import TopicController
 from shards.topic_mover import TopicMover
 from shards.unit_placer import UnitPlacer
 from shards.unit_unassigner import UnitUnassigner
-from shards.write_admission import WriteAdmission
 
 
 @dataclass(frozen=True, slots=True)

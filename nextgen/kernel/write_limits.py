@@ -6,6 +6,11 @@ WRITES_IN_FLIGHT_MAX = 2_048
 """Cost of the writes of a shard that are decided and not committed: two of the largest creates, or
 256 single ones, which at 8,000 a second commit within 32 ms. Beyond it writes wait by tenant."""
 
+WRITES_SENT_MAX = 1_024
+"""Cost of the creates that one discovery process has sent to one shard and that are not answered:
+one of the largest, or 114 single ones, 11,000 a second at 10 ms each. Beyond it they wait by
+tenant. What was sent waits in the order of sending: the stream has one queue for all."""
+
 WRITE_REQUEST_COST = 8
 """What a request costs beside its topics: it takes about as long as eight more topics in it."""
 

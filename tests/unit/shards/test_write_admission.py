@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nextgen.client import write_admission
 from nextgen.client.errors_wire import from_detail
+from nextgen.client.write_admission import WriteAdmission
 from nextgen.kernel.errors import NotLeader, Overloaded
 from nextgen.kernel.write_limits import (
     WRITE_REQUEST_COST,
@@ -20,8 +22,6 @@ from nextgen.kernel.write_limits import (
     WRITES_WAITING_PER_TENANT_MAX,
 )
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from shards import write_admission
-from shards.write_admission import WriteAdmission
 from tests.support.shard_harness import Harness, in_shard
 from tests.support.shard_world import World
 from tests.support.virtual_time import run_virtual
@@ -114,7 +114,7 @@ def test_writes_waiting_per_tenant_max_wait_and_one_more_is_refused_but_not_of_o
         noisy = await waiting(admission, "noisy", WRITES_WAITING_PER_TENANT_MAX)
         assert admission.requests_waiting == WRITES_WAITING_PER_TENANT_MAX
 
-        with pytest.raises(Overloaded, match="tenant noisy wait at shard 1") as refused:
+        with pytest.raises(Overloaded, match="tenant noisy wait for shard 1") as refused:
             await admission.enter("noisy", 1)
 
         assert refused.value.retry_after_ms == WRITE_RETRY_MS_MIN

@@ -1,17 +1,18 @@
-"""Which writes of a shard are decided next: at once while there is room, else by tenants in turn.
+"""Which writes to a shard go next: at once while there is room, else by tenants in turn.
 
-    execute ──▶ room? ──▶ decide, propose ──▶ committed ──▶ room for the next
-                  │ no                                           │
-                  ▼                                              │
-              one queue per tenant ◀──── the next tenant's turn ─┘
+    write ──▶ room? ──▶ sent, or decided ──▶ answered, or committed ──▶ room for the next
+                │ no                                                          │
+                ▼                                                             │
+            one queue per tenant ◀──────────────────── the next tenant's turn ┘
 
-Without a bound, whatever arrives is proposed at once and waits in the one queue of the log, in the
-order of arrival: a tenant that sends faster than the shard commits makes everybody wait behind its
-backlog. Here the log's queue stays short and the backlog waits by tenant, so a write waits for what
-is under way and for one write of each other tenant. A tenant whose own queue is full is refused
-with the time after which to come back; the others are not.
+Without a bound, whatever arrives waits in one queue in the order of arrival, that of the stream
+between two processes or that of the log: a tenant that sends faster than the shard commits makes
+everybody wait behind its backlog. Here those queues stay short and the backlog waits by tenant, so
+a write waits for what is under way and for one write of each other tenant. A tenant whose own queue
+is full is refused with the time after which to come back; the others are not.
 
-While there is room nothing waits and nothing is allocated. One instance lives for one term.
+Discovery has one for each shard, for what it sends; the shard's leader one for what it decides, as
+several discovery nodes send to it. While there is room nothing waits and nothing is allocated.
 """
 
 from __future__ import annotations
@@ -42,8 +43,15 @@ class _Waiting:
 class WriteAdmission:
     """Counts what is under way and keeps the queue. ``refusals`` counts refused requests."""
 
-    def __init__(self, shard_id: int, refusals: Counter | None = None) -> None:
+    def __init__(
+        self,
+        shard_id: int,
+        refusals: Counter | None = None,
+        *,
+        cost_in_flight_max: int = WRITES_IN_FLIGHT_MAX,
+    ) -> None:
         self._shard_id = shard_id
+        self._cost_in_flight_max = cost_in_flight_max
         self._refusals = refusals
         self._queue: FairQueue[_Waiting] = FairQueue(
             WRITES_WAITING_PER_TENANT_MAX, WRITES_WAITING_MAX
@@ -68,7 +76,7 @@ class WriteAdmission:
 
         A request may exceed the bound by its own cost: what is too large for it gets in alone.
         """
-        if self._cost_in_flight >= WRITES_IN_FLIGHT_MAX:
+        if self._cost_in_flight >= self._cost_in_flight_max:
             return False
         self._cost_in_flight += cost
         return True
@@ -97,7 +105,7 @@ class WriteAdmission:
         """Give ``cost`` back, and admit those whose turn it is."""
         self._cost_in_flight -= cost
         assert self._cost_in_flight >= 0, "a write left twice"
-        while self._cost_in_flight < WRITES_IN_FLIGHT_MAX and self._admit_next():
+        while self._cost_in_flight < self._cost_in_flight_max and self._admit_next():
             pass
 
     def _admit_next(self) -> bool:
@@ -118,7 +126,7 @@ class WriteAdmission:
             self._refusals.inc()
         after_ms = round(min(max(self._waited_ms, WRITE_RETRY_MS_MIN), WRITE_RETRY_MS_MAX))
         return Overloaded(
-            f"too many writes: {self._queue.waiting(tenant)} of tenant {tenant} wait at shard "
+            f"too many writes: {self._queue.waiting(tenant)} of tenant {tenant} wait for shard "
             f"{self._shard_id} (at most {WRITES_WAITING_PER_TENANT_MAX}), {len(self._queue)} in "
             f"all (at most {WRITES_WAITING_MAX}); come back in {after_ms} ms",
             after_ms,
