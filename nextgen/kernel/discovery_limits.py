@@ -47,4 +47,5 @@ LOOKUP_NAMES_RESERVED = 256
 DISCOVERY_CONNECTION_CALLS_MAX = 64
 """Calls in flight on one gRPC connection to a discovery node, streams included; what is beyond it
 waits at the client. gRPC accepts calls of all connections in one line, so what a client may have in
-it is what others wait for: some 40 ms of an idle core. The client library has a connection for each stream."""
+it is what others wait for: some 40 ms of a core. The client library has a connection for each
+stream."""
