@@ -25,7 +25,7 @@ from nextgen.kernel.errors import (
     ProposalLost,
     StaleShardMap,
 )
-from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX
+from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX, TOPICS_PER_EXECUTE_MAX
 from nextgen.kernel.write_limits import WRITE_READ_MS_MAX
 from nextgen.runtime import tracing
 from nextgen.tasks.background import start
@@ -175,6 +175,12 @@ class InventoryService:
             raise InvalidRequest(
                 f"{len(request.commands)} commands in a request, "
                 f"1 to {COMMANDS_PER_EXECUTE_MAX} are allowed"
+            )
+        topics = sum(len(each.create_topics.topics) for each in request.commands)
+        if topics > TOPICS_PER_EXECUTE_MAX:
+            raise InvalidRequest(
+                f"{topics} topics to create in a request, "
+                f"at most {TOPICS_PER_EXECUTE_MAX} are allowed"
             )
         commands = [parse_command(each) for each in request.commands]
         owned = self._state.owned_slots()

@@ -392,6 +392,10 @@ REQUEST_TIMEOUT_MS_MAX = 60_000
 COMMANDS_PER_EXECUTE_MAX = 1_000
 """Commands in one ``ExecuteRequest``: as many as topics in a create."""
 
+TOPICS_PER_EXECUTE_MAX = 2 * TOPICS_PER_CREATE_MAX
+"""Topics in all creates of one ``ExecuteRequest``: they are parsed and decided without a pause, in
+some 20 ms. A request of the greatest size had room for a hundred thousand."""
+
 NAMES_PER_GET_MAX = 1_000
 """Names in one ``GetRequest``: one page."""
 

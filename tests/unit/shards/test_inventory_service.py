@@ -18,6 +18,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits import (
     COMMANDS_PER_EXECUTE_MAX,
     TOPICS_PER_CREATE_MAX,
+    TOPICS_PER_EXECUTE_MAX,
     UNITS_PER_RECORD_MAX,
 )
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -156,6 +157,18 @@ async def test_a_name_of_another_shard_is_refused_before_anything_is_done(world)
 async def test_a_malformed_request_is_refused(world, request_):
     with pytest.raises(InvalidRequest):
         await world.shards[1].service.execute(request_)
+
+
+async def test_topics_per_execute_max_are_taken_and_one_more_refused(world):
+    names = ["not/a/topic/name"] * TOPICS_PER_CREATE_MAX
+    creates = [create_topics(names) for _ in range(TOPICS_PER_EXECUTE_MAX // len(names))]
+    service = world.shards[1].service
+
+    response = await service.execute(pb.ExecuteRequest(commands=creates))
+
+    assert sum(len(result.topics) for result in response.results) == TOPICS_PER_EXECUTE_MAX
+    with pytest.raises(InvalidRequest, match=f"{TOPICS_PER_EXECUTE_MAX + 1} topics to create"):
+        await service.execute(pb.ExecuteRequest(commands=[*creates, create_topics(["x"])]))
 
 
 # First outcomes -------------------------------------------------------------------------------
