@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from nextgen.client import Client
+from nextgen.kernel.inbound_limits import GRPC_COUNTED_BYTES_MIN
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
 from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
 from tests.support import costly_pulsar, costly_requests, raw_calls
@@ -105,10 +106,10 @@ async def measure(measuring: Measuring, frames: list[Frame]) -> list[Cost]:
     each time; what is never given back makes every round grow.
     """
     costs = await costs_of(measuring, frames)
-    resident = [measuring.resident_bytes]
+    resident = [await measuring.resident_bytes()]
     while len(resident) < ROUNDS_MAX:
         costs += await costs_of(measuring, frames)
-        resident.append(measuring.resident_bytes)
+        resident.append(await measuring.resident_bytes())
         if resident[-1] <= (1 + GROWTH_SHARE_MAX) * resident[-2]:
             return costs
     raise AssertionError(f"every round of the same frames adds memory: {resident}")
@@ -178,7 +179,7 @@ async def test_no_grpc_message_stalls_grows_or_floods(cluster: ProbedCluster, ki
 
         costs = await small_then_large(
             measuring,
-            frames(costly_pulsar.SMALL_BYTES),
+            frames(GRPC_COUNTED_BYTES_MIN),
             lambda wanted: [
                 frame
                 for frame in frames(GRPC_MESSAGE_BYTES_MAX)

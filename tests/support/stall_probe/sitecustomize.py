@@ -8,6 +8,7 @@ takes, and hardly more. The most that was spent since the last reset, and where,
 """
 
 import asyncio
+import gc
 import mmap
 import os
 import struct
@@ -24,7 +25,7 @@ SAMPLE_S = 0.025
 """Between two looks of a thread at a loop that is late, for the place where it is."""
 
 RECORD = struct.Struct("=d248s")
-"""Seconds, and what ran so long."""
+"""Seconds, and what ran so long. Less than no seconds ask for a collection of garbage."""
 
 
 class Probe:
@@ -48,6 +49,10 @@ class Probe:
         self._tick()
 
     def _tick(self) -> None:
+        if RECORD.unpack_from(self._shared)[0] < 0:
+            gc.collect()
+            RECORD.pack_into(self._shared, 0, 0.0, b"")
+            self._spent = time.thread_time()
         spent = time.thread_time()
         took, self._spent = spent - self._spent, spent
         if took > RECORD.unpack_from(self._shared)[0]:
