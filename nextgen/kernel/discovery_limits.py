@@ -21,9 +21,9 @@ DISCOVERY_TURN_MS = 1.0
 """What connections with longer reads may take of the event loop in one turn, all together, and what
 the last of them began."""
 
-DISCOVERY_ROUNDS_BETWEEN_TURNS = 2
-"""Rounds of the event loop that belong to everything else between two turns. A gRPC call is
-accepted in two or three rounds, one call after the other, and answered in five more."""
+DISCOVERY_ROUNDS_BETWEEN_TURNS = 6
+"""Rounds of the event loop that belong to everything else before those who wait have their turn. A
+gRPC call is accepted in two or three, one call after the other, and answered in five more."""
 
 DISCOVERY_TURN_COMMANDS_MAX = 16
 """Commands of one connection that a turn begins where the cache knows no answer: each costs thirty

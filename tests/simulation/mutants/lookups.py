@@ -270,7 +270,7 @@ _TURN_MUTANTS = (
         "turns-leave-nothing-to-others",
         "A18",
         "between two turns everything else has its rounds",
-        (Edit(LoopTurns, "_next", "if rounds_left:", "if False:"),),
+        (Edit(LoopTurns, "_next", "if rounds_left and self._waiting:", "if False:"),),
         _TURNS,
     ),
     Mutant(
