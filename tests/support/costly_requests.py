@@ -17,7 +17,7 @@ from nextgen.client.proving_channel import ProvingChannel
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 from tests.support.costly_messages import costly_messages
-from tests.support.raw_calls import Method, Shape, call, methods
+from tests.support.raw_calls import Method, Shape, call, every_method
 from tests.support.stall_budget import Send
 
 ANSWER_S_MAX = 30
@@ -51,7 +51,7 @@ GIVEN: dict[str, Any] = {
 
 def grpc_methods(server: str) -> list[Method]:
     """Return the methods that a kind of process serves."""
-    return [method for method in methods() if method.server == server]
+    return [method for method in every_method() if method.server == server]
 
 
 def grpc_messages(

@@ -77,7 +77,6 @@ def methods() -> list[Method]:
         ("manager", cluster_pb, "ClusterService", lambda name: True),
         ("manager", shard_pb, "ShardService", lambda name: name == "ReadEvents"),
         ("broker", broker_pb, "BrokerService", lambda name: True),
-        ("broker", peer_pb, "PeerService", lambda name: True),
     )
     found = []
     for server, module, service_name, is_served in served:
@@ -93,6 +92,23 @@ def methods() -> list[Method]:
             path = f"/{service.full_name}/{method.name}"
             found.append(Method(server, path, shape, request, response))
     return found
+
+
+def every_method() -> list[Method]:
+    """Return ``methods`` and what each process answers whatever the request holds: unread."""
+    service = peer_pb.DESCRIPTOR.services_by_name["PeerService"]
+    unread = [
+        Method(
+            server,
+            f"/{service.full_name}/{method.name}",
+            Shape.SINGLE,
+            method.input_type._concrete_class,
+            method.output_type._concrete_class,
+        )
+        for server in ("discovery", "shard", "manager", "broker")
+        for method in service.methods
+    ]
+    return [*methods(), *unread]
 
 
 async def call(
