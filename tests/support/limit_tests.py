@@ -243,5 +243,5 @@ _UNTESTED_BY_REASON = {
 UNTESTED = {name: reason for reason, names in _UNTESTED_BY_REASON.items() for name in names}
 """Bounds without a test at the limit, and why. Take out what gets one; put none in."""
 
-UNTESTED_MAX = 117
+UNTESTED_MAX = 113
 """Only gets smaller."""
