@@ -45,7 +45,7 @@ class ShardNodeConfig:
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
-    """What peers prove their membership with (ADR 0057); None: whoever connects is taken."""
+    """What peers prove their membership with (ADR 0057); None: every peer is accepted."""
 
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""

@@ -12,8 +12,8 @@ from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition
 
 _TOLD_S = 2 * LOOKUP_STALENESS_MS_MAX / 1_000
-"""How long a write is told of. No answer rests on what is older than ``LOOKUP_STALENESS_MS_MAX``
-when its lookup begins; twice that covers clocks that do not run alike."""
+"""How long lookups carry the position of a write. No answer rests on what is older than
+``LOOKUP_STALENESS_MS_MAX`` when its lookup begins; twice that covers clocks of other speeds."""
 
 
 class OwnWrites:

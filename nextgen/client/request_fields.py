@@ -1,7 +1,7 @@
 """Refuses gRPC requests of more fields than any caller has a use for, before they are parsed.
 
 Four megabytes have room for two million repeated fields. As objects they are hundreds of
-megabytes, and whoever walks them keeps everybody else waiting for seconds.
+megabytes, and walking them keeps everybody else waiting for seconds.
 """
 
 from __future__ import annotations

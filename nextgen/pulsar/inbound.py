@@ -2,7 +2,7 @@
 
 A connection that has not sent CONNECT and a frame that is not complete are both cheap to keep up
 and worth nothing yet. So their number, their bytes and their time are bounded for all clients of a
-process together; when there is too much, whoever has held most for longest goes first.
+process together; when there is too much, the connection that has held most for longest goes first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Proofs of the cluster secret: made by whoever calls, checked by whoever is called (ADR 0057).
+"""Proofs of the cluster secret: made by the caller, checked by the called process (ADR 0057).
 
     proof = challenge (16 bytes) ‖ nonce (16) ‖ HMAC-SHA256(secret, purpose, cluster, method, both)
 
@@ -118,8 +118,8 @@ def credentials_of_node(cluster_id: str, file: Path | None) -> ClusterCredential
     credentials = ClusterCredentials.load(cluster_id, file)
     if credentials is None:
         _logger.warning(
-            "no cluster secret: whoever reaches this process can act as a member of the cluster; "
-            "see --cluster-secret-file"
+            "no cluster secret: any program that reaches this process can act as a member of the "
+            "cluster; see --cluster-secret-file"
         )
     use_credentials(credentials)
     return credentials

@@ -1,6 +1,6 @@
 """A tenant's share of the capacity that a shard leases: what other tenants cannot deny it.
 
-    leased to the shard  ├─────────── idle: whoever asks ───────────┼── reserve: tenants ──┤
+    leased to the shard  ├─────────── idle: any tenant ─────────────┼── reserve: tenants ──┤
     of each broker                                                    below their share
 
 A tenant may borrow whatever is idle, beyond its share too. The last ``CAPACITY_RESERVE_PERCENT`` of

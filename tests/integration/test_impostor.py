@@ -120,7 +120,9 @@ async def urls_of(cluster: LocalCluster) -> list[str]:
         return [each.broker_url for each in await client.lookup(TOPICS)]
 
 
-async def test_without_a_secret_whoever_knows_the_clusters_id_is_given_topics(tmp_path: Path):
+async def test_without_a_secret_a_program_that_knows_the_clusters_id_is_given_topics(
+    tmp_path: Path,
+):
     """What a cluster secret is for; and the impostor of the next test knows its part."""
     async with cluster_of(WithoutSecret, tmp_path) as cluster:
         # So that it depends on no placement rule who gets the topics.

@@ -5,7 +5,7 @@ from tests.support.limit_tests import TESTED_BY, UNTESTED, UNTESTED_MAX
 
 
 def test_the_page_of_limits_is_up_to_date():
-    # Then: whoever changed a limit, its uses or its tests has generated the page again.
+    # Then: a change of a limit, its uses or its tests came with a new page.
     assert limits.PAGE.read_text() == limits.page(), limits.REGENERATE
 
 

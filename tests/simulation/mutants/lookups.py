@@ -221,7 +221,7 @@ _ABSENT_MUTANTS = (
     Mutant(
         "absence-outlives-a-creation-here",
         "A16",
-        "whoever created a topic through this process finds it",
+        "a client that created a topic through this process finds it",
         (Edit(AbsentNames, "created_here", "self._end(names)", "pass"),),
         _ABSENT,
     ),
@@ -235,7 +235,7 @@ _ABSENT_MUTANTS = (
     Mutant(
         "creators-join-earlier-questions",
         "A16",
-        "whoever knows a position of the shard joins no question that was sent",
+        "a lookup with a position of the shard joins no question that was sent",
         (Edit(LookupService, "_asked", "is_fresh or shard_id in known", "is_fresh"),),
         _ABSENT,
     ),

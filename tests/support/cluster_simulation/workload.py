@@ -67,7 +67,7 @@ class Workload:
         self._raw = DiscoveryNodes(endpoints)
         self._count = 0
         self._created: set[str] = set()
-        """What this client was told that it has created."""
+        """What this client has created, by the answers it got."""
         self._doings: tuple[Callable[[], Awaitable[None]], ...] = (
             *(self._create, self._create, self._look_up, self._look_up, self._look_up),
             *(self._move, self._read, self._repeat, self._delete, self._churn_namespace),

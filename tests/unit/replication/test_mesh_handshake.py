@@ -418,7 +418,7 @@ async def test_mesh_handshakes_max_are_kept_and_one_more_closes_the_oldest() -> 
         async with timeout(PATIENCE_S):
             assert await silent[0].read(1) == b""
         assert len(low._handshakes) == MESH_HANDSHAKES_MAX
-        async with dialed(low, hello(HIGH)):  # A peer gets in, whoever is silent.
+        async with dialed(low, hello(HIGH)):  # A peer is accepted, though others are silent.
             await until(lambda: low.is_connected(HIGH))
 
 

@@ -223,7 +223,7 @@ class Steps:
         max_size=80,
     )
 )
-def test_what_entered_and_left_adds_up_whoever_gives_up_when(
+def test_what_entered_and_left_adds_up_when_callers_give_up(
     steps: list[tuple[str, str, int]],
 ) -> None:
     async def scenario() -> None:

@@ -189,7 +189,7 @@ def test_a_topic_that_a_fresh_lookup_found_is_not_absent_afterwards() -> None:
     in_world(scenario)
 
 
-def test_whoever_knows_of_a_creation_is_not_answered_from_before_it() -> None:
+def test_a_client_that_knows_of_a_creation_is_not_answered_from_before_it() -> None:
     async def scenario(world: World) -> None:
         await world.look_up()
         position = world.shard.create(TOPIC)
@@ -200,7 +200,7 @@ def test_whoever_knows_of_a_creation_is_not_answered_from_before_it() -> None:
     in_world(scenario)
 
 
-def test_whoever_knows_of_a_creation_joins_no_question_from_before_it() -> None:
+def test_a_client_that_knows_of_a_creation_joins_no_question_from_before_it() -> None:
     """1. Somebody asks, and the answer is long on its way. 2. The topic is created elsewhere.
     3. Its creator asks here."""
 
