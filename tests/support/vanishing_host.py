@@ -76,13 +76,26 @@ class VanishingHost:
             except OSError:
                 outer.close()
                 continue
-            self._pump(outer, inner)
-            self._pump(inner, outer)
+            pumping = asyncio.create_task(_connect(outer, inner))
+            self._pumps.add(pumping)
+            pumping.add_done_callback(self._pumps.discard)
 
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
-        task = asyncio.create_task(_carry(source, target))
-        self._pumps.add(task)
-        task.add_done_callback(self._pumps.discard)
+
+async def _connect(outer: socket.socket, inner: socket.socket) -> None:
+    """Carry bytes both ways until either end closes, then close the other.
+
+    Cancelled, it leaves both open: that is what vanishing means.
+    """
+    both = {asyncio.create_task(_carry(*pair)) for pair in ((outer, inner), (inner, outer))}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        # Before they are closed: the loop would mistake the next sockets for these.
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+    outer.close()
+    inner.close()
 
 
 async def _carry(source: socket.socket, target: socket.socket) -> None:
@@ -90,6 +103,3 @@ async def _carry(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := await loop.sock_recv(source, 65_536):
             await loop.sock_sendall(target, data)
-    # Cancelled, it leaves both open: that is what vanishing means.
-    source.close()
-    target.close()
