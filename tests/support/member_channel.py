@@ -9,6 +9,10 @@ import grpc.aio
 
 from nextgen.client.channel import with_proofs
 from nextgen.client.proving_channel import ProvingChannel
+from nextgen.tasks.timeouts import timeout
+
+READY_S_MAX = 60
+"""For a process that was just started, on a busy machine, to listen."""
 
 
 @asynccontextmanager
@@ -18,5 +22,7 @@ async def member_channel(
     """Yield a plain channel, with proofs if this process uses credentials: see ``LocalCluster``."""
     async with with_proofs(grpc.aio.insecure_channel(endpoint, options=options)) as channel:
         if isinstance(channel, ProvingChannel):
+            async with timeout(READY_S_MAX):
+                await channel.channel_ready()
             await channel.learn_challenge()
         yield channel

@@ -26,6 +26,8 @@ from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 
 DEADLINE_S = 10
 ANSWERS_MAX = 4
+CALLS_MAX = 10
+_LOST_STATUS = "Internal error from Core"
 _SIGNED_CPP_TYPES = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
 _CPP_TYPES_OF_32_BITS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
@@ -114,7 +116,21 @@ def every_method() -> list[Method]:
 async def call(
     channel: grpc.aio.Channel, method: Method, *messages: bytes, deadline_s: float = DEADLINE_S
 ) -> Outcome:
-    """Send ``messages``, say no more, and return how the server ends the call."""
+    """Send ``messages``, say no more, and return how the server ends the call.
+
+    grpc.aio loses the server's status if one of its own operations fails because the call has just
+    ended; then the call is made once more.
+    """
+    for _ in range(CALLS_MAX):
+        outcome = await _call_once(channel, method, messages, deadline_s)
+        if not (outcome.status == "INTERNAL" and outcome.text.startswith(_LOST_STATUS)):
+            break
+    return outcome
+
+
+async def _call_once(
+    channel: grpc.aio.Channel, method: Method, messages: Sequence[bytes], deadline_s: float
+) -> Outcome:
     make: Any = getattr(channel, method.shape.value)
     answers: list[bytes] = []
     try:
