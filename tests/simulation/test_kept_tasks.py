@@ -18,6 +18,7 @@ from tests.support.kept_tasks import break_kept, has_begun_again, kept_tasks, na
 KEPT_ELSEWHERE = {
     "assignment_watch": "test_following_an_earlier_release_goes_on_after_its_task_ended",
     "event_loop_lag": "test_measuring_goes_on_after_its_task_ended",
+    "log_rotation": "test_rotation_goes_on_after_its_task_ended",
     "mesh_dialer": "test_a_dialer_that_ended_dials_again",
     "metadata_doubts": "test_a_doubt_outlives_the_task_that_settles_it",
     "worker": "test_a_worker_whose_keeper_ended_comes_back",

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from nextgen.cli import log_rotation
 from nextgen.cli.log_rotation import rotate_logs
+from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
+from nextgen.cli.supervise import Supervisor
 from nextgen.kernel.inbound_limits import LOG_FILE_BYTES_MAX, LOG_FILES_KEPT_MAX
+from nextgen.tasks.background import failures, keep
+from nextgen.tasks.timeouts import timeout
+from tests.support.kept_tasks import break_kept, has_begun_again
 
 
 def sizes(directory: Path) -> dict[str, int]:
@@ -73,3 +79,17 @@ def test_without_a_directory_there_is_nothing_to_rotate(tmp_path: Path) -> None:
     rotate_logs(tmp_path / "none")
 
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_rotation_goes_on_after_its_task_ended(tmp_path: Path) -> None:
+    supervisor = Supervisor(make_plan_on_free_ports(MINIMAL), tmp_path, lambda _sentence: None)
+    rotating = keep("log_rotation", supervisor._rotate_logs)
+    await asyncio.sleep(0)
+
+    broken = break_kept("log_rotation")
+
+    async with timeout(30):
+        while not has_begun_again("log_rotation", broken):
+            await asyncio.sleep(0.01)
+    rotating.cancel()
+    failures.clear()
