@@ -106,6 +106,26 @@ class DiscoveryConnection(PulsarConnection):
         return not self._unread and not self._is_full and super().is_read
 
     def data_received(self, data: bytes) -> None:
+        if (
+            len(data) <= DISCOVERY_SHORT_READ_BYTES
+            and self._is_connected
+            and not (self._unread or self.unfinished_bytes or self._is_closing)
+        ):
+            # Whole commands that the cache answers, as most reads are: nothing else is looked at.
+            services = self._services
+            answers: list[bytes] = []
+            at, lookups = answer_burst(data, 0, services.known, services.clock(), answers)
+            if at:
+                self._send_answers(answers, lookups)
+            if at == len(data):
+                self._has_heard = True
+                self._is_receiving = False
+                self._flush()
+                return
+            data = data[at:]
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         if self._unread:
             # It was on its way when reading was paused.
             self._unread += data
