@@ -48,6 +48,7 @@ from nextgen.kernel.discovery_limits import (
     ABSENT_ANSWER_BYTES_MAX,
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,
+    DISCOVERY_CONNECTION_CALLS_MAX,
 )
 from nextgen.kernel.limits import (
     DISCOVERY_CACHE_ALIASES_MAX,
@@ -265,7 +266,11 @@ class DiscoveryNode:
             RefusesToStart: A port is taken.
         """
         config = self._config
-        server = new_server([SERVICE_NAME], interceptors=[self._gate, MalformedRequests()])
+        server = new_server(
+            [SERVICE_NAME],
+            interceptors=[self._gate, MalformedRequests()],
+            connection_calls_max=DISCOVERY_CONNECTION_CALLS_MAX,
+        )
         server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
         await server.start(config.listen.host, config.listen.port, "discovery over gRPC")
         self._server = server

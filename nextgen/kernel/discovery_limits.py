@@ -43,3 +43,9 @@ LOOKUP_BATCHES_RESERVED = 2
 
 LOOKUP_NAMES_RESERVED = 256
 """The same of ``LOOKUP_NAMES_IN_FLIGHT_MAX``."""
+
+DISCOVERY_CONNECTION_CALLS_MAX = 64
+"""Calls in flight on one gRPC connection to a discovery node, streams included; what is beyond it
+waits at the client. gRPC accepts calls of all connections in one line, so what a client may have in
+it is what others wait for: some 40 ms of a core. The client library has a connection for each
+stream."""

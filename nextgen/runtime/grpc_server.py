@@ -93,11 +93,13 @@ def new_server(
     *,
     interceptors: Sequence[grpc.aio.ServerInterceptor[Any, Any]] = (),
     concurrent_calls_max: int | None = None,
+    connection_calls_max: int | None = None,
 ) -> GrpcServer:
     """Return a server that answers health checks and reflection for ``service_names``.
 
     The names are full (``nextgen.v1.ShardService``): ``DESCRIPTOR.full_name`` of each service.
-    Calls beyond ``concurrent_calls_max`` are answered RESOURCE_EXHAUSTED.
+    Calls beyond ``concurrent_calls_max`` are answered RESOURCE_EXHAUSTED. Those of one connection
+    beyond ``connection_calls_max``, or else ``GRPC_CONNECTION_STREAMS_MAX``, wait at the client.
     """
     import grpc.aio
     from grpc_health.v1 import health, health_pb2_grpc
@@ -105,7 +107,7 @@ def new_server(
 
     server = grpc.aio.server(
         interceptors=list(interceptors),
-        options=_server_options(),
+        options=_server_options(connection_calls_max or GRPC_CONNECTION_STREAMS_MAX),
         maximum_concurrent_rpcs=concurrent_calls_max,
     )
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
@@ -115,7 +117,7 @@ def new_server(
     return GrpcServer(server, servicer, service_names)
 
 
-def _server_options() -> Options:
+def _server_options(connection_calls_max: int) -> Options:
     return [
         ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
         ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
@@ -127,7 +129,10 @@ def _server_options() -> Options:
         ("grpc.http2.max_pings_without_data", 0),
         # Two servers on one port would share its connections in silence.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
+        ("grpc.max_concurrent_streams", connection_calls_max),
+        # It counts calls that have ended and are not freed yet, and refuses those of a client that
+        # keeps to the limit.
+        ("grpc.http.overload_protection", 0),
         # The library's own are 1,000 and 3,000; in between it ends calls at random as CANCELLED.
         ("grpc.server.max_pending_requests", GRPC_CALLS_WAITING_MAX),
         ("grpc.server.max_pending_requests_hard_limit", GRPC_CALLS_WAITING_MAX),

@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from nextgen.client.channel import open_channel
+from nextgen.kernel.discovery_limits import DISCOVERY_CONNECTION_CALLS_MAX
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
 from nextgen.runtime import grpc_server
@@ -179,6 +180,44 @@ async def test_calls_beyond_the_limit_are_refused() -> None:
     assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_discovery_connection_calls_max_are_begun_and_one_more_waits_at_its_client() -> None:
+    begun, released = 0, asyncio.Event()
+    all_begun = asyncio.Event()
+
+    async def hold(request: bytes, _context: object) -> bytes:
+        nonlocal begun
+        begun += 1
+        if begun == DISCOVERY_CONNECTION_CALLS_MAX:
+            all_begun.set()
+        await released.wait()
+        return request
+
+    server = new_server([SERVICE], connection_calls_max=DISCOVERY_CONNECTION_CALLS_MAX)
+    handler = grpc.unary_unary_rpc_method_handler(hold)
+    server.server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
+    )
+    await server.start("127.0.0.1", 0, "a test")
+    address = f"127.0.0.1:{server.port}"
+    async with open_channel(address) as greedy, open_channel(address) as modest:
+        calls = [
+            asyncio.ensure_future(call_echo(greedy, 3))
+            for _ in range(DISCOVERY_CONNECTION_CALLS_MAX + 1)
+        ]
+        await all_begun.wait()
+        # Behind the one that waits at its client, and begun before it.
+        other = asyncio.ensure_future(call_echo(modest, 3))
+        while begun == DISCOVERY_CONNECTION_CALLS_MAX:
+            await asyncio.sleep(0.001)
+        assert begun == DISCOVERY_CONNECTION_CALLS_MAX + 1
+        released.set()
+
+        assert await other == 3
+        assert await asyncio.gather(*calls) == [3] * len(calls)
+    await server.stop(grace_ms=0)
+    assert begun == DISCOVERY_CONNECTION_CALLS_MAX + 2
+
+
 def outcomes(calls: list[grpc.Future]) -> Counter[grpc.StatusCode]:
     """Return how many ended in which way, once all have."""
     for one in calls:
@@ -254,3 +293,22 @@ async def test_a_channel_finds_a_server_that_came_back() -> None:
         await second.stop(grace_ms=0)
 
     assert reply.status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def test_a_client_with_many_calls_waits_and_none_is_refused() -> None:
+    async def echo(request: bytes, _context: object) -> bytes:
+        return request
+
+    server = new_server([SERVICE], connection_calls_max=DISCOVERY_CONNECTION_CALLS_MAX)
+    handler = grpc.unary_unary_rpc_method_handler(echo)
+    server.server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
+    )
+    await server.start("127.0.0.1", 0, "a test")
+
+    async with open_channel(f"127.0.0.1:{server.port}") as channel:
+        calls = [call_echo(channel, 3) for _ in range(20 * DISCOVERY_CONNECTION_CALLS_MAX)]
+        answers = await asyncio.gather(*calls)
+
+    assert answers == [3] * len(calls)
+    await server.stop(grace_ms=0)
