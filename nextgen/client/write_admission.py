@@ -72,7 +72,9 @@ class WriteAdmission:
         return len(self._queue)
 
     def try_enter(self, cost: int) -> bool:
-        """Take up ``cost`` if there is room, so nobody waits. THEN CALL ``leave`` with it.
+        """Admit a write of ``cost`` at once if there is room; return whether it was admitted.
+
+        Its caller has to call ``leave`` with the same cost when the write has ended.
 
         A request may exceed the bound by its own cost: what is too large for it gets in alone.
         """

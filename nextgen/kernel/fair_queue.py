@@ -73,7 +73,7 @@ class FairQueue(Generic[T]):
         return key, item
 
     def discard(self, key: str, item: T) -> bool:
-        """Remove an item that nobody waits for any more; False if it is not in the queue.
+        """Remove an item whose caller gave up; return False if it is not in the queue.
 
         The key keeps its turn if it has others.
         """

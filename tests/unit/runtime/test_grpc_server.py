@@ -2,7 +2,7 @@ import asyncio
 import socket
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
@@ -66,6 +66,17 @@ async def call(channel: grpc.aio.Channel, method: str, request: bytes) -> bytes:
 
 async def call_echo(channel: grpc.aio.Channel, size_bytes: int) -> int:
     return len(await call(channel, "Echo", b"x" * size_bytes))
+
+
+async def start_bounded(answer: Callable[[bytes, object], Awaitable[bytes]]) -> GrpcServer:
+    """Start a server with the bound of discovery, where ``answer`` answers Echo."""
+    server = new_server([SERVICE], connection_calls_max=DISCOVERY_CONNECTION_CALLS_MAX)
+    handler = grpc.unary_unary_rpc_method_handler(answer)
+    server.server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
+    )
+    await server.start("127.0.0.1", 0, "a test")
+    return server
 
 
 async def health_of(channel: grpc.aio.Channel, service: str) -> int:
@@ -192,12 +203,7 @@ async def test_discovery_connection_calls_max_are_begun_and_one_more_waits_at_it
         await released.wait()
         return request
 
-    server = new_server([SERVICE], connection_calls_max=DISCOVERY_CONNECTION_CALLS_MAX)
-    handler = grpc.unary_unary_rpc_method_handler(hold)
-    server.server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
-    )
-    await server.start("127.0.0.1", 0, "a test")
+    server = await start_bounded(hold)
     address = f"127.0.0.1:{server.port}"
     async with open_channel(address) as greedy, open_channel(address) as modest:
         calls = [
@@ -296,15 +302,7 @@ async def test_a_channel_finds_a_server_that_came_back() -> None:
 
 
 async def test_a_client_with_many_calls_waits_and_none_is_refused() -> None:
-    async def echo(request: bytes, _context: object) -> bytes:
-        return request
-
-    server = new_server([SERVICE], connection_calls_max=DISCOVERY_CONNECTION_CALLS_MAX)
-    handler = grpc.unary_unary_rpc_method_handler(echo)
-    server.server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {"Echo": handler}),)
-    )
-    await server.start("127.0.0.1", 0, "a test")
+    server = await start_bounded(echo)
 
     async with open_channel(f"127.0.0.1:{server.port}") as channel:
         calls = [call_echo(channel, 3) for _ in range(20 * DISCOVERY_CONNECTION_CALLS_MAX)]
