@@ -85,6 +85,7 @@ soak: setup ## 10,000 seeds and 30 min of chaos, goes on where it stopped; SEEDS
 	  $(BIN)/python -m tests.fuzz.atheris_frames -max_total_time=$(or $(FUZZ_SECONDS),300); \
 	  else echo "skipped: tests/fuzz/atheris_frames.py, because atheris is not installed"; fi
 	$(BIN)/pytest -m slow tests/integration/bad_input/test_stall_budget.py
+	$(BIN)/pytest -n $(PROCESSES) -m hypothesis --hypothesis-profile=explore --timeout=900 tests/unit
 
 compose-test: setup ## Build the image, run the cluster as containers, kill one (needs an engine)
 	$(TESTED) -m containers --timeout=1800 $(ARGS)

@@ -17,9 +17,17 @@ MARKED_FOLDERS = ("integration", "chaos", "simulation")
 STUCK_AFTER = 1.5
 """Times its time limit a test may take, cleaning up included, before its process is ended."""
 
-# How long an example takes says more about the machine than about the code.
+# How long an example takes says more about the machine than about the code. A change is judged by
+# the same examples at each run; `make soak` looks for new ones (--hypothesis-profile=explore).
 settings.register_profile(
-    "here", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "here",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=True,
+)
+settings.register_profile(
+    "explore", settings.get_profile("here"), derandomize=False, max_examples=1_000
 )
 settings.load_profile("here")
 

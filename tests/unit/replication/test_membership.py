@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.limits import GROUP_MEMBERS_MAX
+from nextgen.kernel.raft_limits import RAFT_NUMBER_MAX
 from nextgen.replication.entry_codec import decode_records, encode_records
 from nextgen.replication.membership import (
     CONFIGURATION_MARK,
@@ -41,7 +42,7 @@ PRESENT = Configuration(nodes(1, 2, 3), nodes(4), 7)
 @given(
     st.lists(node_ids, min_size=1, max_size=GROUP_MEMBERS_MAX, unique=True),
     st.integers(0, GROUP_MEMBERS_MAX),
-    st.integers(1, 2**63),
+    st.integers(1, RAFT_NUMBER_MAX),
 )
 def test_a_configuration_is_read_back_as_it_was_written(
     members: list[NodeId], learners: int, index: int
