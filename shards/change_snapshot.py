@@ -34,9 +34,9 @@ from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item, Kind, UnitAss
 from shards.change_watch import Selection
 from shards.domain.assignment import Assignment
 from shards.domain.namespace import Namespace
+from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
-from shards.projections.evolution import State, StateKind
 from shards.projections.rows import MAPPINGS, Query, Row, read_states
 from shards.projections.tables import ASSIGNMENTS, TOPICS
 from shards.wire import KINDS, item_message

@@ -32,9 +32,9 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentKind
 from shards.domain.shard import NO_SLOTS, SHARD_KEY, Shard
+from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import CREATABLE_DOMAINS, Topic
-from shards.projections.evolution import State, StateKind
 from shards.projections.reading import (
     ALL_KEYS,
     Range,

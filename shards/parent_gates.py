@@ -14,9 +14,9 @@ from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits import PARENT_READS_IN_FLIGHT_MAX
 from shards.domain import parent_gate
 from shards.domain.parent_gate import OpenParentGate, ParentGateEvent, ParentKind, gate_key
+from shards.domain.states import StateKind
 from shards.fan_out import gather
 from shards.ports import Parent, ParentDirectory
-from shards.projections.evolution import StateKind
 from shards.shard_state import ShardState
 
 

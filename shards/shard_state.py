@@ -29,11 +29,12 @@ from shards.domain.broker_session import BrokerSession
 from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind, gate_key
 from shards.domain.shard import NO_SLOTS, SHARD_KEY, AdoptSlots, Shard, SlotRanges
+from shards.domain.states import State, StateKind, States
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.event_levels import level_of, not_known
 from shards.outcome_retention import OUTCOME_ORDERS_LEVEL, OutcomeRetention
-from shards.projections.evolution import State, StateKind, States, evolve_all
+from shards.projections.evolution import evolve_all
 from shards.projections.outcomes import read_forgotten_position
 from shards.projections.reading import (
     RecordedOutcome,

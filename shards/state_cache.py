@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from nextgen.kernel.limits import SHARD_STATES_CACHED_MAX
-from shards.projections.evolution import State, StateKind, States
+from shards.domain.states import State, StateKind, States
 
 TouchedKeys = tuple[tuple[StateKind, tuple[str, ...]], ...]
 

@@ -12,9 +12,9 @@ from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
 from shards.domain.policies import PackedPolicies
+from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
-from shards.projections.evolution import State, StateKind
 
 KINDS: dict[int, StateKind] = {
     pb.KIND_TENANT: StateKind.TENANT,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from nextgen.replication.view_digest import rows_digest
 from protos.nextgen.v1.events_pb2 import DecidedCommand
-from shards.projections.evolution import State, StateKind
+from shards.domain.states import State, StateKind
 from shards.projections.rows import (
     MAPPINGS,
     Row,

@@ -7,44 +7,13 @@ decides, reads or writes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.states import LoadStates, StateKind, States
 from shards.wire_event import DomainEvent
-
-
-class StateKind(StrEnum):
-    """What kind of state a key belongs to. The key of each kind:"""
-
-    TENANT = "tenant"  # The tenant's name.
-    NAMESPACE = "namespace"  # tenant/namespace
-    TOPIC = "topic"  # Canonical base text.
-    PARENT_GATE = "parent_gate"  # parent_gate.gate_key
-    ASSIGNMENT = "assignment"  # names.assignment_key, assignment.unit_key
-    BROKER_SESSION = "broker_session"  # The broker's id.
-    SHARD = "shard"  # shard.SHARD_KEY
-    USAGE = "usage"  # A session's id. State: units assigned to it by this shard.
-    TENANT_USAGE = "tenant_usage"  # A tenant's name. State: units assigned in this shard.
-    TOTAL = "total"  # "tenant", "namespace", "topic". State: how many there are.
-
-
-State = (
-    tenant.Tenant
-    | namespace.Namespace
-    | topic.Topic
-    | parent_gate.ParentGate
-    | assignment.Assignment
-    | broker_session.BrokerSession
-    | shard.Shard
-    | int
-)
-States = dict[StateKind, dict[str, State | None]]
-"""States by kind and key; None: there is none (for sums: 0)."""
-
-LoadStates = Callable[[StateKind, Iterable[str]], Mapping[str, State | None]]
 
 
 @dataclass(frozen=True, slots=True)

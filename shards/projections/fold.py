@@ -13,9 +13,10 @@ from sqlalchemy import Connection
 from nextgen.replication.ports import Entry, Record
 from nextgen.replication.view_digest import rows_digest
 from protos.nextgen.v1.events_pb2 import DecidedCommand
+from shards.domain.states import State, StateKind
 from shards.domain.topic import TopicDeleted
 from shards.projections.births import read_births, write_births
-from shards.projections.evolution import State, StateKind, evolve_all
+from shards.projections.evolution import evolve_all
 from shards.projections.outcomes import OutcomeFold
 from shards.projections.reading import prefix_range
 from shards.projections.rows import MAPPINGS, Row, query_of, read_rows, write_states

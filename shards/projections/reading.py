@@ -12,7 +12,7 @@ from nextgen.kernel.names import Domain
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
-from shards.projections.evolution import State, StateKind
+from shards.domain.states import State, StateKind
 from shards.projections.rows import MAPPINGS, Query, pack_id, query_many
 from shards.projections.tables import OUTCOMES, SHARD_META
 

@@ -25,10 +25,10 @@ from shards.domain.parent_gate import ParentGate, ParentKind
 from shards.domain.policies import NOTHING_SAID
 from shards.domain.properties import Properties
 from shards.domain.shard import SHARD_KEY, Shard
+from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections import tables
-from shards.projections.evolution import State, StateKind
 
 Row = tuple[Any, ...]
 

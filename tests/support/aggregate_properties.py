@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.kernel.decider import Accepted, Rejected, fold
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from shards.projections.rows import MAPPINGS
 
 

@@ -17,8 +17,8 @@ from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardP
 from protos.nextgen.v1.inventory_pb2 import Item, UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.domain.assignment import Assignment
+from shards.domain.states import StateKind
 from shards.domain.topic import Topic
-from shards.projections.evolution import StateKind
 from shards.wire import KINDS, item_message
 from tests.support.spark_rebuilds import States
 

@@ -20,9 +20,9 @@ from protos.nextgen.v1.events_pb2 import DecidedCommand, Event
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.namespace import Namespace
+from shards.domain.states import StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
-from shards.projections.evolution import StateKind
 from shards.projections.fold import fold
 from shards.projections.rows import MAPPINGS
 from shards.projections.tables import METADATA

@@ -30,9 +30,9 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.bulk_creation import majority_applied
 from shards.domain.parent_gate import ParentGateOpened
+from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated
 from shards.inventory_service import InventoryService
-from shards.projections.evolution import StateKind
 from shards.projections.tables import OUTCOMES
 from shards.wire_event import decode_events
 from tests.support.shard_world import (

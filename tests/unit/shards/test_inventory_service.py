@@ -26,7 +26,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TO
 from shards.domain.assignment import TopicAssigned
 from shards.domain.life import Life
 from shards.domain.parent_gate import ParentKind
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from tests.support.shard_world import World, create_topics, names_in, namespace_at, unreachable
 
 ID_1 = b"command-00000001"

@@ -13,8 +13,8 @@ from shards.domain.assignment import TopicAssigned, TopicUnassigned
 from shards.domain.broker_session import BrokerSessionEstablished, Endpoints
 from shards.domain.namespace import NamespaceCreated
 from shards.domain.parent_gate import ParentKind
+from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated, TopicDeleted
-from shards.projections.evolution import StateKind
 from shards.shard_state import SETTLE_EVERY_RECORDS, PendingOutcome
 from tests.support.shard_world import World
 

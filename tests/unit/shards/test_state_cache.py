@@ -1,6 +1,6 @@
 """What a leader has in memory: pending states stay, others may go."""
 
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from shards.state_cache import StateCache
 
 USAGE = StateKind.USAGE

@@ -27,7 +27,7 @@ from shards.domain.assignment import (
     evolve,
     unit_key,
 )
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
 NAME = "persistent://acme/orders/paid-partition-3"

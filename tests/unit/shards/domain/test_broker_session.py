@@ -33,7 +33,7 @@ from shards.domain.broker_session import (
     decide,
     evolve,
 )
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
 ENDPOINTS = Endpoints("pulsar://h:6650", "h:7000", "h:8080")

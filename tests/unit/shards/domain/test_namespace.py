@@ -23,7 +23,7 @@ from shards.domain.namespace import (
     decide,
     evolve,
 )
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
 PROPERTIES = (("owner", "payments"),)

@@ -18,7 +18,7 @@ from shards.domain.parent_gate import (
     evolve,
     gate_key,
 )
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
 KIND = ParentKind.NAMESPACE

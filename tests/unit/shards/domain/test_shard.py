@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits import SLOT_COUNT
 from shards.domain.shard import INITIAL, SHARD_KEY, AdoptSlots, Shard, SlotsAdopted, decide, evolve
-from shards.projections.evolution import StateKind
+from shards.domain.states import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
 RANGES = ((0, 99), (200, 299))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.limits import PROPERTIES_MAX
 from shards.domain.life import Life
+from shards.domain.states import StateKind
 from shards.domain.tenant import (
     INITIAL,
     AbortTenantDeletion,
@@ -23,7 +24,6 @@ from shards.domain.tenant import (
     decide,
     evolve,
 )
-from shards.projections.evolution import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
 PROPERTIES = (("owner", "payments"),)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.limits import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.names import parse_topic
+from shards.domain.states import StateKind
 from shards.domain.topic import (
     INITIAL,
     CreateTopic,
@@ -19,7 +20,6 @@ from shards.domain.topic import (
     decide,
     evolve,
 )
-from shards.projections.evolution import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
 NAME = "persistent://acme/orders/paid"

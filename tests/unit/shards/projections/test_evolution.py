@@ -3,7 +3,8 @@
 from typing import get_args
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
-from shards.projections.evolution import ROUTES, StateKind, evolve_all
+from shards.domain.states import StateKind
+from shards.projections.evolution import ROUTES, evolve_all
 from shards.projections.rows import MAPPINGS
 from tests.support.shard_events import HISTORY
 

@@ -8,9 +8,9 @@ from nextgen.kernel.outcome_limits import OUTCOME_WINDOW_POSITIONS
 from nextgen.replication.ports import Record
 from protos.nextgen.v1 import events_pb2
 from shards.domain.assignment import Assignment, TopicAssigned
+from shards.domain.states import StateKind
 from shards.domain.topic import Topic, TopicCreated, TopicDeleted
 from shards.projections import outcomes as outcomes_module
-from shards.projections.evolution import StateKind
 from shards.projections.reading import read_assignments_of, read_outcomes
 from shards.projections.rows import query_of, read_states
 from shards.wire_event import UnknownEvent

@@ -3,8 +3,8 @@
 import pytest
 
 from shards.domain.parent_gate import ParentKind
+from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated
-from shards.projections.evolution import StateKind
 from shards.projections.reading import (
     child_ranges,
     has_key_within,

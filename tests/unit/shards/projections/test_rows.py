@@ -9,9 +9,9 @@ from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession, Endpoints
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
+from shards.domain.states import StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
-from shards.projections.evolution import StateKind
 from shards.projections.rows import MAPPINGS, query_of, read_states, write_states
 from tests.support.shard_world import MemoryView
 
