@@ -23,15 +23,15 @@ from pathlib import Path
 from nextgen.kernel.limits import SLOT_COUNT
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import Entry
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.parent_gate import ParentKind
-from shards.inventory_service import InventoryService
+from shards.inventory.service import InventoryService
 from shards.ports import Parent
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
-from shards.shard_state import ShardState
+from shards.state.shard_state import ShardState
 
 NAMESPACES = 20
 

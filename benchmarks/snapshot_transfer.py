@@ -22,8 +22,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nextgen.replication import snapshot_sender
 from nextgen.replication.config import RaftConfig
+from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.ports import (
     AppliedPoint,
     Entry,
@@ -33,7 +33,7 @@ from nextgen.replication.ports import (
     ReplicatedLog,
     ViewDigest,
 )
-from nextgen.replication.raft_host import PySyncObjHost
+from nextgen.replication.snapshot import sender as snapshot_sender
 
 BIG, SMALL = GroupId(1), GroupId(2)
 CHOICES = ((64, 4), (256, 1), (256, 2), (256, 4), (256, 16))

@@ -21,8 +21,8 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table
 
 from nextgen.replication.ports import Entry, Record
-from nextgen.replication.view_digest import rows_digest
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.digest import rows_digest
+from nextgen.replication.view.store import ViewStore
 
 BATCHES = (1, 100, 1_000)
 READS = 20_000

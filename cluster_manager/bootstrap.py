@@ -22,8 +22,9 @@ from cluster_manager.service import ClusterManager
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.member_gate import MemberGate
 from nextgen.kernel.limits import JOIN_STREAMS_MAX
-from nextgen.replication.log_metrics import LogCollector, MeshCollector
-from nextgen.replication.mesh_handshake import ClusterSecret
+from nextgen.replication.host.log_metrics import LogCollector, MeshCollector
+from nextgen.replication.host.raft_host import PySyncObjHost
+from nextgen.replication.mesh.handshake import ClusterSecret
 from nextgen.replication.ports import (
     CLUSTER_MANAGER_GROUP_ID,
     LogStatus,
@@ -32,8 +33,7 @@ from nextgen.replication.ports import (
     Role,
     RoleChange,
 )
-from nextgen.replication.raft_host import PySyncObjHost
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.store import ViewStore
 from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_of_node
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server

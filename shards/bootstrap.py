@@ -18,10 +18,10 @@ from nextgen.client.member_gate import MemberGate
 from nextgen.client.membership import run_as_member
 from nextgen.client.routing import ShardRouter
 from nextgen.replication.config import RaftConfig
-from nextgen.replication.log_metrics import LogCollector, MeshCollector
-from nextgen.replication.mesh_handshake import ClusterSecret
+from nextgen.replication.host.log_metrics import LogCollector, MeshCollector
+from nextgen.replication.host.raft_host import PySyncObjHost
+from nextgen.replication.mesh.handshake import ClusterSecret
 from nextgen.replication.ports import LogStatus, NodeId
-from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_of_node
 from nextgen.runtime.data_directory import DataDirectory
 from nextgen.runtime.grpc_server import GrpcServer, new_server
@@ -47,10 +47,10 @@ from shards.adapters.routed import (
 from shards.adapters.shard_servicer import ShardServicer
 from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
-from shards.node import SHARD_NODE, ShardNode
-from shards.replica import Replica
-from shards.request_desk import RequestDesk
-from shards.shard_leader import Surroundings
+from shards.node.replica import Replica
+from shards.node.request_desk import RequestDesk
+from shards.node.shard_leader import Surroundings
+from shards.node.shard_node import SHARD_NODE, ShardNode
 
 GRPC_GRACE_MS = 200
 """For calls in flight at a stop: leadership has moved by then, so what is left is answers."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.replication.host.promotion import Promotion, promote
 from nextgen.replication.ports import GroupId, NodeId
-from nextgen.replication.promotion import Promotion, promote
 from nextgen.runtime.data_directory import Identity
 from nextgen.runtime.recover_command import Addresses, parser, run_recovery
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate

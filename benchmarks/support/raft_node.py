@@ -20,6 +20,8 @@ import uvloop
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.garbage_collection import tune_garbage_collector
+from nextgen.replication.host.group import PySyncObjGroup
+from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.ports import (
     AppliedPoint,
     Entry,
@@ -30,8 +32,6 @@ from nextgen.replication.ports import (
     RoleChange,
     ViewDigest,
 )
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
-from nextgen.replication.raft_host import PySyncObjHost
 
 PAYLOAD_PADDING = b"." * 92
 """Makes a record 100 bytes, like a small event."""

@@ -21,8 +21,8 @@ from cluster_manager.projections.tables import (
     REPLICAS,
     load_state,
 )
-from nextgen.replication.view_database import recreate_table
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.database import recreate_table
+from nextgen.replication.view.store import ViewStore
 
 REPLICAS_WITHOUT_PARTS = 0x6F0E_5379
 """Fingerprint of the tables in which a placement had nothing but replicas."""

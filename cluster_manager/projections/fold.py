@@ -20,8 +20,8 @@ from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
 from cluster_manager.projections import tables
 from nextgen.replication.ports import Entry
-from nextgen.replication.view_database import driver_of
-from nextgen.replication.view_digest import rows_digest, select_of
+from nextgen.replication.view.database import driver_of
+from nextgen.replication.view.digest import rows_digest, select_of
 
 _ALL = "true"
 """The condition that selects every row."""

@@ -18,8 +18,8 @@ from cluster_manager.domain.quotas import Quotas
 from cluster_manager.domain.shard_map import Placement, ShardMap
 from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.kernel.slots import SlotTable
-from nextgen.replication.view_database import driver_of
-from nextgen.replication.view_digest import select_of
+from nextgen.replication.view.database import driver_of
+from nextgen.replication.view.digest import select_of
 
 METADATA = sql.MetaData()
 

@@ -1,1 +1,4 @@
-"""The replicated log: a Raft group seen from above, its adapter, its journal and its view store."""
+"""The replicated log: Raft groups with a durable journal, a folded view, and snapshots.
+
+Components see ``ports``; their adapters open groups through ``host``.
+"""

@@ -16,9 +16,6 @@ from nextgen.kernel.errors import NotLeader, Overloaded, ProposalLost, TransferF
 from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.kernel.limits import ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
 from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
-from nextgen.replication.entry_codec import check_record, limited_run
-from nextgen.replication.membership import after_change, members_of
-from nextgen.replication.named_readers import check_reader
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,
@@ -37,8 +34,11 @@ from nextgen.replication.ports import (
     RoleChange,
     StateMachine,
 )
-from nextgen.replication.subscriptions import ListenerSet, ProgressWaiters, call_listener
-from nextgen.replication.view_digest import batches_of
+from nextgen.replication.protocol.entry_codec import check_record, limited_run
+from nextgen.replication.protocol.membership import after_change, members_of
+from nextgen.replication.retention.named_readers import check_reader
+from nextgen.replication.retention.subscriptions import ListenerSet, ProgressWaiters, call_listener
+from nextgen.replication.view.digest import batches_of
 
 DEFAULT_GROUP_ID = GroupId(1)
 DEFAULT_NODE_ID = NodeId("node-1")

@@ -18,7 +18,7 @@ Addresses = Sequence[tuple[str, int]]
 
 
 class Promoted(Protocol):
-    """What a promotion found and did; see ``nextgen.replication.promotion``."""
+    """What a promotion found and did; see ``nextgen.replication.host.promotion``."""
 
     @property
     def term(self) -> int: ...

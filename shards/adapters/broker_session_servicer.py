@@ -22,10 +22,10 @@ from nextgen.kernel.limits import SESSION_TTL_MS
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage
-from shards.broker_sessions import BrokerSessions
 from shards.metrics import NodeMetrics
-from shards.request_desk import RequestDesk
-from shards.session_soft_state import BrokerConnection
+from shards.node.request_desk import RequestDesk
+from shards.sessions.broker_sessions import BrokerSessions
+from shards.sessions.session_soft_state import BrokerConnection
 
 SERVICE_NAME = "nextgen.v1.BrokerSessionService"
 

@@ -16,7 +16,7 @@ from nextgen.kernel.limits import EXCHANGE_IN_FLIGHT_MAX, GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.metrics import NodeMetrics
-from shards.request_desk import RequestDesk
+from shards.node.request_desk import RequestDesk
 
 _FIELDS = RequestFields(ShardRequest)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shards.replica import Replica
+from shards.node.replica import Replica
 
 
 class NodeCollector(Collector):

@@ -18,13 +18,13 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
+from nextgen.replication.host.raft_host import PySyncObjHost
+from nextgen.replication.host.verification import Verified, ViewVerification
 from nextgen.replication.ports import GroupId, NodeId
-from nextgen.replication.raft_host import PySyncObjHost
-from nextgen.replication.storage import DiskStorage, Storage, read_content, replace_content
-from nextgen.replication.verification import Verified, ViewVerification
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.storage.disk import DiskStorage, Storage, read_content, replace_content
+from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
-from shards.node import OpenedGroup
+from shards.node.shard_node import OpenedGroup
 from shards.projections.rows import query_of
 from shards.projections.stored_view import open_view_store
 

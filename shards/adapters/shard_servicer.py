@@ -15,8 +15,8 @@ from nextgen.client.errors_wire import abort, to_detail
 from nextgen.client.log_pins import answer_pin_log
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
+from nextgen.replication.host.verification import Verified
 from nextgen.replication.ports import NodeId
-from nextgen.replication.verification import Verified
 from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
@@ -37,10 +37,10 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.adapters.exchange_stream import ExchangeStream
 from shards.adapters.watch_stream import WatchStream
-from shards.assignment_feed import Subscription
-from shards.event_stream import refusal, stream_events
 from shards.metrics import NodeMetrics
-from shards.request_desk import RequestDesk
+from shards.node.event_stream import refusal, stream_events
+from shards.node.request_desk import RequestDesk
+from shards.watches.assignment_feed import Subscription
 
 SERVICE_NAME = "nextgen.v1.ShardService"
 

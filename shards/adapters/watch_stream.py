@@ -20,8 +20,8 @@ from nextgen.kernel.stream_limits import (
 from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import WatchOpen, WatchShardRequest, WatchShardUpdate
-from shards.change_stream import ChangeStream
-from shards.replica import Replica
+from shards.node.replica import Replica
+from shards.watches.change_stream import ChangeStream
 
 _STALLED_SECONDS = WATCH_STALLED_MS_MAX / 1000
 _LOOKS_PER_STALL = 4

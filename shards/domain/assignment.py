@@ -13,7 +13,7 @@ from typing import assert_never
 
 from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.placement_limits import EPOCH_JUMP_MAX
-from shards.domain.placement import PlacementDecision
+from shards.domain.placement.choice import PlacementDecision
 
 REASON_FIRST_LOOKUP = "first_lookup"
 REASON_BROKER_LOST = "broker_lost"

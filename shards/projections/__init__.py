@@ -1,1 +1,4 @@
-"""The view of one shard: tables folded from committed events, and how they are read."""
+"""Folds of a shard's events into rows of its view, and the reads of those rows.
+
+The state room and the replica call it; a fold never decides.
+"""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from nextgen.replication.view_digest import rows_digest
+from nextgen.replication.view.digest import rows_digest
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.states import State, StateKind
 from shards.projections.rows import (
@@ -24,7 +24,7 @@ from shards.projections.rows import (
     write_states,
 )
 from shards.projections.tables import TOPICS
-from shards.wire_event import SCHEMA_VERSION_MAX
+from shards.wire.event import SCHEMA_VERSION_MAX
 
 BIRTHS_MIN = 64
 """Events of a record that goes this way: fewer share statements with the records around them."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.states import LoadStates, StateKind, States
-from shards.wire_event import DomainEvent
+from shards.wire.event import DomainEvent
 
 
 @dataclass(frozen=True, slots=True)

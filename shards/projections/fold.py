@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection
 
 from nextgen.replication.ports import Entry, Record
-from nextgen.replication.view_digest import rows_digest
+from nextgen.replication.view.digest import rows_digest
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.states import State, StateKind
 from shards.domain.topic import TopicDeleted
@@ -21,7 +21,7 @@ from shards.projections.outcomes import OutcomeFold
 from shards.projections.reading import prefix_range
 from shards.projections.rows import MAPPINGS, Row, query_of, read_rows, write_states
 from shards.projections.tables import ASSIGNMENTS
-from shards.wire_event import DomainEvent, decode_events
+from shards.wire.event import DomainEvent, decode_events
 
 _REMOVE_EPOCHS = f"DELETE FROM {ASSIGNMENTS.name} WHERE key >= ? AND key < ? RETURNING *"
 

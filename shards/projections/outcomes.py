@@ -18,7 +18,7 @@ from nextgen.kernel.outcome_limits import (
     OUTCOMES_MAX,
     OUTCOMES_WITHOUT_ORDERS_MAX,
 )
-from nextgen.replication.view_digest import rows_digest, select_of
+from nextgen.replication.view.digest import rows_digest, select_of
 from shards.projections.rows import Query, Row, insert_new, query_many, query_of
 from shards.projections.tables import OUTCOME_COUNT, OUTCOMES
 

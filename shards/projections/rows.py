@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Table
 
 from nextgen.kernel.ids import is_id
-from nextgen.replication.view_database import driver_of
-from nextgen.replication.view_digest import rows_digest, select_of
+from nextgen.replication.view.database import driver_of
+from nextgen.replication.view.digest import rows_digest, select_of
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession, Endpoints
 from shards.domain.life import Life

@@ -10,8 +10,8 @@ from sqlalchemy import Column, Table, Text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateTable
 
-from nextgen.replication.view_database import recreate_table
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.database import recreate_table
+from nextgen.replication.view.store import ViewStore
 from shards.domain.assignment import tenant_of
 from shards.projections.fold import fold
 from shards.projections.rows import pack_id

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.doubt import UNKNOWN_INDEX
-from nextgen.replication.journal_recovery import Outcome
+from nextgen.replication.journal.doubt import UNKNOWN_INDEX
+from nextgen.replication.journal.recovery import Outcome
 from nextgen.replication.ports import NodeId, Record, Role
 from tests.support.raft_cluster import GROUP, STEADY, RaftCluster, eventually
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.storage import (
+from nextgen.replication.storage.disk import (
     DiskStorage,
     Storage,
     make_directory_durably,

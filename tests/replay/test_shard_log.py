@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.entry_codec import decode_records
+from nextgen.replication.protocol.entry_codec import decode_records
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.projections.evolution import ROUTES
-from shards.wire_event import decode_events
+from shards.wire.event import decode_events
 from tests.support.shard_events import entries_of
 from tests.support.shard_world import MemoryView
 from tests.support.write_golden_shard_log import LOGS, dump_text

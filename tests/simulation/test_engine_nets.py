@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from nextgen.replication.journal_format import decode_segment_header
+from nextgen.replication.journal.format import decode_segment_header
 from nextgen.replication.ports import Record
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.liveness import Liveness

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.following import Following
+from nextgen.replication.raft.following import Following
 from tests.simulation.batch import ROOT
 from tests.simulation.engine.run import run_seed
 from tests.simulation.mutants import engine
@@ -53,7 +53,8 @@ def test_a_guard_that_moved_is_missed() -> None:
 
 
 def test_a_function_is_also_removed_where_it_was_imported_by_its_name() -> None:
-    from nextgen.replication import leading, quorum
+    from nextgen.replication.protocol import quorum
+    from nextgen.replication.raft import leading
 
     original = quorum.next_commit_index
     with removed(BY_NAME["counts-entries-of-earlier-terms"]):

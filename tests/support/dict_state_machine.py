@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nextgen.kernel.hashing import hash64
 from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
-from nextgen.replication.view_digest import next_digest_position
+from nextgen.replication.view.digest import next_digest_position
 
 
 class DictStateMachine:

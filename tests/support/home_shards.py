@@ -26,9 +26,9 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
-from shards.metadata_state import MetadataState, id_of, state_after
 from shards.ports import ShardWatching
-from shards.wire import item_message
+from shards.sessions.metadata_state import MetadataState, id_of, state_after
+from shards.wire.inventory import item_message
 
 
 class SilentHomes:

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from nextgen.replication.journal import Journal, JournalBroken
-from nextgen.replication.journal_worker import InlineRunner, Runner
-from nextgen.replication.storage import make_directory_durably
+from nextgen.replication.journal.journal import Journal, JournalBroken
+from nextgen.replication.journal.worker import InlineRunner, Runner
+from nextgen.replication.storage.disk import make_directory_durably
 from tests.support.sim_disk import SimDisk
 
 DATA = Path("/data")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.ports import (
     ChangeKind,
     Commit,
@@ -18,8 +19,7 @@ from nextgen.replication.ports import (
     Role,
     RoleChange,
 )
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
-from nextgen.replication.raft_replica import RaftReplica
+from nextgen.replication.raft.replica import RaftReplica
 from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.support.virtual_time import run_virtual

@@ -24,11 +24,11 @@ from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease
 from shards.domain.topic import Topic
-from shards.metadata_state import id_of
-from shards.metadata_watch import MetadataWatch
-from shards.session_metadata import parent_id
-from shards.session_soft_state import BrokerConnection, SessionSoftState
-from shards.wire import item_message, topic_message
+from shards.sessions.metadata_state import id_of
+from shards.sessions.metadata_watch import MetadataWatch
+from shards.sessions.session_metadata import parent_id
+from shards.sessions.session_soft_state import BrokerConnection, SessionSoftState
+from shards.wire.inventory import item_message, topic_message
 from tests.support.home_shards import FakeHomes
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual

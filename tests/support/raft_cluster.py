@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nextgen.replication.config import RaftConfig
-from nextgen.replication.mesh_handshake import ClusterSecret
+from nextgen.replication.host.group import PySyncObjGroup
+from nextgen.replication.host.raft_host import PySyncObjHost
+from nextgen.replication.mesh.handshake import ClusterSecret
 from nextgen.replication.ports import GroupId, NodeId
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
-from nextgen.replication.raft_host import PySyncObjHost
 from nextgen.tasks.timeouts import timeout
 from tests.support.dict_state_machine import DictStateMachine
 

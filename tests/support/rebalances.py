@@ -11,7 +11,7 @@ from nextgen.client.policies_wire import policies_to_proto
 from nextgen.kernel.policies import PlacementRules, Policies
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
-from shards import rebalance_look, rebalancer
+from shards.moves import rebalance_look, rebalancer
 from tests.support.shard_harness import Harness
 
 SETTLED_S = 3.0

@@ -11,7 +11,7 @@ from shards.domain import assignment, broker_session, namespace, parent_gate, sh
 from shards.domain.broker_session import Endpoints
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NOTHING_SAID
-from shards.wire_event import DomainEvent, encode_decided
+from shards.wire.event import DomainEvent, encode_decided
 
 TIME_MS = 1_700_000_000_000
 TOPIC = "persistent://acme/orders/paid"

@@ -20,7 +20,7 @@ from nextgen.client.errors_wire import from_detail
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.slots import SlotTable, initial_table
 from nextgen.replication.memory_log import MemoryLog
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.store import ViewStore
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -40,16 +40,16 @@ from protos.nextgen.v1.events_pb2 import (
 )
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer
 from shards.adapters.routed import RoutedParents
-from shards.event_stream import stream_events
 from shards.metrics import NodeMetrics, ShardMetrics
+from shards.node.event_stream import stream_events
+from shards.node.replica import Replica
+from shards.node.request_desk import RequestDesk
+from shards.node.shard_leader import ShardLeader, Surroundings
 from shards.ports import Cancellable, HomeShards
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
-from shards.replica import Replica
-from shards.request_desk import RequestDesk
-from shards.session_soft_state import BrokerConnection
-from shards.shard_leader import ShardLeader, Surroundings
+from shards.sessions.session_soft_state import BrokerConnection
 from tests.support.home_shards import SilentHomes
 from tests.support.shard_world import Entropy
 from tests.support.virtual_time import run_virtual

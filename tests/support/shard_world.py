@@ -22,12 +22,12 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, LIFE_STATE_DELETING
 from shards.domain.assignment import Assignment
 from shards.domain.parent_gate import ParentKind
-from shards.inventory_service import InventoryReader, InventoryService
+from shards.inventory.service import InventoryReader, InventoryService
 from shards.ports import Parent
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
-from shards.shard_state import ShardState
+from shards.state.shard_state import ShardState
 
 START_MS = 1_700_000_000_000
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nextgen.replication.storage import DiskStorage, Handle
+from nextgen.replication.storage.disk import DiskStorage, Handle
 
 SECTOR_BYTES = 512
 

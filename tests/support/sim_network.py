@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from contextvars import copy_context
 
 from nextgen.kernel.event_levels import EVENT_LEVEL
-from nextgen.replication.mesh import MeshChannel
-from nextgen.replication.mesh_frames import FrameReader, Message, decode_frame, encode_frame
+from nextgen.replication.mesh.frames import FrameReader, Message, decode_frame, encode_frame
+from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import NodeId
 
 SILENCE_S_MAX = 5.0

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from nextgen.replication.config import RaftConfig
-from nextgen.replication.journal_format import decode_segment_header
-from nextgen.replication.journal_recovery import SEGMENT_SUFFIX
+from nextgen.replication.host.group import PySyncObjGroup
+from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
+from nextgen.replication.journal.format import decode_segment_header
+from nextgen.replication.journal.recovery import SEGMENT_SUFFIX
 from nextgen.replication.ports import Entry, GroupId, NodeId, RoleChange
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
-from nextgen.replication.raft_host import PySyncObjHost, Surroundings
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_network import SimMesh, SimNetwork
 from tests.support.sim_process import SimProcess

@@ -19,7 +19,7 @@ from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.domain.assignment import Assignment
 from shards.domain.states import StateKind
 from shards.domain.topic import Topic
-from shards.wire import KINDS, item_message
+from shards.wire.inventory import KINDS, item_message
 from tests.support.spark_rebuilds import States
 
 PAGE_ITEMS = 5

@@ -18,22 +18,22 @@ from nextgen.client.log_wire import filled_events
 from nextgen.client.watch_places import WatchPlaces
 from nextgen.kernel.errors import MetadataError, NotLeader
 from nextgen.replication.memory_log import MemoryLog
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.store import ViewStore
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchRenew, WatchShardUpdate
 from shards.adapters.loop_clock import LoopClock
-from shards.assignment_feed import AssignmentFeed, Subscription
-from shards.change_hub import ChangeHub
-from shards.change_stream import ChangeStream
-from shards.decoded_entries import DecodedEntries
-from shards.effective_writes import AcknowledgingStream, EffectiveWrites
-from shards.effective_writes import Subscriber as AcknowledgingSubscriber
 from shards.metrics import NodeMetrics, ShardMetrics
 from shards.projections.fold import fold
 from shards.projections.tables import METADATA
-from shards.wire_event import DomainEvent
+from shards.watches.assignment_feed import AssignmentFeed, Subscription
+from shards.watches.change_hub import ChangeHub
+from shards.watches.change_stream import ChangeStream
+from shards.watches.decoded_entries import DecodedEntries
+from shards.watches.effective_writes import AcknowledgingStream, EffectiveWrites
+from shards.watches.effective_writes import Subscriber as AcknowledgingSubscriber
+from shards.wire.event import DomainEvent
 from tests.support.shard_events import record_of
 
 SHARD = 1

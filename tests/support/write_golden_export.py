@@ -25,7 +25,7 @@ from protos.nextgen.v1.events_pb2 import (
     TenantQuota,
     TopicAssigned,
 )
-from shards.wire_event import encode_decided
+from shards.wire.event import encode_decided
 from tests.support.export_logs import FakeLog
 from tests.support.shard_events import HISTORY, TIME_MS
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from nextgen.replication.journal import Journal
-from nextgen.replication.membership import encode_configuration
+from nextgen.replication.journal.journal import Journal
 from nextgen.replication.ports import Configuration, NodeId
+from nextgen.replication.protocol.membership import encode_configuration
 from tests.support.journals import DIRECTORY, append_many, given_disk, open_journal
 
 NODES = tuple(NodeId(f"node-{number}") for number in range(1, 5))

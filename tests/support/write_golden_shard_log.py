@@ -12,8 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-from nextgen.replication.entry_codec import encode_records
 from nextgen.replication.ports import Record
+from nextgen.replication.protocol.entry_codec import encode_records
 from tests.support.shard_events import HISTORY, entries_of, record_of
 from tests.support.shard_world import MemoryView
 

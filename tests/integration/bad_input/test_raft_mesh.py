@@ -10,8 +10,8 @@ from typing import Any
 
 import msgpack
 
-from nextgen.replication.mesh_connection import HELLO_DEADLINE_S
-from nextgen.replication.mesh_frames import HELLO_MAGIC, MESH_PROTOCOL_VERSION
+from nextgen.replication.mesh.connection import HELLO_DEADLINE_S
+from nextgen.replication.mesh.frames import HELLO_MAGIC, MESH_PROTOCOL_VERSION
 from nextgen.replication.ports import Record
 from nextgen.tasks.timeouts import timeout
 from tests.integration.bad_input.conftest import Site

@@ -14,17 +14,17 @@ import msgpack
 import pytest
 
 from nextgen.kernel.raft_limits import TERM_MAX
-from nextgen.replication.event_levels_file import EVENT_LEVELS_NAME
-from nextgen.replication.mesh_frames import (
+from nextgen.replication.host.group import PySyncObjGroup
+from nextgen.replication.mesh.event_levels_file import EVENT_LEVELS_NAME
+from nextgen.replication.mesh.frames import (
     MESH_PROTOCOL_VERSION,
     Hello,
     Message,
     encode_frame,
     encode_hello,
 )
-from nextgen.replication.mesh_handshake import NONCE_BYTES, ClusterSecret
+from nextgen.replication.mesh.handshake import NONCE_BYTES, ClusterSecret
 from nextgen.replication.ports import NodeId, Record
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.tasks.timeouts import timeout
 from tests.support.raft_cluster import GROUP, STEADY, RaftCluster, eventually
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from nextgen.kernel.errors import JournalCorrupted
-from nextgen.replication.entry_codec import encode_records
-from nextgen.replication.journal import JournalEntry
-from nextgen.replication.journal_format import Identity
-from nextgen.replication.journal_recovery import JournalState, recover
+from nextgen.replication.journal.format import Identity
+from nextgen.replication.journal.journal import JournalEntry
+from nextgen.replication.journal.recovery import JournalState, recover
 from nextgen.replication.ports import Commit, Entry, NodeId
+from nextgen.replication.protocol.entry_codec import encode_records
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_node import DATA, GROUP
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from nextgen.replication.config import RaftConfig
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.election.term_probe import PROBE_TERM
+from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import NodeId
-from nextgen.replication.term_probe import PROBE_TERM
 from tests.simulation.engine.history import (
     Fact,
     History,

@@ -10,8 +10,8 @@ from typing import Any
 
 from nextgen.kernel.errors import JournalCorrupted, MetadataError
 from nextgen.replication.config import RaftConfig
-from nextgen.replication.journal import Journal
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.journal.journal import Journal
+from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Entry, NodeId, Record, Role, RoleChange
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.clients import Clients

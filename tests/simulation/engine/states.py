@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import NodeId, Role
-from nextgen.replication.raft_replica import RaftReplica
+from nextgen.replication.raft.replica import RaftReplica
 from tests.support.sim_node import SimNode
 
 BEHIND_ENTRIES = 20

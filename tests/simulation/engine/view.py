@@ -8,7 +8,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from nextgen.replication.ports import AppliedPoint, Entry, ViewDigest
-from nextgen.replication.view_digest import next_digest_position
+from nextgen.replication.view.digest import next_digest_position
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_view import SimView
 

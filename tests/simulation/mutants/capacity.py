@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cluster_manager import capacity
 from cluster_manager.domain import capacity_ledger as ledger
-from shards.lease_keeper import LeaseKeeper
-from shards.lease_table import LeaseTable, _Need
+from shards.assignment.lease_keeper import LeaseKeeper
+from shards.assignment.lease_table import LeaseTable, _Need
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _LEDGER = ("tests/unit/cluster_manager/domain/test_capacity_ledger.py",)
@@ -14,10 +14,10 @@ _DESK = (
     "tests/unit/cluster_manager/test_lease_returns.py",
 )
 _TABLE = (
-    "tests/unit/shards/test_lease_table.py",
+    "tests/unit/shards/assignment/test_lease_table.py",
     "tests/unit/cluster_manager/test_lease_returns.py",
 )
-_KEEPER = ("tests/unit/shards/test_lease_keeper.py",)
+_KEEPER = ("tests/unit/shards/assignment/test_lease_keeper.py",)
 
 _LEDGER_MUTANTS = (
     Mutant(

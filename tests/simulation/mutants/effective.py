@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from shards.effective_writes import EffectiveWrites
-from shards.expected_readers import ExpectedReaders
-from shards.expecting_managers import ExpectingManagers
-from shards.metadata_debts import Debt, MetadataDebts
-from shards.returning_managers import ManagerRollCall, ReturningManagers
+from shards.sessions.metadata_debts import Debt, MetadataDebts
+from shards.watches.effective_writes import EffectiveWrites
+from shards.watches.expected_readers import ExpectedReaders
+from shards.watches.expecting_managers import ExpectingManagers
+from shards.watches.returning_managers import ManagerRollCall, ReturningManagers
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _SHARDS = "tests/unit/shards/"
-_WRITES = (_SHARDS + "test_effective_writes.py", _SHARDS + "test_acknowledged_watches.py")
-_READERS = (_SHARDS + "test_expected_readers.py", _SHARDS + "test_effective_writes.py")
-_MANAGERS = (
-    _SHARDS + "test_expecting_managers.py",
-    _SHARDS + "test_effective_decisions.py",
+_WRITES = (
+    _SHARDS + "watches/test_effective_writes.py",
+    _SHARDS + "watches/test_acknowledged_watches.py",
 )
-_DEBTS = (_SHARDS + "test_metadata_debts.py",)
-_RETURNING = (_SHARDS + "test_returning_managers.py", _SHARDS + "test_effective_writes.py")
+_READERS = (
+    _SHARDS + "watches/test_expected_readers.py",
+    _SHARDS + "watches/test_effective_writes.py",
+)
+_MANAGERS = (
+    _SHARDS + "watches/test_expecting_managers.py",
+    _SHARDS + "watches/test_effective_decisions.py",
+)
+_DEBTS = (_SHARDS + "sessions/test_metadata_debts.py",)
+_RETURNING = (
+    _SHARDS + "watches/test_returning_managers.py",
+    _SHARDS + "watches/test_effective_writes.py",
+)
 
 _WRITE_MUTANTS = (
     Mutant(

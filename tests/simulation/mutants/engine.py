@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nextgen.replication import (
+from nextgen.replication.election import library_check as pysyncobj_check
+from nextgen.replication.election.overrides import HardenedSyncObj
+from nextgen.replication.election.timers import Election
+from nextgen.replication.host import raft_host, view_join
+from nextgen.replication.host.group import PySyncObjGroup
+from nextgen.replication.journal import pending as journal_pending
+from nextgen.replication.journal import repair as journal_repair
+from nextgen.replication.journal import worker as journal_worker
+from nextgen.replication.protocol import membership, quorum
+from nextgen.replication.raft import (
     append_rules,
     applier,
     following,
     group_commit,
-    journal_pending,
-    journal_repair,
-    journal_worker,
     leading,
-    membership,
-    pysyncobj_check,
-    quorum,
-    raft_host,
-    raft_replica,
     read_rounds,
     replicator,
-    snapshot_transfer,
-    storage,
-    view_join,
 )
-from nextgen.replication.election import Election
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
-from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
+from nextgen.replication.raft import replica as raft_replica
+from nextgen.replication.snapshot import transfer as snapshot_transfer
+from nextgen.replication.storage import disk as storage
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 REPLICA = raft_replica.RaftReplica
@@ -39,8 +37,14 @@ REPLICATOR = replicator.Replicator
 _REPLICATION = "tests/unit/replication/"
 _GROUP = _REPLICATION + "test_group.py::"
 _EVERYTHING = tuple(
-    f"{_REPLICATION}test_{name}.py"
-    for name in ("following", "election", "group", "group_membership", "snapshot_transfer")
+    f"{_REPLICATION}{name}.py"
+    for name in (
+        "raft/test_following",
+        "election/test_timers",
+        "test_group",
+        "test_group_membership",
+        "snapshot/test_transfer",
+    )
 )
 
 _GUARDS: tuple[Mutant, ...] = (
@@ -82,7 +86,7 @@ _GUARDS: tuple[Mutant, ...] = (
         "D2 (H6)",
         "what a killed process wrote is made durable before it is relied upon",
         (Edit(journal_repair, "repair", "if recovered.durable_to < end:", "if False:"),),
-        (_REPLICATION + "test_journal_syncs.py",),
+        (_REPLICATION + "journal/test_syncs.py",),
     ),
     Mutant(
         "does-not-write-again-after-a-failed-sync",
@@ -96,14 +100,14 @@ _GUARDS: tuple[Mutant, ...] = (
                 "pass",
             ),
         ),
-        (_REPLICATION + "test_journal_syncs.py",),
+        (_REPLICATION + "journal/test_syncs.py",),
     ),
     Mutant(
         "believes-a-sync-after-a-failed-one",
         "D6",
         "a sync that failed breaks the journal for good",
         (Edit(journal_worker.Batch, "may_retry", " and is_full(self.error)", ""),),
-        (_REPLICATION + "test_journal.py",),
+        (_REPLICATION + "journal/test_journal.py",),
     ),
     Mutant(
         "counts-what-was-cut-off",
@@ -117,7 +121,7 @@ _GUARDS: tuple[Mutant, ...] = (
                 "pass",
             ),
         ),
-        (_REPLICATION + "test_journal.py", _REPLICATION + "test_journal_property.py"),
+        (_REPLICATION + "journal/test_journal.py", _REPLICATION + "journal/test_property.py"),
     ),
     Mutant(
         "acknowledges-to-a-deposed-leader",
@@ -147,14 +151,14 @@ _GUARDS: tuple[Mutant, ...] = (
         "L6 (H1)",
         "nothing at or below the commit index is cut off (a second line behind the others)",
         (Edit(append_rules, "_cut_conflict", "index <= commit_index", "False"),),
-        (_REPLICATION + "test_append_rules.py",),
+        (_REPLICATION + "raft/test_append_rules.py",),
     ),
     Mutant(
         "match-index-goes-back",
         "L6 (H1)",
         "what a follower has acknowledged is not forgotten in its term",
         (Edit(replicator.FollowerProgress, "matched", "max(self.match_index, index)", "index"),),
-        (_REPLICATION + "test_replicator.py",),
+        (_REPLICATION + "raft/test_replicator.py",),
     ),
     Mutant(
         "believes-a-restarted-follower",
@@ -208,7 +212,7 @@ _GUARDS: tuple[Mutant, ...] = (
                 "(self._asking or self._waiting).append(",
             ),
         ),
-        (_REPLICATION + "test_read_rounds.py",),
+        (_REPLICATION + "raft/test_read_rounds.py",),
     ),
     Mutant(
         "decides-before-its-term-has-an-entry",
@@ -229,7 +233,7 @@ _GUARDS: tuple[Mutant, ...] = (
         "D1 (Raft paper, 5.4.2)",
         "an entry of an earlier term is committed with one of the leader's own only",
         (Edit(quorum, "next_commit_index", " or term_of(durable_index) != term", ""),),
-        (_REPLICATION + "test_quorum.py",),
+        (_REPLICATION + "protocol/test_quorum.py",),
     ),
     Mutant(
         "campaigns-without-asking",
@@ -262,7 +266,7 @@ _GUARDS: tuple[Mutant, ...] = (
                 "False",
             ),
         ),
-        (_REPLICATION + "test_election.py",),
+        (_REPLICATION + "election/test_timers.py",),
     ),
     Mutant(
         "counts-a-vote-twice",
@@ -340,7 +344,7 @@ _GUARDS: tuple[Mutant, ...] = (
         "D4 (H5)",
         "a torn tail is cleared before anything is written behind it",
         (Edit(journal_repair, "repair", "recovery.outcome is Outcome.TORN_TAIL", "False"),),
-        (_REPLICATION + "test_journal_syncs.py",),
+        (_REPLICATION + "journal/test_syncs.py",),
     ),
     Mutant(
         "view-ahead-of-the-log",
@@ -385,7 +389,7 @@ _GUARDS: tuple[Mutant, ...] = (
                 "",
             ),
         ),
-        (_REPLICATION + "test_group_membership.py", _REPLICATION + "test_membership.py"),
+        (_REPLICATION + "test_group_membership.py", _REPLICATION + "protocol/test_membership.py"),
     ),
     Mutant(
         "changes-members-before-its-term-has-an-entry",
@@ -427,14 +431,14 @@ _GUARDS: tuple[Mutant, ...] = (
                 "for v in members if",
             ),
         ),
-        (_REPLICATION + "test_replicator_members.py",),
+        (_REPLICATION + "raft/test_replicator_members.py",),
     ),
     Mutant(
         "counts-itself-when-removed",
         "L11 (H12)",
         "a leader counts itself only while it is a voter",
         (Edit(REPLICATOR, "_reached_by_majority", "if self._counts_itself:", "if True:"),),
-        (_REPLICATION + "test_replicator_members.py",),
+        (_REPLICATION + "raft/test_replicator_members.py",),
     ),
     Mutant(
         "configuration-holds-from-commit",
@@ -469,21 +473,21 @@ _GUARDS: tuple[Mutant, ...] = (
         "R1",
         "a leader writes events of a level that all members are known to know",
         (Edit(GROUP, "event_level", "return min(", "return max("),),
-        (_REPLICATION + "test_event_levels.py",),
+        (_REPLICATION + "mesh/test_event_levels.py",),
     ),
     Mutant(
         "changes-members-for-one-who-cannot-read-it",
         "R1",
         "members change when all who stay are known to know such entries",
         (Edit(GROUP, "change_members", "if staying:", "if False:"),),
-        (_REPLICATION + "test_event_levels.py",),
+        (_REPLICATION + "mesh/test_event_levels.py",),
     ),
     Mutant(
         "writes-over-a-draft",
         "R3",
         "what a crash left of a small file is no part of the next one",
         (Edit(storage, "replace_content", "storage.unlink(draft)", "pass"),),
-        (_REPLICATION + "test_checked_file.py",),
+        (_REPLICATION + "storage/test_checked_file.py",),
     ),
     Mutant(
         "runs-by-the-clock",
@@ -507,7 +511,7 @@ _GUARDS: tuple[Mutant, ...] = (
             Edit(pysyncobj_check, "check_library", "found != LIBRARY_VERSION", "False"),
             Edit(pysyncobj_check, "check_library", "if problems:", "if False:"),
         ),
-        (_REPLICATION + "test_pysyncobj_check.py",),
+        (_REPLICATION + "election/test_library_check.py",),
     ),
 )
 

@@ -10,18 +10,21 @@ from discovery.domain.answer_cache import AnswerCache, Delta
 from discovery.service.lookup import LookupService
 from discovery.service.lookup_line import LookupLine
 from discovery.service.shard_lookups import ShardLookups
-from shards.assignment_feed import AssignmentFeed, Subscription
-from shards.change_lease import LeasedWatch
+from shards.watches.assignment_feed import AssignmentFeed, Subscription
+from shards.watches.change_lease import LeasedWatch
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _FRESHNESS = "tests/unit/discovery/service/test_lookup_freshness.py"
 _CACHE = ("tests/unit/discovery/domain/test_answer_cache.py",)
-_FEED = ("tests/unit/shards/test_assignment_feed.py", "tests/unit/shards/test_leased_watch.py")
+_FEED = (
+    "tests/unit/shards/watches/test_assignment_feed.py",
+    "tests/unit/shards/watches/test_leased_watch.py",
+)
 _LEASED = (
-    "tests/unit/shards/test_leased_watch.py",
+    "tests/unit/shards/watches/test_leased_watch.py",
     "tests/unit/discovery/adapters/test_leased_assignments.py",
-    "tests/unit/shards/test_acknowledged_watches.py",
-    "tests/unit/shards/test_change_stream.py",
+    "tests/unit/shards/watches/test_acknowledged_watches.py",
+    "tests/unit/shards/watches/test_change_stream.py",
 )
 
 _CACHE_MUTANTS = (
@@ -184,7 +187,7 @@ _CACHE_MUTANTS = (
 _ABSENT = (
     "tests/unit/discovery/domain/test_absent_names.py",
     "tests/unit/discovery/service/test_absent_lookups.py",
-    "tests/unit/shards/test_leased_watch.py",
+    "tests/unit/shards/watches/test_leased_watch.py",
 )
 
 _ABSENT_MUTANTS = (

@@ -8,20 +8,20 @@ from discovery.service.inventory import InventoryService
 from discovery.service.lookup import LookupService
 from discovery.service.shard_lookups import _Flight
 from nextgen.client.discovery_nodes import DiscoveryNodes
-from nextgen.replication import journal_repair
-from nextgen.replication.election import Election
-from nextgen.replication.raft_host import PySyncObjHost
-from nextgen.replication.raft_replica import RaftReplica
-from nextgen.replication.term_probe import TermProbe
+from nextgen.replication.election.term_probe import TermProbe
+from nextgen.replication.election.timers import Election
+from nextgen.replication.host.raft_host import PySyncObjHost
+from nextgen.replication.journal import repair as journal_repair
+from nextgen.replication.raft.replica import RaftReplica
 from nextgen.tasks import background
 from nextgen.tasks.timeouts import Timeout
 from shards.adapters.raft_groups import RaftGroups
-from shards.assignment_feed import Subscription
-from shards.broker_manager import BrokerManager
 from shards.domain import assignment
-from shards.effective_writes import EffectiveWrites
-from shards.home_watch import HomeWatch
-from shards.outcome_retention import OutcomeRetention
+from shards.sessions.broker_manager import BrokerManager
+from shards.sessions.home_watch import HomeWatch
+from shards.state.outcome_retention import OutcomeRetention
+from shards.watches.assignment_feed import Subscription
+from shards.watches.effective_writes import EffectiveWrites
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _ELECTION = ("tests/unit/replication/test_election_time.py",)
@@ -33,11 +33,11 @@ _ISSUED = (
 _TASKS = ("tests/unit/tasks/test_background.py",)
 _PROBE = (
     "tests/unit/replication/test_interrupted_rejoin.py",
-    "tests/unit/replication/test_term_probe.py",
+    "tests/unit/replication/election/test_term_probe.py",
 )
 _RETURNING = (
-    "tests/unit/shards/test_effective_writes.py",
-    "tests/unit/shards/test_returning_managers.py",
+    "tests/unit/shards/watches/test_effective_writes.py",
+    "tests/unit/shards/watches/test_returning_managers.py",
 )
 
 MUTANTS = (
@@ -49,7 +49,7 @@ MUTANTS = (
             Edit(HomeWatch, "close", "self.stream.acknowledge_with(lambda _position: 0)", "pass"),
             Edit(HomeWatch, "close", "self.stream.complete_with(lambda: 0)", "pass"),
         ),
-        ("tests/unit/shards/test_metadata_debts.py",),
+        ("tests/unit/shards/sessions/test_metadata_debts.py",),
         (("cluster", 8),),
     ),
     Mutant(
@@ -117,7 +117,7 @@ MUTANTS = (
                 "state.doubt_index = max(state.doubt_index, recovery.old_last_index, 1)",
             ),
         ),
-        ("tests/unit/replication/test_journal_recovery.py",),
+        ("tests/unit/replication/journal/test_recovery.py",),
         (("engine", 40),),
     ),
     Mutant(
@@ -190,7 +190,10 @@ MUTANTS = (
                 "self._unreached",
             ),
         ),
-        ("tests/unit/shards/test_leased_watch.py", "tests/unit/shards/test_assignment_feed.py"),
+        (
+            "tests/unit/shards/watches/test_leased_watch.py",
+            "tests/unit/shards/watches/test_assignment_feed.py",
+        ),
         (("cluster", 40),),
     ),
     Mutant(
@@ -271,7 +274,7 @@ MUTANTS = (
                 "(known := self.metadata.term_of(shard_id)) < 0",
             ),
         ),
-        ("tests/unit/shards/test_broker_manager.py",),
+        ("tests/unit/shards/sessions/test_broker_manager.py",),
         (("cluster", 12),),
     ),
     Mutant(
@@ -301,7 +304,7 @@ MUTANTS = (
                 "position - OUTCOME_WINDOW_POSITIONS + 1",
             ),
         ),
-        ("tests/unit/shards/test_outcome_retention.py",),
+        ("tests/unit/shards/state/test_outcome_retention.py",),
     ),
     Mutant(
         "timeouts-take-an-old-cancellation-for-their-own",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from nextgen.replication import peer_checks, raft_messages
-from nextgen.replication.election import Election
-from nextgen.replication.mesh import Mesh
-from nextgen.replication.mesh_connection import PeerConnection
-from nextgen.replication.mesh_handshake import Handshake
-from nextgen.replication.peer_checks import PeerChecks
+from nextgen.replication.election import peer_checks
+from nextgen.replication.election.peer_checks import PeerChecks
+from nextgen.replication.election.timers import Election
+from nextgen.replication.mesh.connection import PeerConnection
+from nextgen.replication.mesh.handshake import Handshake
+from nextgen.replication.mesh.mesh import Mesh
+from nextgen.replication.protocol import messages as raft_messages
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _UNIT = "tests/unit/replication/"
-_HANDSHAKE = (_UNIT + "test_mesh_handshake.py",)
-_CHECKS = (_UNIT + "test_peer_checks.py",)
-_MESSAGES = (_UNIT + "test_raft_messages.py",)
+_HANDSHAKE = (_UNIT + "mesh/test_handshake.py",)
+_CHECKS = (_UNIT + "election/test_peer_checks.py",)
+_MESSAGES = (_UNIT + "protocol/test_messages.py",)
 
 MUTANTS = (
     Mutant(

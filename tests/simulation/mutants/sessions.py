@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from brokers.domain.session import BrokerSession
 from brokers.service.agent import BrokerAgent
-from shards import session_hello
-from shards.broker_sessions import BrokerSessions
 from shards.domain import broker_session as rules
-from shards.session_metadata import SessionMetadata
-from shards.session_soft_state import SessionSoftState
+from shards.sessions import session_hello
+from shards.sessions.broker_sessions import BrokerSessions
+from shards.sessions.session_metadata import SessionMetadata
+from shards.sessions.session_soft_state import SessionSoftState
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _SHARDS = "tests/unit/shards/"
 _RULES = (_SHARDS + "domain/test_broker_session.py",)
 _SESSIONS = (
-    _SHARDS + "test_broker_sessions.py",
-    _SHARDS + "test_broker_manager.py",
-    _SHARDS + "test_broker_capacity.py",
+    _SHARDS + "sessions/test_broker_sessions.py",
+    _SHARDS + "sessions/test_broker_manager.py",
+    _SHARDS + "assignment/test_broker_capacity.py",
 )
-_SOFT = (_SHARDS + "test_session_soft_state.py", *_SESSIONS)
+_SOFT = (_SHARDS + "sessions/test_session_soft_state.py", *_SESSIONS)
 _METADATA = (
-    _SHARDS + "test_session_metadata.py",
-    _SHARDS + "test_broker_capacity.py",
-    _SHARDS + "test_metadata_watch.py",
+    _SHARDS + "sessions/test_session_metadata.py",
+    _SHARDS + "assignment/test_broker_capacity.py",
+    _SHARDS + "sessions/test_metadata_watch.py",
 )
-_HELLO = (_SHARDS + "test_session_hello.py", *_SESSIONS)
+_HELLO = (_SHARDS + "sessions/test_session_hello.py", *_SESSIONS)
 _BROKER = ("tests/unit/brokers/domain/test_session.py",)
 _AGENT = ("tests/unit/brokers/service/test_agent.py",)
 
@@ -512,7 +512,7 @@ _SOFT_STATE_MUTANTS = (
                 "True",
             ),
         ),
-        (_SHARDS + "test_event_levels.py", *_SOFT),
+        (_SHARDS + "state/test_event_levels.py", *_SOFT),
     ),
     Mutant(
         "session-asks-again-what-it-knows",
@@ -590,7 +590,7 @@ _SOFT_STATE_MUTANTS = (
         "R4",
         "a broker that cannot skip gets no delivery that it does not know",
         (Edit(SessionSoftState, "append", "not self.skips_unknown and ", "False and "),),
-        (_SHARDS + "test_event_levels.py", *_SOFT),
+        (_SHARDS + "state/test_event_levels.py", *_SOFT),
     ),
     Mutant(
         "session-believes-a-sync-of-what-was-never-sent",
@@ -656,7 +656,7 @@ _METADATA_MUTANTS = (
                 "return True",
             ),
         ),
-        (_SHARDS + "test_broker_manager.py",),
+        (_SHARDS + "sessions/test_broker_manager.py",),
     ),
     Mutant(
         "session-assigns-what-was-released",

@@ -22,10 +22,12 @@ from nextgen.kernel.limits import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
 from nextgen.kernel.policies import FOR_EVER
 from nextgen.runtime.process import Shutdown
 from nextgen.runtime.settings import Address
-from shards import assignment_feed, lease_table, outcome_retention
 from shards import bootstrap as shards
+from shards.assignment import lease_table
 from shards.config import ShardNodeConfig
 from shards.projections import outcomes
+from shards.state import outcome_retention
+from shards.watches import assignment_feed
 
 CLUSTER_ID = "simulation"
 GRPC_PORT, RAFT_PORT, HTTP_PORT, PULSAR_PORT = 7000, 7001, 7002, 6650

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from nextgen.replication.journal_format import HEADER_BYTES
+from nextgen.replication.journal.format import HEADER_BYTES
 from tests.support.cluster_simulation.components import has_disk, kind_of
 from tests.support.cluster_simulation.process import DISK_DELAY_MS
 from tests.support.cluster_simulation.simulation import ClusterSimulation, Node

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.ports import Role
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from tests.support.cluster_simulation.network import DELAY_MS_TYPICAL, pair_of
 from tests.support.cluster_simulation.raft_surroundings import RAFT_CONFIG
 

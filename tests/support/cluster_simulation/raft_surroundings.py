@@ -17,11 +17,11 @@ from typing import Any
 
 from nextgen.kernel.event_levels import EVENT_LEVEL
 from nextgen.replication.config import RaftConfig
-from nextgen.replication.mesh import MeshChannel
-from nextgen.replication.mesh_frames import FrameReader, Message, decode_frame, encode_frame
+from nextgen.replication.host.group import PySyncObjGroup
+from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
+from nextgen.replication.mesh.frames import FrameReader, Message, decode_frame, encode_frame
+from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, RoleChange
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
-from nextgen.replication.raft_host import PySyncObjHost, Surroundings
 from nextgen.runtime.data_directory import LOCK_FILE
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess

@@ -16,8 +16,8 @@ from brokers.adapters.metrics import BrokerCollector
 from nextgen.cli.replica_change import ReplicaChanger
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
 from nextgen.kernel.names import parse_topic
+from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.ports import Role
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.runtime.process import Shutdown
 from tests.support.cluster_simulation.components import ClusterPlan, has_disk, serve_of
 from tests.support.cluster_simulation.in_touch import InTouch

@@ -26,11 +26,11 @@ from protos.nextgen.v1.shard_service_pb2 import (
     WatchShardRequest,
     WatchShardUpdate,
 )
-from shards import assignment_feed, effective_writes
 from shards.adapters import watch_stream
 from shards.domain import assignment, topic
-from shards.effective_writes import EffectiveWrites
-from shards.subscriber_ids import broker_manager_id
+from shards.watches import assignment_feed, effective_writes
+from shards.watches.effective_writes import EffectiveWrites
+from shards.watches.subscriber_ids import broker_manager_id
 from tests.support.shard_events import TIME_MS
 from tests.support.watch_server import FakeLink, WatchServer, eventually
 from tests.support.watch_world import SHARD, Recorder, WatchWorld

@@ -20,7 +20,7 @@ from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged, place_re
 from nextgen.kernel.capacity_blocks import first_block
 from nextgen.kernel.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseUse
-from shards.lease_table import LeaseTable
+from shards.assignment.lease_table import LeaseTable
 
 CAPACITY = 100
 SHARDS = (1, 2, 3)

@@ -10,7 +10,7 @@ from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import Record
 from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import RaftSimulation
-from tests.unit.replication.test_election import (
+from tests.unit.replication.election.test_timers import (
     LONG_S,
     freeze,
     log_end,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.errors import NotLeader, TransferFailed
-from nextgen.replication.journal import Journal
-from nextgen.replication.journal_worker import InlineRunner
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.host.group import PySyncObjGroup
+from nextgen.replication.journal.journal import Journal
+from nextgen.replication.journal.worker import InlineRunner
+from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Commit, NodeId, Record, Role, RoleChange
-from nextgen.replication.pysyncobj_group import PySyncObjGroup
 from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import DATA, GROUP, RaftSimulation, SimNode
 from tests.support.virtual_time import run_virtual

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from nextgen.replication.entry_codec import NO_RECORDS
 from nextgen.replication.ports import (
     AppliedPoint,
     Configuration,
@@ -15,6 +14,7 @@ from nextgen.replication.ports import (
     Record,
     Role,
 )
+from nextgen.replication.protocol.entry_codec import NO_RECORDS
 from tests.support.membership_simulation import (
     ADD,
     REMOVE,

@@ -8,7 +8,7 @@ import pytest
 
 from nextgen.kernel.errors import NotLeader, ProposalLost, Refused, TransferFailed
 from nextgen.kernel.limits import LEARNER_LAG_ENTRIES_MAX
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import (
     NodeId,
     Record,

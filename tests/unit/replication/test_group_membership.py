@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from nextgen.kernel.errors import MetadataError, NotLeader, ProposalLost, Refused
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import (
     MemberChange,
     NodeId,

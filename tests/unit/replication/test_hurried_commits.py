@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from nextgen.replication.leading import COMMIT_NOTICE_S, HURRIED_NOTICE_S
-from nextgen.replication.mesh_frames import RemoteProtocolError
-from nextgen.replication.raft_messages import HURRY_FIELD, check_message
+from nextgen.replication.mesh.frames import RemoteProtocolError
+from nextgen.replication.protocol.messages import HURRY_FIELD, check_message
+from nextgen.replication.raft.leading import COMMIT_NOTICE_S, HURRIED_NOTICE_S
 from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.unit.replication.test_group import log_of, now, others_than, propose, simulated
 

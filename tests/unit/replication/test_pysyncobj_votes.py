@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.replication.mesh_frames import Message
+from nextgen.replication.election.overrides import HardenedSyncObj
+from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Configuration, NodeId
-from nextgen.replication.pysyncobj_overrides import HardenedSyncObj
-from nextgen.replication.quorum import majority_of
+from nextgen.replication.protocol.quorum import majority_of
 
 ME = NodeId("me")
 

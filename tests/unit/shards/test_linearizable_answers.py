@@ -18,7 +18,7 @@ from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
-from tests.unit.shards.test_broker_manager import assign_request, release_request
+from tests.unit.shards.sessions.test_broker_manager import assign_request, release_request
 
 ID_1 = bytes(15) + b"1"
 

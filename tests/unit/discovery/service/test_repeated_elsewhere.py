@@ -23,8 +23,8 @@ from nextgen.client.routing import ShardRouter
 from nextgen.kernel.errors import ConnectionLost, OutcomeForgotten
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
-from shards import outcome_retention
 from shards.projections import outcomes
+from shards.state import outcome_retention
 from tests.support.shard_harness import Harness, in_shard
 
 WINDOW, WINDOW_MS = 20, 30_000

@@ -18,7 +18,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 from shards.adapters.shard_servicer import SERVICE_NAME
-from shards.event_stream import stream_events
+from shards.node.event_stream import stream_events
 from tests.support.dict_state_machine import DictStateMachine
 
 EVENTS = 20_000

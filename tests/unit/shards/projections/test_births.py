@@ -10,8 +10,8 @@ import pytest
 
 from nextgen.kernel.ids import mint_id
 from nextgen.replication.ports import Entry, Record
-from nextgen.replication.view_digest import scan
-from nextgen.replication.view_store import ViewStore
+from nextgen.replication.view.digest import scan
+from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.parent_gate import ParentGateOpened, ParentKind
 from shards.domain.topic import TopicCreated, TopicDeleted, TopicPropertiesSet
@@ -19,7 +19,7 @@ from shards.projections import births
 from shards.projections.births import BIRTHS_MIN, read_births
 from shards.projections.fold import fold
 from shards.projections.tables import METADATA
-from shards.wire_event import SCHEMA_VERSION_MAX, DomainEvent, UnknownEvent, encode_decided
+from shards.wire.event import SCHEMA_VERSION_MAX, DomainEvent, UnknownEvent, encode_decided
 from tests.support.shard_world import MemoryView
 
 NAMESPACE_ID = mint_id(5, bytes(10))

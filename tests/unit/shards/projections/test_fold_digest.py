@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Index, MetaData, Table, Text
 from sqlalchemy.schema import CreateTable
 
-from nextgen.replication.view_database import driver_of, fingerprint
-from nextgen.replication.view_digest import plus, scan
+from nextgen.replication.view.database import driver_of, fingerprint
+from nextgen.replication.view.digest import plus, scan
 from shards.domain import broker_session, shard
 from shards.domain.assignment import TopicAssigned
 from shards.domain.topic import TopicCreated, TopicDeleted

@@ -1,0 +1,47 @@
+"""A view that differed from the others' is not served again before it was built anew.
+
+<data_directory>/group-<id>/diverged   the view, and every copy of it here, is not to be trusted
+
+The note is written when the replica stops and removed when nothing of the view is left. Whatever
+a crash interrupts in between is done again at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from nextgen.replication.journal.journal import Journal
+from nextgen.replication.ports import StateMachine
+from nextgen.replication.snapshot.files import SnapshotFiles
+from nextgen.replication.storage.disk import Storage
+
+_NOTE = "diverged"
+
+_logger = logging.getLogger(__name__)
+
+
+def note_distrust(storage: Storage, directory: Path) -> None:
+    """Remember, durably, that the view of the group in ``directory`` is wrong. Blocks."""
+    storage.close(storage.open(directory / _NOTE, create=True))
+    storage.sync_directory(directory, label="group.diverged_name")
+
+
+def begin_again_if_distrusted(
+    storage: Storage, directory: Path, journal: Journal, files: SnapshotFiles, view: StateMachine
+) -> None:
+    """Empty the view if it was found wrong, so that it is built from the log or by a leader.
+
+    The log itself is sound. If its beginning was cut off, what is left of it builds no view:
+    then this replica has to be given everything, as one that lost its disk. Blocks.
+    """
+    if _NOTE not in storage.list_names(directory):
+        return
+    _logger.warning("%s: the view had diverged and is built again", directory)
+    view.quarantine()
+    files.remove_all()
+    if journal.base_index:
+        journal.start_over()
+        journal.sync()
+    storage.unlink(directory / _NOTE)
+    storage.sync_directory(directory, label="group.trusted_again")

@@ -1,0 +1,79 @@
+"""Which events the peers of a process know, kept over its restarts.
+
+<data_directory>/event-levels   the level that each peer said last; replaced as a whole
+
+Without it the processes that are started while one of them is away would not know what that one
+knows, and could write no later events until it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgpack
+
+from nextgen.kernel.limits import NODE_ID_BYTES_MAX
+from nextgen.replication.mesh.frames import is_event_level
+from nextgen.replication.ports import NodeId
+from nextgen.replication.storage.checked_file import read_checked, replace_file
+from nextgen.replication.storage.disk import Storage
+
+EVENT_LEVELS_NAME = "event-levels"
+
+_logger = logging.getLogger(__name__)
+
+
+class EventLevelsFile:
+    """The stored levels of one process's peers. Calls block."""
+
+    def __init__(self, storage: Storage, data_directory: Path) -> None:
+        self._storage = storage
+        self._path = data_directory / EVENT_LEVELS_NAME
+        self.stored: Mapping[NodeId, int] = {}
+        """What was loaded, or stored since."""
+
+    def load(self) -> Mapping[NodeId, int]:
+        """Return what is stored. What cannot be read was never heard: each peer says it again."""
+        self.stored = self._load()
+        return self.stored
+
+    def store(self, levels: Mapping[NodeId, int]) -> None:
+        """Replace what is stored, durably. A disk that refuses is spoken of and no more: what is
+        stored then is what peers said before."""
+        try:
+            replace_file(self._storage, self._path, msgpack.packb(dict(levels)), label="levels")
+        except OSError as error:
+            _logger.warning("%s cannot be written: %s", self._path, error)
+        else:
+            self.stored = levels
+
+    def _load(self) -> dict[NodeId, int]:
+        try:
+            payload = read_checked(self._storage, self._path)
+        except OSError as error:
+            _logger.warning("%s cannot be read: %s", self._path, error)
+            return {}
+        if payload is None:
+            return {}
+        levels = _parse(payload)
+        if levels is None:
+            _logger.warning("%s is damaged: peers have to say again what they know", self._path)
+        return levels or {}
+
+
+def _parse(payload: bytes) -> dict[NodeId, int] | None:
+    try:
+        stored = msgpack.unpackb(payload)
+    except (ValueError, msgpack.UnpackException):
+        return None
+    if not isinstance(stored, dict):
+        return None
+    levels: dict[NodeId, int] = {}
+    for node_id, level in stored.items():
+        if not isinstance(node_id, str) or not is_event_level(level):
+            return None
+        if len(node_id.encode()) <= NODE_ID_BYTES_MAX:  # Earlier releases stored any.
+            levels[NodeId(node_id)] = level
+    return levels

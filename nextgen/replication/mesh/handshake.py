@@ -1,0 +1,177 @@
+"""The first frames of a connection: which node is at the other end, and does it know the secret.
+
+    dialer                                  acceptor
+    hello, with a nonce    ────────────▶    not meant for it: closes, and answers nothing
+                           ◀────────────    challenge: its own nonce      ┐ if both have
+    proof                  ────────────▶    a wrong one: closes           ┘ a secret
+                           ◀────────────    hello, with its own proof
+
+A proof is an HMAC-SHA256 with the cluster's secret over both nonces, the cluster id, both node
+ids and the direction: it is worth nothing on another connection or the other way round. Without
+a secret a hello has no nonce and is answered by a hello, as in earlier releases. No I/O here.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgpack
+
+from nextgen.replication.mesh.frames import (
+    HELLO_CHANNEL,
+    Hello,
+    Message,
+    RemoteProtocolError,
+    decode_frame,
+    encode_frame,
+    encode_hello,
+    parse_hello,
+)
+from nextgen.replication.ports import NodeId
+
+NONCE_BYTES = 32
+"""Of either side; a nonce is never used for a second connection."""
+
+_NONCE_FIELD = "nonce"
+_PROOF_FIELD = "proof"
+_CHALLENGE_FIELD = "challenge"
+_PURPOSE = "pulsar-nextgen-mesh-proof-1"
+_DIALER, _ACCEPTOR = "dialer", "acceptor"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSecret:
+    """What every node of a cluster knows. Unless ``is_required``, a peer without it, or with
+    another one, is taken in too: while a secret is introduced or changed node by node."""
+
+    key: bytes = field(repr=False)
+    is_required: bool = True
+
+    @classmethod
+    def of(cls, key: bytes | None, *, is_required: bool) -> ClusterSecret | None:
+        """Return the secret with ``key``, None without one."""
+        return None if key is None else cls(key, is_required)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Which node is at the other end. ``is_proven``: it knows the cluster's secret."""
+
+    hello: Hello
+    is_proven: bool
+
+
+class HandshakeOwner(Protocol):
+    """What a handshake needs of its mesh."""
+
+    @property
+    def secret(self) -> ClusterSecret | None: ...
+
+    def hello_to(self, target_id: NodeId) -> Hello: ...
+
+    def check_hello(self, hello: Hello, dialed: NodeId | None) -> None:
+        """Raise ``RemoteProtocolError`` for a hello that is not meant for this process."""
+        ...
+
+    def check_peer(self, peer: Peer) -> None:
+        """Raise ``RemoteProtocolError`` for a node that is not taken in."""
+        ...
+
+
+class Handshake:
+    """One side of it. After a ``RemoteProtocolError`` the connection has to be closed."""
+
+    def __init__(
+        self, owner: HandshakeOwner, dialed: NodeId | None, make_nonce: Callable[[int], bytes]
+    ) -> None:
+        """``dialed`` is the node that this side connected to, None on the accepting side."""
+        self._owner = owner
+        self._dialed = dialed
+        self._nonce = make_nonce(NONCE_BYTES) if owner.secret is not None else b""
+        self._peer_nonce = b""
+        self._hello: Hello | None = None
+
+    def open(self) -> bytes:
+        """Return what the dialing side sends first."""
+        assert self._dialed is not None, "the side that accepts waits for a hello"
+        hello = self._owner.hello_to(self._dialed)
+        return encode_hello(hello, **{_NONCE_FIELD: self._nonce} if self._nonce else {})
+
+    def receive(self, body: bytes) -> tuple[bytes, Peer | None]:
+        """Return what is to be sent after a frame, and the peer once it is known.
+
+        Raises:
+            RemoteProtocolError: This is no peer. Nothing is sent to it.
+        """
+        channel, message = decode_frame(body)
+        if channel != HELLO_CHANNEL:
+            raise RemoteProtocolError("the first frame is not a hello")
+        if self._dialed is not None:
+            return self._receive_dialing(self._dialed, message)
+        return self._receive_accepting(message)
+
+    def _receive_accepting(self, message: Message) -> tuple[bytes, Peer | None]:
+        owner, secret = self._owner, self._owner.secret
+        if self._hello is not None:
+            node_ids = self._hello.node_id, self._hello.target_id
+            is_proven = self._is_proven(message, _DIALER, *node_ids)
+            proof = self._proof(_ACCEPTOR, *node_ids)
+            return self._admit(self._hello, is_proven=is_proven, more={_PROOF_FIELD: proof})
+        hello = parse_hello(HELLO_CHANNEL, message)
+        owner.check_hello(hello, None)
+        if secret is not None and _NONCE_FIELD in message:
+            self._hello, self._peer_nonce = hello, _bytes_in(message, _NONCE_FIELD)
+            return encode_frame(HELLO_CHANNEL, {_CHALLENGE_FIELD: self._nonce}), None
+        return self._admit(hello, is_proven=False, more={})
+
+    def _admit(
+        self, hello: Hello, *, is_proven: bool, more: dict[str, bytes]
+    ) -> tuple[bytes, Peer]:
+        peer = self._checked(hello, is_proven=is_proven)
+        return encode_hello(self._owner.hello_to(hello.node_id), **more), peer
+
+    def _receive_dialing(self, dialed: NodeId, message: Message) -> tuple[bytes, Peer | None]:
+        own_id = self._owner.hello_to(dialed).node_id
+        if self._nonce and not self._peer_nonce and _CHALLENGE_FIELD in message:
+            self._peer_nonce = _bytes_in(message, _CHALLENGE_FIELD)
+            proof = self._proof(_DIALER, own_id, dialed)
+            return encode_frame(HELLO_CHANNEL, {_PROOF_FIELD: proof}), None
+        hello = parse_hello(HELLO_CHANNEL, message)
+        self._owner.check_hello(hello, dialed)
+        is_proven = bool(self._peer_nonce) and self._is_proven(message, _ACCEPTOR, own_id, dialed)
+        return b"", self._checked(hello, is_proven=is_proven)
+
+    def _checked(self, hello: Hello, *, is_proven: bool) -> Peer:
+        secret = self._owner.secret
+        if secret is not None and secret.is_required and not is_proven:
+            raise RemoteProtocolError(f"{hello.node_id} does not prove the cluster's secret")
+        peer = Peer(hello, is_proven)
+        self._owner.check_peer(peer)
+        return peer
+
+    def _is_proven(
+        self, message: Message, direction: str, dialer_id: NodeId, acceptor_id: NodeId
+    ) -> bool:
+        proof = _bytes_in(message, _PROOF_FIELD)
+        return hmac.compare_digest(proof, self._proof(direction, dialer_id, acceptor_id))
+
+    def _proof(self, direction: str, dialer_id: NodeId, acceptor_id: NodeId) -> bytes:
+        secret, cluster_id = self._owner.secret, self._owner.hello_to(dialer_id).cluster_id
+        assert secret is not None, "without a secret nothing is proven"
+        nonces = (self._nonce, self._peer_nonce)
+        dialer_nonce, acceptor_nonce = nonces if self._dialed is not None else nonces[::-1]
+        covered: bytes = msgpack.packb(
+            (_PURPOSE, direction, cluster_id, dialer_id, acceptor_id, dialer_nonce, acceptor_nonce)
+        )
+        return hmac.digest(secret.key, covered, "sha256")
+
+
+def _bytes_in(message: Message, name: str) -> bytes:
+    value = message.get(name)
+    # A proof has as many bytes as a nonce.
+    if not isinstance(value, bytes) or len(value) != NONCE_BYTES:
+        raise RemoteProtocolError(f"the handshake lacks a valid {name}")
+    return value

@@ -1,0 +1,184 @@
+"""The follower's side: entries are taken in, and answered when they are durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nextgen.kernel.errors import Overloaded
+from nextgen.replication.config import RaftConfig
+from nextgen.replication.election.overrides import HardenedSyncObj
+from nextgen.replication.election.term_probe import TermProbe
+from nextgen.replication.election.timers import Election
+from nextgen.replication.journal.journal import Journal
+from nextgen.replication.journal.sync_watch import SyncWatch
+from nextgen.replication.mesh.frames import Message
+from nextgen.replication.ports import NodeId
+from nextgen.replication.protocol.membership import decode_configuration
+from nextgen.replication.protocol.messages import CONFIGURATION_FIELD, HURRY_FIELD
+from nextgen.replication.raft.append_rules import FollowOutcome, follow_append
+from nextgen.replication.raft.applier import Applier
+from nextgen.replication.raft.disk_room import DiskRoom
+from nextgen.replication.raft.divergence import DIGEST_FIELD, DigestComparison
+from nextgen.replication.statistics import ReplicaStatistics
+
+
+class FollowingReplica(Protocol):
+    """What following needs of its replica."""
+
+    core: HardenedSyncObj
+    journal: Journal
+    election: Election
+    applier: Applier
+    disk: DiskRoom
+    config: RaftConfig
+    statistics: ReplicaStatistics
+    commit_index: int
+    stopped: bool
+    installing: bool
+    divergence: DigestComparison
+    probe: TermProbe
+
+    def send(self, node_id: NodeId, message: Message) -> bool: ...
+    def kick(self) -> None: ...
+    def commit_to(self, index: int) -> None: ...
+
+
+class Following:
+    """Answers the ``append`` messages of whoever leads."""
+
+    def __init__(self, replica: FollowingReplica, sync_watch: SyncWatch) -> None:
+        self._replica = replica
+        self._sync_watch = sync_watch
+        self._agreed_index = 0  # Up to here this log is the present leader's.
+        self._reported_lag_ms = 0
+        self._hurried: set[object] = set()
+
+    def hurry(self) -> Callable[[], None]:
+        """Ask to be told of commits at once; see ``ReplicatedLog.hurry_commits``."""
+        wish = object()
+        self._hurried.add(wish)
+        return lambda: self._hurried.discard(wish)
+
+    def forget_behind(self, index: int) -> None:
+        """Note that the log was cut off behind ``index``."""
+        self._agreed_index = min(self._agreed_index, index)
+
+    def on_append(self, sender: NodeId, message: Message) -> None:
+        term = message["term"]
+        if term < self._replica.core.term:
+            # The answer carries the later term: a deposed leader learns it at once.
+            self._answer(sender, success=False, index=self._replica.journal.last_index + 1)
+            return
+        if (
+            self._replica.core.leader_id != sender
+            or term > self._replica.core.term
+            or self._replica.core.campaigns
+        ):
+            self._replica.core.follow(sender, term)
+            self._agreed_index = 0
+        self._replica.election.heard_from_leader()
+        if self._replica.installing:
+            self._answer(sender, success=False, index=self._replica.journal.last_index + 1)
+            return
+        before = self._replica.journal.last_index
+        try:
+            outcome = follow_append(self._replica.journal, self._replica.commit_index, message)
+        except Overloaded:
+            wanted = FollowOutcome(
+                success=False, index=self._replica.journal.last_index + 1, truncated=0
+            )
+            self._answer_when_durable(sender, message, wanted)
+            return
+        self._replica.statistics.truncations += outcome.truncated
+        self._replica.statistics.entries += max(
+            0, self._replica.journal.last_index - before + outcome.truncated
+        )
+        self._answer_outcome(sender, message, outcome)
+
+    def _answer_outcome(self, sender: NodeId, message: Message, outcome: FollowOutcome) -> None:
+        if not outcome.success:
+            self._answer(
+                sender, success=False, index=outcome.index, read_round=message["read_round"]
+            )
+            return
+        self._agreed_index = max(self._agreed_index, outcome.index)
+        self._learn_configuration(message)
+        self._replica.commit_to(min(message["commit_index"], outcome.index))
+        self._clear_doubt_if_covered(message, outcome.index)
+        if message["entries"]:
+            self._sync_watch.changed()
+            self._answer_when_durable(sender, message, outcome)
+        else:
+            durable = min(outcome.index, self._replica.journal.durable_index)
+            self._answer(sender, success=True, index=durable, read_round=message["read_round"])
+        self._replica.kick()
+
+    def _learn_configuration(self, message: Message) -> None:
+        data, index = message.get(CONFIGURATION_FIELD), message["previous_index"]
+        if data is not None and index >= self._replica.journal.base_index:
+            # Up to there both logs are the same, and so is what holds there.
+            self._replica.journal.learn_configuration(decode_configuration(data), index=index)
+
+    def _answer_when_durable(
+        self, sender: NodeId, message: Message, outcome: FollowOutcome
+    ) -> None:
+        term = message["term"]
+
+        def answer() -> None:
+            if self._replica.stopped or self._replica.core.term != term:
+                return  # Another leader may have cut off what this would acknowledge.
+            self._answer(
+                sender,
+                success=outcome.success,
+                index=outcome.index,
+                read_round=message["read_round"],
+            )
+            self._replica.kick()
+
+        self._replica.journal.when_durable(answer)
+
+    def _answer(self, node_id: NodeId, *, success: bool, index: int, read_round: int = 0) -> None:
+        if self._replica.probe.is_open:
+            return  # These entries made it a voter, and it may have been one before.
+        self._reported_lag_ms = int(self._replica.applier.lag_ms)
+        message: Message = {
+            "type": "append_answer",
+            "term": self._replica.core.term,
+            "success": success,
+            "index": index,
+            "read_round": read_round,
+            "applied_index": self._replica.applier.applied.index,
+            "view_lag_ms": self._reported_lag_ms,
+            "disk_takes_writes": self._replica.disk.trouble is None,
+            DIGEST_FIELD: self._replica.divergence.answer_field,
+        }
+        if self._hurried:
+            message[HURRY_FIELD] = True
+        self._replica.send(node_id, message)
+
+    def _clear_doubt_if_covered(self, message: Message, agreed: int) -> None:
+        doubt = self._replica.journal.doubt_index
+        if not doubt:
+            return
+        # An entry of the leader's own term that is committed proves that everything this replica
+        # may have acknowledged and lost is at or before it, for that was in no later term: a
+        # voter whose term is unknown does not get here before it has adopted a bound of it.
+        commit = message["commit_index"]
+        journal = self._replica.journal
+        proven = (
+            journal.base_index <= commit <= agreed and journal.term_of(commit) == message["term"]
+        )
+        if agreed >= doubt or proven:
+            journal.set_doubt(0)
+            journal.flush()
+
+    def report_fresh_view(self) -> None:
+        """Tell the leader that this view, which it takes for old, has caught up."""
+        if self._reported_lag_ms <= self._replica.config.view_lag_ms_max:
+            return
+        leader_id = self._replica.core.leader_id
+        if leader_id is None or self._replica.applier.lag_ms > self._replica.config.view_lag_ms_max:
+            return
+        agreed = min(self._agreed_index, self._replica.journal.durable_index)
+        self._answer(leader_id, success=True, index=agreed)

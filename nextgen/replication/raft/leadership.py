@@ -1,0 +1,82 @@
+"""One term of leadership: what waits for commit, what waits for confirmation, who follows."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nextgen.kernel.errors import ProposalLost
+from nextgen.replication.ports import Configuration, GroupId, NodeId
+from nextgen.replication.raft.group_commit import GroupCommit
+from nextgen.replication.raft.read_rounds import ReadRounds
+from nextgen.replication.raft.replicator import Replicator
+
+
+class Leadership:
+    """Made when an election is won and thrown away, with everything in it, when it is lost."""
+
+    def __init__(
+        self,
+        group_id: GroupId,
+        *,
+        term: int,
+        first_index: int,
+        replicator: Replicator,
+        entries_in_flight_max: int,
+    ) -> None:
+        self.term = term
+        self.first_index = first_index
+        """The empty entry of this term: once it is applied this replica may decide."""
+        self.replicator = replicator
+        self.commits = GroupCommit(group_id, entries_in_flight_max)
+        self.reads = ReadRounds(group_id)
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._group_id = group_id
+        self._successor: NodeId | None = None
+        self._successor_told = False
+        self._change: tuple[Configuration, asyncio.Future[Configuration]] | None = None
+
+    def await_commit_of(self, configuration: Configuration) -> asyncio.Future[Configuration]:
+        """Return a future of ``configuration``, resolved once its entry is committed."""
+        future: asyncio.Future[Configuration] = asyncio.get_running_loop().create_future()
+        self._change = (configuration, future)
+        return future
+
+    def committed(self, index: int) -> None:
+        """Note that everything up to entry ``index`` is committed."""
+        if self._change is not None and self._change[0].index <= index:
+            (configuration, future), self._change = self._change, None
+            if not future.done():
+                future.set_result(configuration)
+
+    @property
+    def hands_over(self) -> bool:
+        """True while a successor catches up: nothing is appended, proposals wait."""
+        return self._successor is not None
+
+    def hand_over(self, successor: NodeId) -> None:
+        """Stop filling entries until ``successor`` has taken over or ``keep`` is called."""
+        self._successor = successor
+        self._successor_told = False
+
+    def keep(self) -> None:
+        """Give up the handover: this replica leads on."""
+        self._successor = None
+
+    def take_ready_successor(self, last_index: int, commit_index: int) -> NodeId | None:
+        """Return the successor, once, when it has everything and everything is committed."""
+        if self._successor is None or self._successor_told or commit_index < last_index:
+            return None
+        follower = self.replicator.followers.get(self._successor)
+        if follower is None or follower.match_index < last_index:
+            return None
+        self._successor_told = True
+        return self._successor
+
+    def end(self, why: str, leader_hint: str | None) -> None:
+        """Fail everything that waits."""
+        self.commits.fail(why)
+        self.reads.fail(leader_hint)
+        if self._change is not None and not self._change[1].done():
+            self._change[1].set_exception(ProposalLost(f"group {self._group_id}: {why}"))
+        if not self.ended.done():
+            self.ended.set_result(None)

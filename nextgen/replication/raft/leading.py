@@ -1,0 +1,270 @@
+"""The leader's side: what is queued becomes entries, and a majority's disks commit them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import Overloaded, Refused
+from nextgen.kernel.limits import LEARNER_LAG_ENTRIES_MAX
+from nextgen.replication.config import RaftConfig
+from nextgen.replication.election.overrides import HardenedSyncObj
+from nextgen.replication.journal.journal import Journal
+from nextgen.replication.journal.sync_watch import SyncWatch
+from nextgen.replication.mesh.frames import Message, RemoteProtocolError
+from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId
+from nextgen.replication.protocol.membership import after_change, encode_configuration
+from nextgen.replication.protocol.quorum import next_commit_index
+from nextgen.replication.raft.applier import Applier
+from nextgen.replication.raft.disk_room import DiskRoom
+from nextgen.replication.raft.divergence import DIGEST_FIELD, DigestComparison
+from nextgen.replication.raft.leadership import Leadership
+from nextgen.replication.statistics import ReplicaStatistics
+
+COMMIT_NOTICE_S = 0.01
+"""Until followers are told of a commit that no further entry carries to them."""
+
+HURRIED_NOTICE_S = 0.001
+"""The same for a follower at which somebody follows the log: commits of a millisecond share it."""
+
+
+class LeadingReplica(Protocol):
+    """What leading needs of its replica."""
+
+    node_id: NodeId
+    core: HardenedSyncObj
+    journal: Journal
+    applier: Applier
+    disk: DiskRoom
+    config: RaftConfig
+    statistics: ReplicaStatistics
+    leadership: Leadership | None
+    commit_index: int
+    stopped: bool
+    divergence: DigestComparison
+
+    @property
+    def configuration(self) -> Configuration: ...
+    def send(self, node_id: NodeId, message: Message) -> bool: ...
+    def kick(self) -> None: ...
+    def commit_to(self, index: int) -> None: ...
+    def step_down(self, why: str) -> None: ...
+
+
+class Leading:
+    """Does a leader's work, once per turn of the loop and once per heartbeat."""
+
+    def __init__(self, replica: LeadingReplica, sync_watch: SyncWatch) -> None:
+        self._replica = replica
+        self._sync_watch = sync_watch
+        self._loop = asyncio.get_running_loop()
+        self._commit_notice: asyncio.TimerHandle | None = None
+        self._hurried_notice: asyncio.TimerHandle | None = None
+        self._committed_at = 0.0
+        self._leave_deadline: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        for timer in (self._commit_notice, self._hurried_notice, self._leave_deadline):
+            if timer is not None:
+                timer.cancel()
+
+    def heartbeat(self, leadership: Leadership, late_ms: float) -> None:
+        """Tell the followers who leads, or stop leading if this replica had better not."""
+        replica = self._replica
+        leadership.replicator.follow_configuration(replica.commit_index)
+        if not leadership.replicator.voters:
+            leadership.replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
+            return
+        is_stuck = self._is_stuck(late_ms)
+        silent_ms = (self._loop.time() - leadership.replicator.majority_heard_at()) * 1000
+        if silent_ms > replica.config.leader_contact_ms_max:
+            replica.step_down("no majority was heard")
+        elif replica.disk.should_hand_over(leadership.replicator, replica.commit_index, is_stuck):
+            self._retire(leadership)
+        else:
+            leadership.replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
+
+    def _is_stuck(self, late_ms: float) -> bool:
+        config = self._replica.config
+        journal_is_stuck = max(late_ms, self._sync_watch.age_ms) > config.stall_ms_max
+        return journal_is_stuck or self._replica.applier.batch_ms > config.view_stall_ms_max
+
+    def on_append_answer(self, sender: NodeId, message: Message) -> None:
+        replica, leadership = self._replica, self._replica.leadership
+        # One that is no member any more does not depose anybody.
+        if leadership is None or sender not in leadership.replicator.followers:
+            return
+        if message["term"] > replica.core.term:
+            replica.core.step_down(message["term"])
+            return
+        if message["term"] < replica.core.term:
+            return
+        if message["read_round"] > leadership.reads.round:
+            raise RemoteProtocolError("an answer confirms reads that were not begun yet")
+        leadership.replicator.answered(sender, message)
+        replica.divergence.heard(sender, message.get(DIGEST_FIELD))
+        replica.kick()
+
+    def run(self, leadership: Leadership) -> None:
+        """Commit what can be, fill entries, send them, confirm reads."""
+        replica, replicator = self._replica, leadership.replicator
+        replicator.follow_configuration(replica.commit_index)
+        leadership.commits.note_durable(replica.journal.durable_index)
+        index = next_commit_index(
+            replicator.majority_durable_index(),
+            commit_index=replica.commit_index,
+            term=leadership.term,
+            term_of=replica.journal.term_of,
+        )
+        if index > replica.commit_index:
+            replica.commit_to(index)
+            self._notice_commit_soon(leadership)
+        filled = self._fill(leadership)
+        began = leadership.reads.begin()
+        replicator.send_entries(replica.commit_index, leadership.reads.round)
+        if filled:
+            # Behind what was just queued for the followers: theirs is the longer way.
+            self._loop.call_soon(self._write)
+        if began:
+            replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
+        leadership.reads.confirm(replicator.majority_read_round(leadership.reads.round))
+        if leadership.reads.begin():
+            replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
+            if replicator.majority_read_round(leadership.reads.round) == leadership.reads.round:
+                replica.kick()
+        successor = leadership.take_ready_successor(
+            replica.journal.last_index, replica.commit_index
+        )
+        if successor is not None:
+            replica.send(successor, {"type": "timeout_now", "term": leadership.term})
+        if replica.configuration.index <= replica.commit_index and not replicator.counts_itself:
+            self._leave(leadership)
+
+    # Members ----------------------------------------------------------------------------------
+
+    def change_members(
+        self, leadership: Leadership, change: MemberChange
+    ) -> asyncio.Future[Configuration]:
+        """Append the configuration that ``change`` makes; see ``ReplicatedLog``."""
+        replica, journal = self._replica, self._replica.journal
+        present = replica.configuration
+        if replica.commit_index < max(present.index, leadership.first_index):
+            # Majorities of what two leaders make of two uncommitted ones need not overlap.
+            raise Refused(RejectionCode.NOT_ALLOWED, "another change of members is under way")
+        if leadership.hands_over:
+            raise Refused(RejectionCode.NOT_ALLOWED, "leadership is being handed over")
+        wanted = after_change(present, change, index=journal.last_index + 1)
+        if wanted is present:
+            made: asyncio.Future[Configuration] = self._loop.create_future()
+            made.set_result(present)
+            return made
+        if change.kind is ChangeKind.PROMOTE:
+            self._check_caught_up(leadership, change.node_id)
+        journal.append(replica.core.term, encode_configuration(wanted), 0)
+        replica.statistics.entries += 1
+        self._sync_watch.changed()
+        journal.when_durable(replica.kick)
+        replica.kick()
+        return leadership.await_commit_of(wanted)
+
+    def _check_caught_up(self, leadership: Leadership, node_id: NodeId) -> None:
+        learner = leadership.replicator.followers.get(node_id)
+        if learner is None or not learner.connected or learner.needs_snapshot:
+            raise Refused(RejectionCode.NOT_ALLOWED, f"{node_id} does not follow at the moment")
+        missing = self._replica.journal.last_index - learner.match_index
+        # Of a short log it may lack little and yet not be there at all: a host that runs, a
+        # group that is not open. It has to have acknowledged the entry that made it a learner.
+        is_here = learner.match_index >= self._replica.configuration.index
+        if missing > LEARNER_LAG_ENTRIES_MAX or not is_here:
+            raise Refused(
+                RejectionCode.NOT_ALLOWED,
+                f"{node_id} has not caught up, it lacks {missing} entries",
+            )
+
+    def _leave(self, leadership: Leadership) -> None:
+        """Hand over because this replica was removed, and end leading at all events."""
+        if self._leave_deadline is not None or leadership.hands_over:
+            return
+        best = leadership.replicator.best_follower()
+        if best is None:
+            self._replica.step_down("this replica was removed")
+            return
+        leadership.hand_over(best)
+        self._leave_deadline = self._loop.call_later(
+            self._replica.config.transfer_deadline_ms / 1000, self._left, leadership
+        )
+        self._replica.kick()
+
+    def _left(self, leadership: Leadership) -> None:
+        self._leave_deadline = None
+        if self._replica.leadership is leadership:
+            self._replica.step_down("this replica was removed")
+
+    # Entries ----------------------------------------------------------------------------------
+
+    def _fill(self, leadership: Leadership) -> int:
+        """Append what waits as entries; return how many."""
+        replica, commits = self._replica, leadership.commits
+        if not commits.has_work or leadership.hands_over or not self._views_are_fresh(leadership):
+            return 0
+        try:
+            filled = commits.fill(self._append)
+        except Overloaded:
+            # The queue keeps the records; the disk's next success kicks again.
+            replica.journal.when_durable(replica.kick)
+            return 0
+        replica.statistics.entries += filled
+        return filled
+
+    def _write(self) -> None:
+        """Have what was filled written to this replica's own disk."""
+        if not self._replica.stopped:
+            self._sync_watch.changed()
+            self._replica.journal.when_durable(self._replica.kick)
+
+    def _append(self, payload: bytes, events: int) -> tuple[int, int, int]:
+        journal, term = self._replica.journal, self._replica.core.term
+        first_position = journal.last_position + 1
+        return journal.append(term, payload, events), term, first_position
+
+    def _views_are_fresh(self, leadership: Leadership) -> bool:
+        config = self._replica.config
+        return leadership.replicator.is_majority_fresh(
+            self._replica.applier.lag_ms,
+            config.view_lag_ms_max,
+            config.leader_contact_ms_max / 1000,
+        )
+
+    def _retire(self, leadership: Leadership) -> None:
+        """Step down because the process or its disk is stuck, and let the best follower try."""
+        best = leadership.replicator.best_follower()
+        term = leadership.term
+        self._replica.step_down("the loop or the disk stood still")
+        if best is not None:
+            self._replica.send(best, {"type": "timeout_now", "term": term})
+
+    def _notice_commit_soon(self, leadership: Leadership) -> None:
+        self._committed_at = self._loop.time()
+        if leadership.replicator.followers and self._commit_notice is None:
+            self._commit_notice = self._loop.call_later(COMMIT_NOTICE_S, self._notice_commit)
+        if self._hurried_notice is None and leadership.replicator.is_hurried:
+            self._hurried_notice = self._loop.call_later(HURRIED_NOTICE_S, self._notice_hurried)
+
+    def _notice_hurried(self) -> None:
+        self._hurried_notice = None
+        replica, leadership = self._replica, self._replica.leadership
+        if leadership is not None and not replica.stopped:
+            leadership.replicator.send_commit_hurried(replica.commit_index, leadership.reads.round)
+
+    def _notice_commit(self) -> None:
+        self._commit_notice = None
+        replica, leadership = self._replica, self._replica.leadership
+        if leadership is None or replica.stopped:
+            return
+        due_at = self._committed_at + COMMIT_NOTICE_S
+        if due_at > self._loop.time():
+            # Commits follow each other: the next entry may well carry the news.
+            self._commit_notice = self._loop.call_at(due_at, self._notice_commit)
+        else:
+            leadership.replicator.send_commit(replica.commit_index, leadership.reads.round)

@@ -1,0 +1,38 @@
+"""What the engine of one replica needs of its surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from nextgen.replication.mesh.frames import Message
+from nextgen.replication.ports import AppliedPoint, Entry, NodeId
+from nextgen.replication.raft.divergence import ViewDiverged
+
+
+class Link(Protocol):
+    """The way to the peers."""
+
+    def send(self, node_id: NodeId, channel: int, message: Message) -> bool: ...
+    def is_connected(self, node_id: NodeId) -> bool: ...
+
+
+class ReplicaOwner(Protocol):
+    """What the engine tells whoever stands above it. All on the loop."""
+
+    def committed(self, first: int, last: int, known: Mapping[int, Entry]) -> None:
+        """Entries ``first .. last`` are committed; ``known`` has those decoded already."""
+        ...
+
+    @property
+    def is_view_awaited(self) -> bool:
+        """True while somebody waits for the view to get further."""
+        ...
+
+    def applied(self, point: AppliedPoint) -> None: ...
+    def role_may_have_changed(self) -> None: ...
+    def snapshot_wanted(self, follower: NodeId) -> None: ...
+    def snapshot_message(self, kind: str, sender: NodeId, message: Message) -> None: ...
+    def peer_lost(self, node_id: NodeId) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+    def diverged(self, error: ViewDiverged) -> None: ...

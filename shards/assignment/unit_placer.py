@@ -1,0 +1,320 @@
+"""Chooses brokers for one shard's units: gathers what the pure rules need, and keeps count.
+
+    begin ──▶ the live sessions as they are at this moment ──▶ place, place, place ──▶ end
+
+A round is used without an await in between: each placement counts for those after it, and what
+was placed is proposed before anybody else decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from nextgen.client.load_wire import report_permille
+from nextgen.kernel.decider import Rejected
+from nextgen.kernel.placement_limits import REFUSAL_REMEMBERED_MS, REFUSALS_REMEMBERED_MAX
+from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from shards.assignment.broker_sync import BrokerSync
+from shards.assignment.lease_keeper import LeaseKeeper
+from shards.assignment.placement_policies import rules_for
+from shards.domain.assignment import Assignment, unit_key
+from shards.domain.placement.choice import Choice, PlacementDecision, place, place_at
+from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, forbids
+from shards.domain.topic import Topic
+from shards.ports import BrokerDirectory, Clock
+from shards.state.shard_state import ShardState
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a unit goes, and why."""
+
+    broker_id: str
+    session_id: str
+    decision: PlacementDecision
+
+
+class UnitPlacer:
+    """Placements of one shard's units, for one term."""
+
+    def __init__(
+        self,
+        state: ShardState,
+        sync: BrokerSync,
+        leases: LeaseKeeper,
+        directory: BrokerDirectory,
+        clock: Clock,
+        draw: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._state = state
+        self._sync = sync
+        self._leases = leases
+        self._directory = directory
+        self._clock = clock
+        self._draw = draw
+        self._full_until: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<UnitPlacer refused_by={len(self._full_until)}>"
+
+    def note_full(self, session_id: str) -> None:
+        """A broker's manager refused units for lack of room, whatever the lease says.
+
+        The session gets nothing for ``REFUSAL_REMEMBERED_MS``.
+        """
+        self._full_until.pop(session_id, None)
+        until = self._clock.monotonic() + REFUSAL_REMEMBERED_MS / 1000
+        self._full_until[session_id] = until
+        if len(self._full_until) > REFUSALS_REMEMBERED_MAX:
+            del self._full_until[next(iter(self._full_until))]
+
+    def begin(self, *, is_plan: bool = False) -> PlacementRound:
+        """Return a round over the sessions that live.
+
+        With ``is_plan`` a session has the room that it may come to have, not what is leased: what
+        is placed in such a round is not to be proposed, and the round is not to be ended.
+        """
+        now = self._clock.monotonic()
+        wall_ms = self._clock.wall_ms()
+        leased = {each.session_id: each for each in self._leases.candidates()}
+        candidates = []
+        for broker in self._directory.live():
+            if self._sync.has_ended(broker.broker_id, broker.session_id):
+                continue
+            lease = leased.get(broker.session_id)
+            load = self._directory.load(broker.session_id)
+            units_reported = -1 if load is None else load.topics
+            units_leased = 0 if lease is None else lease.units_leased
+            units_used = 0 if lease is None else lease.units_used
+            if is_plan:
+                units_leased = self._leases.units_in_reach(broker, units_reported)
+                units_used = self._state.used_units(broker.session_id)
+            candidates.append(
+                Candidate(
+                    broker.broker_id,
+                    broker.session_id,
+                    units_used,
+                    units_leased,
+                    broker.zone,
+                    broker.rack,
+                    broker.capacity_units,
+                    units_reported,
+                    0 if load is None else report_permille(load),
+                    self._why_closed(broker, now, wall_ms),
+                )
+            )
+        return PlacementRound(
+            candidates, self._state, self._sync, self._leases, self._directory, self._draw
+        )
+
+    def _why_closed(self, broker: BrokerRecorded, now: float, wall_ms: int) -> str:
+        if broker.draining:
+            return "is draining"
+        if broker.quarantined_until_ms > wall_ms:
+            return "is in quarantine"
+        until = self._full_until.get(broker.session_id)
+        if until is None:
+            return ""
+        if now < until:
+            return "has just refused a unit, it has no capacity left"
+        del self._full_until[broker.session_id]
+        return ""
+
+
+class PlacementRound:
+    """Made by ``UnitPlacer.begin``; used at once and ended."""
+
+    def __init__(
+        self,
+        candidates: list[Candidate],
+        state: ShardState,
+        sync: BrokerSync,
+        leases: LeaseKeeper,
+        directory: BrokerDirectory,
+        draw: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._candidates = candidates
+        self._state = state
+        self._sync = sync
+        self._leases = leases
+        self._directory = directory
+        self._draw = draw
+        self._spreads: dict[str, _Spread] = {}
+
+    @cached_property
+    def _units_leased(self) -> int:
+        """Units that the shard may have assigned on open brokers, all in all."""
+        return sum(each.units_leased for each in self._candidates if not each.closed)
+
+    @property
+    def may_get_room(self) -> bool:
+        """Whether more capacity may be leased if it is asked for."""
+        return self._leases.may_grow
+
+    @property
+    def has_brokers(self) -> bool:
+        """Whether any broker lives, with room or without."""
+        return bool(self._candidates)
+
+    def has_session(self, session_id: str) -> bool:
+        """Whether this session lives, with room or without."""
+        return any(candidate.session_id == session_id for candidate in self._candidates)
+
+    def room_at(self, broker_id: str) -> int:
+        """Return how many units more a broker may be given, 0 if it is closed or not there."""
+        for candidate in self._candidates:
+            if candidate.broker_id == broker_id and candidate.has_room:
+                return candidate.units_leased - candidate.units_used
+        return 0
+
+    def place(
+        self,
+        topic: Topic,
+        assignment: Assignment | None,
+        parents: Policies,
+        *,
+        target: str = "",
+        avoid: Container[str] = (),
+        asked_by: str = "",
+        may_use_reserve: Callable[[int], Rejected | None] | None = None,
+    ) -> Placement | Rejected:
+        """Choose a broker for one unit of ``topic``, or say why none, with the rule's name.
+
+        Args:
+            assignment: What the unit has at present; it counts for nothing where it goes next.
+            parents: What namespace and tenant say, from ``PlacementPolicies``.
+            target: The broker that was asked for; "" for any.
+            avoid: Session ids that it shall not go to.
+            asked_by: Of moves: who wanted it.
+            may_use_reserve: Is called, with the units leased in all, if the chosen broker has only
+                its reserve left, and says why the unit may not have it. Without it, it may.
+        """
+        rules = rules_for(parents, topic)
+        spread = self._spread_of(topic, rules)
+        peers = NO_PEERS if spread is None else spread.peers_of(assignment, rules)
+        if target:
+            choice = place_at(
+                self._candidates, target, rules, peers=peers, avoid=avoid, asked_by=asked_by
+            )
+        else:
+            choice = place(
+                self._candidates, rules, self._draw(), peers=peers, avoid=avoid, asked_by=asked_by
+            )
+            if may_use_reserve is not None and not isinstance(choice, Rejected):
+                choice = self._spare_reserve(choice, may_use_reserve, rules, peers, avoid)
+        if isinstance(choice, Rejected):
+            return choice
+        chosen = self._candidates[choice.place]
+        self._candidates[choice.place] = replace(chosen, units_used=chosen.units_used + 1)
+        if spread is not None:
+            spread.move(assignment, chosen.session_id)
+        return Placement(chosen.broker_id, chosen.session_id, choice.decision)
+
+    def forbids(
+        self, topic: Topic, assignment: Assignment | None, parents: Policies, broker_id: str
+    ) -> str:
+        """Return the rule that keeps a unit from a broker, "" if none does.
+
+        Asked of the broker it is on, the answer says whether it has to leave.
+        """
+        rules = rules_for(parents, topic)
+        spread = self._spread_of(topic, rules)
+        peers = NO_PEERS if spread is None else spread.peers_of(assignment, rules)
+        for candidate in self._candidates:
+            if candidate.broker_id == broker_id:
+                return forbids(candidate, rules, peers)
+        return "no such broker"
+
+    def note_move(
+        self, topic: Topic, assignment: Assignment, parents: Policies, broker_id: str
+    ) -> None:
+        """Note that a unit is to go to a broker: the rules of those after it count it there."""
+        spread = self._spread_of(topic, rules_for(parents, topic))
+        if spread is None:
+            return
+        for candidate in self._candidates:
+            if candidate.broker_id == broker_id:
+                spread.move(assignment, candidate.session_id)
+
+    def end(self) -> None:
+        """Have more capacity leased if what was placed has used up most of it."""
+        self._leases.note_use([each for each in self._candidates if each.units_leased])
+
+    def _spare_reserve(
+        self,
+        choice: Choice,
+        may_use_reserve: Callable[[int], Rejected | None],
+        rules: PlacementRules,
+        peers: Peers,
+        avoid: Container[str],
+    ) -> Choice | Rejected:
+        """Return ``choice``, another broker with idle room, or why the unit gets no reserve."""
+        if self._candidates[choice.place].has_idle_room:
+            return choice
+        refusal = may_use_reserve(self._units_leased)
+        if refusal is None:
+            return choice
+        elsewhere = place(
+            self._candidates, rules, self._draw(), peers=peers, avoid=avoid, keeps_reserve=True
+        )
+        return refusal if isinstance(elsewhere, Rejected) else elsewhere
+
+    def _spread_of(self, topic: Topic, rules: PlacementRules) -> _Spread | None:
+        """Return where the topic's partitions are, None if that does not matter."""
+        if topic.partitions < 2:
+            return None
+        if rules.anti_affinity is AntiAffinity.NONE and not rules.units_per_broker_max:
+            return None
+        spread = self._spreads.get(topic.topic_id)
+        if spread is None:
+            spread = self._spreads[topic.topic_id] = self._read_spread(topic)
+        return spread
+
+    def _read_spread(self, topic: Topic) -> _Spread:
+        keys = [unit_key(topic.topic_id, f"p{number}") for number in range(topic.partitions)]
+        spread = _Spread(self._zone_of)
+        for assignment in self._state.load_assignments(keys):
+            if assignment is None or not assignment.is_assigned:
+                continue
+            if not self._sync.has_ended(assignment.broker_id, assignment.session_id):
+                spread.add(assignment.session_id)
+        return spread
+
+    def _zone_of(self, session_id: str) -> str:
+        broker = self._directory.session(session_id)
+        return "" if broker is None else broker.zone
+
+
+class _Spread:
+    """How many partitions of one topic each session has."""
+
+    def __init__(self, zone_of: Callable[[str], str]) -> None:
+        self._zone_of = zone_of
+        self._units: Counter[str] = Counter()
+
+    def add(self, session_id: str) -> None:
+        self._units[session_id] += 1
+
+    def peers_of(self, assignment: Assignment | None, rules: PlacementRules) -> Peers:
+        """Return where the others are, as seen by the unit that ``assignment`` is of."""
+        own = "" if assignment is None else assignment.session_id
+        if not self._units[own]:
+            units = self._units
+        else:
+            units = self._units.copy()
+            units[own] -= 1
+        if rules.anti_affinity is not AntiAffinity.ZONE:
+            return Peers(units)
+        return Peers(
+            units, frozenset([self._zone_of(each) for each, count in units.items() if count])
+        )
+
+    def move(self, assignment: Assignment | None, session_id: str) -> None:
+        """Note that the unit goes to another session."""
+        if assignment is not None and self._units[assignment.session_id]:
+            self._units[assignment.session_id] -= 1
+        self._units[session_id] += 1

@@ -1,0 +1,303 @@
+"""What has to happen with units that were looked up: read, decided, and nothing awaited.
+
+names ──plan──┬─ settled  answered at once (no such topic, partitioned, no quota left, or synced)
+              ├─ resent   assigned, but this leader has not seen the broker have it
+              ├─ unruled  to be placed, and what is said of its namespace is not known here
+              ├─ placed   a broker was chosen and the event decided
+              └─ starved  no leased capacity yet: waits a little, then is planned again
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.limits import LEASE_WAIT_MS, RECORD_BYTES_MAX
+from nextgen.kernel.names import TopicName
+from nextgen.kernel.policies import Policies
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from shards.assignment.broker_sync import BrokerSync, Placed
+from shards.assignment.placement_policies import PlacementPolicies
+from shards.assignment.tenant_quotas import TenantQuotas
+from shards.assignment.unit_flight import Flight
+from shards.assignment.unit_placer import Placement, PlacementRound, UnitPlacer
+from shards.domain import assignment as assignments
+from shards.domain.assignment import (
+    Assignment,
+    AssignTopic,
+    RaiseEpoch,
+    TopicAssigned,
+    unit_key,
+)
+from shards.domain.lookup import check_served
+from shards.domain.placement.tenant_share import check_share
+from shards.domain.topic import Topic
+from shards.metrics import ShardMetrics
+from shards.ports import BrokerDirectory, Clock
+from shards.state.shard_state import ShardState
+from shards.wire.lookup import rejected_answer, served_answer
+
+_EVENT_OVERHEAD_BYTES = 384
+"""A ``TopicAssigned`` without names of users and brokers: ids, numbers and framing, rounded up."""
+
+_SEEN_OVERHEAD_BYTES = 24
+"""One broker of a decision without its id."""
+
+Decided = tuple[Flight, Topic, TopicAssigned]
+"""A unit that gets a broker, and the event that says so."""
+
+_Cold = tuple[Flight, Topic, Assignment | None, Policies]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has to happen with some units; each is in one of the lists."""
+
+    settled: list[tuple[Flight, LookupAnswer]] = field(default_factory=list)
+    resent: list[tuple[Flight, Placed]] = field(default_factory=list)
+    unruled: list[Flight] = field(default_factory=list)
+    placed: list[Decided] = field(default_factory=list)
+    starved: list[Flight] = field(default_factory=list)
+
+    @property
+    def units_on_their_way(self) -> int:
+        return len(self.resent) + len(self.unruled) + len(self.placed) + len(self.starved)
+
+
+class UnitPlanner:
+    """Plans lookups of one shard's units, for one term. Changes nothing but the flights."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        state: ShardState,
+        sync: BrokerSync,
+        directory: BrokerDirectory,
+        placer: UnitPlacer,
+        policies: PlacementPolicies,
+        quotas: TenantQuotas,
+        clock: Clock,
+        metrics: ShardMetrics,
+    ) -> None:
+        self._shard_id = shard_id
+        self._state = state
+        self._sync = sync
+        self._directory = directory
+        self._placer = placer
+        self._policies = policies
+        self._quotas = quotas
+        self._clock = clock
+        self._metrics = metrics
+
+    def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
+        """Return topic and assignment of each name, what is pending included."""
+        topics = self._state.load_topics([name.base_text for name in names])
+        keys = [
+            unit_key(topic.topic_id, name.unit.text) if topic is not None else None
+            for name, topic in zip(names, topics, strict=True)
+        ]
+        found = self._state.load_assignments([key for key in keys if key is not None])
+        rest = iter(found)
+        return [
+            (topic, None if key is None else next(rest))
+            for topic, key in zip(topics, keys, strict=True)
+        ]
+
+    def plan(self, flights: Sequence[Flight]) -> Plan:
+        """Decide what has to happen. The events of ``placed`` are to be proposed at once."""
+        plan = Plan()
+        cold: list[_Cold] = []
+        loaded = self.load([flight.name for flight in flights])
+        for flight, (topic, assignment) in zip(flights, loaded, strict=True):
+            refusal = check_served(flight.name, topic)
+            if refusal is not None:
+                partitions = topic.partitions if topic is not None else 0
+                plan.settled.append((flight, self._rejected(flight, refusal, partitions)))
+                continue
+            assert topic is not None, "an absent topic is refused"
+            if assignment is not None and not self._is_lost(flight, assignment):
+                if not self._raise_epoch(flight, topic, assignment, plan):
+                    self._look_at_owner(flight, topic, assignment, plan)
+                continue
+            parents = self._policies.known(flight.name.namespace_text)
+            if parents is None:
+                parents = flight.parents
+            if parents is None:
+                plan.unruled.append(flight)
+            else:
+                cold.append((flight, topic, assignment, parents))
+        if cold:
+            self._place(cold, plan)
+        return plan
+
+    def _look_at_owner(
+        self, flight: Flight, topic: Topic, assignment: Assignment, plan: Plan
+    ) -> None:
+        broker = self._directory.session(assignment.session_id)
+        if broker is not None and self._sync.is_synced(assignment):
+            plan.settled.append((flight, self._served(assignment, broker)))
+        else:
+            plan.resent.append((flight, Placed(topic, assignment, self._state.position)))
+
+    def _raise_epoch(
+        self, flight: Flight, topic: Topic, assignment: Assignment, plan: Plan
+    ) -> bool:
+        """Decide on what the owner found in its ledger; False if that is about nothing here."""
+        used, flight.used = flight.used, None
+        if used is None or used.topic_id != assignment.topic_id:
+            return False
+        decision = assignments.decide(
+            assignment,
+            RaiseEpoch(
+                assignment.topic_id,
+                assignment.unit,
+                assignment.name,
+                fenced_epoch=used.epoch,
+                used_epoch=used.used_epoch,
+                least_epoch=self._state.least_epoch,
+            ),
+        )
+        if isinstance(decision, Rejected):
+            plan.settled.append((flight, self._rejected(flight, decision)))
+            return True
+        for event in decision.events:
+            assert isinstance(event, TopicAssigned), f"an epoch was raised by {event}"
+            plan.placed.append((flight, topic, event))
+        return bool(decision.events)
+
+    def _is_lost(self, flight: Flight, assignment: Assignment) -> bool:
+        return (
+            not assignment.is_assigned
+            or assignment.session_id in flight.refused_by
+            or self._sync.has_ended(assignment.broker_id, assignment.session_id)
+        )
+
+    def _place(self, cold: Sequence[_Cold], plan: Plan) -> None:
+        """Choose a broker for each unit and decide its assignment."""
+        now = self._clock.monotonic()
+        placements = self._placer.begin()
+        added: Counter[str] = Counter()
+        for flight, topic, assignment, parents in cold:
+            # A unit that its broker lost is the tenant's still: it takes nothing from the quota.
+            is_more = assignment is None or not assignment.is_assigned
+            tenant = flight.name.tenant
+            full = self._quotas.check(tenant, added[tenant]) if is_more else None
+            if full is not None:
+                plan.settled.append((flight, self._rejected(flight, full)))
+                continue
+            chosen = placements.place(
+                topic,
+                assignment,
+                parents,
+                avoid=flight.refused_by,
+                may_use_reserve=self._share_check(flight, parents, added) if is_more else None,
+            )
+            if not isinstance(chosen, Rejected):
+                event = _assign(flight, topic, assignment, chosen, self._state.least_epoch)
+                plan.placed.append((flight, topic, event))
+                added[tenant] += is_more
+                continue
+            if self._may_come(chosen, placements) and flight.waits_on(now, LEASE_WAIT_MS):
+                flight.refusal = chosen
+                plan.starved.append(flight)
+            else:
+                if chosen.code is RejectionCode.SHARE_EXCEEDED:
+                    self._metrics.share_refusals.inc()
+                plan.settled.append((flight, self._rejected(flight, chosen)))
+        placements.end()
+
+    def _share_check(
+        self, flight: Flight, parents: Policies, added: Counter[str]
+    ) -> Callable[[int], Rejected | None]:
+        """Return the check whether a new unit may have what is kept for tenants below their share.
+
+        ``added`` are the units by tenant that are decided with it and not proposed yet.
+        """
+        tenant = flight.name.tenant
+
+        def check(units_leased: int) -> Rejected | None:
+            return check_share(
+                tenant,
+                units_assigned=self._state.tenant_units(tenant) + added[tenant],
+                units_leased=units_leased,
+                percent=parents.capacity_share_percent,
+            )
+
+        return check
+
+    @staticmethod
+    def _may_come(refusal: Rejected, placements: PlacementRound) -> bool:
+        """Return whether waiting may help. What a rule forbids is answered at once; so is a tenant
+        beyond its share once no more can be leased: units that it waits for are never given to it.
+        """
+        if refusal.code is RejectionCode.SHARE_EXCEEDED:
+            return placements.may_get_room
+        return refusal.code is RejectionCode.NO_CAPACITY or not placements.has_brokers
+
+    def _served(self, assignment: Assignment, broker: BrokerRecorded) -> LookupAnswer:
+        return served_answer(
+            assignment, broker, shard_id=self._shard_id, position=self._state.position
+        )
+
+    def _rejected(self, flight: Flight, refusal: Rejected, partitions: int = 0) -> LookupAnswer:
+        return rejected_answer(
+            flight.text,
+            refusal,
+            shard_id=self._shard_id,
+            position=self._state.position,
+            partitions=partitions,
+        )
+
+
+def batches(placed: Sequence[Decided]) -> Iterator[list[Decided]]:
+    """Yield what goes into one record each: nearly always all of it."""
+    batch: list[Decided] = []
+    size = 0
+    for decided in placed:
+        event_size = _size_bytes_max(decided[2])
+        if batch and size + event_size > RECORD_BYTES_MAX // 2:
+            yield batch
+            batch, size = [], 0
+        batch.append(decided)
+        size += event_size
+    if batch:
+        yield batch
+
+
+def _size_bytes_max(event: TopicAssigned) -> int:
+    """Return what the event takes in a record at most."""
+    size = _EVENT_OVERHEAD_BYTES + len(event.name.encode()) + len(event.broker_id.encode())
+    if event.decision is not None:
+        for seen in event.decision.compared:
+            size += _SEEN_OVERHEAD_BYTES + len(seen.broker_id.encode())
+    return size
+
+
+def _assign(
+    flight: Flight,
+    topic: Topic,
+    assignment: Assignment | None,
+    chosen: Placement,
+    least_epoch: int,
+) -> TopicAssigned:
+    decision = assignments.decide(
+        assignment,
+        AssignTopic(
+            topic.topic_id,
+            flight.name.unit.text,
+            flight.text,
+            chosen.broker_id,
+            chosen.session_id,
+            is_owner_live=False,
+            is_owner_full=assignment is not None and assignment.session_id in flight.refused_by,
+            decision=chosen.decision,
+            least_epoch=least_epoch,
+        ),
+    )
+    assert not isinstance(decision, Rejected), f"a lost unit was refused: {decision}"
+    event = decision.events[0]
+    assert isinstance(event, TopicAssigned), f"an assignment decided {event}"
+    return event

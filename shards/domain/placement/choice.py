@@ -1,0 +1,257 @@
+"""Which broker gets a unit: what its rules allow, and among those the better of two random ones.
+
+    live sessions ─▶ rules ─▶ room ─▶ affinity: the first of the group's own order
+                                  └─▶ spread: those with fewest partitions of this topic
+                                        └─▶ two at random, the emptier by capacity
+
+Two random candidates are nearly as even as comparing all of them, and two shards that see the same
+loads do not both run to the same broker. A shard counts its own units only; since each shard
+spreads its own evenly over the same brokers, their sum is even too. What brokers report of the
+whole is seconds old, so it decides only between candidates that are as good as equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.hashing import hash64
+from nextgen.kernel.placement_limits import (
+    COMPARED_MAX,
+    EQUAL_USE_PERMILLE,
+    LOAD_DIFFERENCE_PERMILLE,
+    SPREAD_COST_PERMILLE,
+)
+from nextgen.kernel.policies import AntiAffinity, PlacementRules
+from shards.domain.placement.rules import (
+    NO_PEERS,
+    Candidate,
+    Peers,
+    allowed_places,
+    forbids,
+)
+
+RULE_TWO_CHOICES = "two_choices"
+RULE_PINNED = "pinned"
+RULE_AFFINITY = "affinity"
+RULE_SPREAD = "spread"
+RULE_ONLY_ONE = "only_one"
+RULE_ASKED_FOR = "asked_for"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSeen:
+    """One broker as it looked when it was compared."""
+
+    broker_id: str
+    units_used: int
+    units_leased: int
+    load_permille: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDecision:
+    """Why this broker: for people, and for what analyses the log later. Nothing acts on it."""
+
+    rule: str
+    candidates: int
+    """Live sessions with room that the rules allow."""
+
+    excluded: int
+    """Live sessions that the rules do not allow."""
+
+    compared: tuple[CandidateSeen, ...] = ()
+    """At most ``COMPARED_MAX``, the chosen one first."""
+
+    asked_by: str = ""
+    """Of moves: who wanted it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``place`` is where the chosen one is among the candidates."""
+
+    place: int
+    decision: PlacementDecision
+
+
+def place(
+    candidates: Sequence[Candidate],
+    rules: PlacementRules,
+    draw: tuple[int, int],
+    *,
+    peers: Peers = NO_PEERS,
+    avoid: Container[str] = (),
+    asked_by: str = "",
+    keeps_reserve: bool = False,
+) -> Choice | Rejected:
+    """Choose a broker for one unit.
+
+    NO_BROKER: no broker lives, or a rule forbids each that does. NO_CAPACITY: brokers are allowed,
+    and none of them has room, is open, and is not among the session ids to ``avoid``. With
+    ``keeps_reserve`` a broker has room while it has some beyond its reserve, see ``tenant_share``.
+
+    ``draw`` is two random integers of any size, from outside.
+    """
+    allowed = allowed_places(candidates, rules, peers)
+    if isinstance(allowed, Rejected):
+        return allowed
+    roomy = [
+        each
+        for each in allowed
+        if (candidates[each].has_idle_room if keeps_reserve else candidates[each].has_room)
+        and candidates[each].session_id not in avoid
+    ]
+    if not roomy:
+        return Rejected(
+            RejectionCode.NO_CAPACITY, _why_none([candidates[each] for each in allowed], avoid)
+        )
+    rule, compared = _choose(candidates, roomy, rules, draw, peers)
+    decision = PlacementDecision(
+        rule,
+        len(roomy),
+        len(candidates) - len(allowed),
+        tuple([_seen(candidates[each]) for each in compared]),
+        asked_by,
+    )
+    return Choice(compared[0], decision)
+
+
+def place_at(
+    candidates: Sequence[Candidate],
+    broker_id: str,
+    rules: PlacementRules,
+    *,
+    peers: Peers = NO_PEERS,
+    avoid: Container[str] = (),
+    asked_by: str = "",
+) -> Choice | Rejected:
+    """Choose the broker that was asked for, or say why it cannot be.
+
+    NO_BROKER: it does not live, or is closed. NOT_ALLOWED: a rule forbids it; the message names
+    the rule. NO_CAPACITY: it has no room.
+    """
+    for at, candidate in enumerate(candidates):
+        if candidate.broker_id != broker_id:
+            continue
+        rule = forbids(candidate, rules, peers)
+        if rule:
+            why = f"placement.{rule} does not allow broker {broker_id}"
+            return Rejected(RejectionCode.NOT_ALLOWED, why)
+        if candidate.closed:
+            why = f"broker {broker_id} {candidate.closed}"
+            return Rejected(RejectionCode.NO_BROKER, why)
+        if not candidate.has_room or candidate.session_id in avoid:
+            why = f"broker {broker_id} has no capacity left"
+            return Rejected(RejectionCode.NO_CAPACITY, why)
+        decision = PlacementDecision(RULE_ASKED_FOR, 1, 0, (_seen(candidate),), asked_by)
+        return Choice(at, decision)
+    return Rejected(RejectionCode.NO_BROKER, f"broker {broker_id} is not alive")
+
+
+def _choose(
+    candidates: Sequence[Candidate],
+    roomy: list[int],
+    rules: PlacementRules,
+    draw: tuple[int, int],
+    peers: Peers,
+) -> tuple[str, list[int]]:
+    """Return the rule that decided, and the places that were compared, the chosen one first."""
+    if rules.affinity_group:
+        return RULE_AFFINITY, _by_affinity(candidates, roomy, rules.affinity_group)
+    pool = roomy
+    if peers.units and rules.anti_affinity is not AntiAffinity.NONE:
+        pool = _with_fewest_peers(candidates, roomy, peers)
+    if rules.pinned_brokers:
+        rule = RULE_PINNED
+    elif len(roomy) == 1:
+        rule = RULE_ONLY_ONE
+    else:
+        rule = RULE_TWO_CHOICES if len(pool) == len(roomy) else RULE_SPREAD
+    first, second = _two_places(len(pool), draw)
+    return rule, _better_first(candidates, pool[first], pool[second])
+
+
+def _by_affinity(candidates: Sequence[Candidate], roomy: list[int], group: str) -> list[int]:
+    """Return the group's own order of brokers: every shard finds the same one without asking."""
+    ranked = sorted(
+        roomy, key=lambda each: hash64(f"{group}/{candidates[each].broker_id}"), reverse=True
+    )
+    return ranked[:COMPARED_MAX]
+
+
+def _with_fewest_peers(
+    candidates: Sequence[Candidate], roomy: list[int], peers: Peers
+) -> list[int]:
+    """Return those with fewest partitions of the topic, unless each of them is much fuller."""
+    counts = [peers.units.get(candidates[each].session_id, 0) for each in roomy]
+    fewest = min(counts)
+    if fewest == max(counts):
+        return roomy
+    bound = min(_used_permille(candidates[each]) for each in roomy) + SPREAD_COST_PERMILLE
+    spread = [
+        each
+        for each, count in zip(roomy, counts, strict=True)
+        if count == fewest and _used_permille(candidates[each]) <= bound
+    ]
+    return spread or roomy
+
+
+def _used_permille(candidate: Candidate) -> int:
+    return 1000 * candidate.units_used // candidate.weight
+
+
+def _two_places(count: int, draw: tuple[int, int]) -> tuple[int, int]:
+    first = draw[0] % count
+    if count == 1:
+        return first, first
+    # The second is drawn among the others: the same one again would be no choice.
+    return first, (first + 1 + draw[1] % (count - 1)) % count
+
+
+def _better_first(candidates: Sequence[Candidate], first: int, second: int) -> list[int]:
+    if first == second:
+        return [first]
+    if _is_better(candidates[second], candidates[first]):
+        return [second, first]
+    return [first, second]
+
+
+def _is_better(one: Candidate, other: Candidate) -> bool:
+    """Return whether ``one`` is emptier than ``other``; of equals neither is."""
+    # Used units by capacity, both multiplied by both capacities: no rounding.
+    mine, its = one.units_used * other.weight, other.units_used * one.weight
+    if 1000 * abs(mine - its) > EQUAL_USE_PERMILLE * max(mine, its):
+        return mine < its
+    if one.units_reported >= 0 and other.units_reported >= 0:
+        mine_all = one.units_reported * other.weight
+        its_all = other.units_reported * one.weight
+        if 1000 * abs(mine_all - its_all) > LOAD_DIFFERENCE_PERMILLE * max(mine_all, its_all):
+            return mine_all < its_all
+    if abs(one.load_permille - other.load_permille) >= LOAD_DIFFERENCE_PERMILLE:
+        return one.load_permille < other.load_permille
+    return mine < its
+
+
+def _seen(candidate: Candidate) -> CandidateSeen:
+    return CandidateSeen(
+        candidate.broker_id,
+        candidate.units_used,
+        candidate.units_leased,
+        candidate.load_permille,
+    )
+
+
+def _why_none(allowed: Sequence[Candidate], avoid: Container[str]) -> str:
+    """Return why none of the brokers that the rules allow can take a unit."""
+    if len(allowed) == 1:
+        (only,) = allowed
+        if only.closed:
+            return f"broker {only.broker_id}, the only one allowed, {only.closed}"
+        if only.session_id in avoid:
+            return f"no broker but {only.broker_id} is there that could take it"
+        return f"broker {only.broker_id}, the only one allowed, has no capacity left"
+    if all(candidate.closed for candidate in allowed):
+        return f"all {len(allowed)} brokers that it may go to are draining or in quarantine"
+    return "no broker has capacity left for this shard"

@@ -1,0 +1,160 @@
+"""Which brokers a unit may go to: what was said of its tenant, its namespace and itself.
+
+A rule says no to brokers, one by one, and the first rule that leaves none is the reason why a unit
+is assigned nowhere. Whether a broker has room is not asked here: a full one may get room, a
+forbidden one stays forbidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.policies import NO_RULES, AntiAffinity, PlacementRules
+from shards.domain.placement.tenant_share import reserve_units
+
+_NAMES_SHOWN_MAX = 3
+"""Names of a rule that a refusal repeats: the whole of a rule may be kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A live broker session, with what this shard has of it."""
+
+    broker_id: str
+    session_id: str
+    units_used: int
+    """Units that this shard has assigned there, those still on their way included."""
+
+    units_leased: int
+    """How many it may have assigned there, all in all; 0 without a lease in force."""
+
+    zone: str = ""
+    rack: str = ""
+    capacity_units: int = 0
+    """Of the whole broker; 0: not known, and the lease stands for it."""
+
+    units_reported: int = -1
+    """Units of all shards, as the broker said last; -1: it has not said."""
+
+    load_permille: int = 0
+    """Of the broker's busiest resource, as it said last."""
+
+    closed: str = ""
+    """Why it gets nothing, whatever room it has; "" if it may."""
+
+    @property
+    def has_room(self) -> bool:
+        return not self.closed and self.units_used < self.units_leased
+
+    @property
+    def has_idle_room(self) -> bool:
+        """Whether it has room beyond the reserve of tenants below their share."""
+        idle = self.units_leased - reserve_units(self.units_leased)
+        return not self.closed and self.units_used < idle
+
+    @property
+    def weight(self) -> int:
+        """What its used units are measured by."""
+        return self.capacity_units or self.units_leased
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Where the other partitions of a unit's topic are."""
+
+    units: Mapping[str, int] = field(default_factory=dict)
+    """Their number by session id."""
+
+    zones: frozenset[str] = frozenset()
+    """Of the brokers that have one. Brokers that say no zone share the zone ""."""
+
+
+NO_PEERS = Peers()
+
+
+def allowed_places(
+    candidates: Sequence[Candidate], rules: PlacementRules, peers: Peers
+) -> list[int] | Rejected:
+    """Return the places of the candidates that no rule forbids, at least one.
+
+    NO_BROKER if there is none: the message names the rule that left none.
+    """
+    places = list(range(len(candidates)))
+    if not places:
+        return Rejected(RejectionCode.NO_BROKER, "no broker is alive")
+    if rules == NO_RULES:
+        return places
+    for rule, what, allows in _tests(rules, peers):
+        kept = [place for place in places if allows(candidates[place])]
+        if not kept:
+            # The names are those that the rules before this one left over.
+            left = _shown([candidates[place].broker_id for place in places])
+            return Rejected(
+                RejectionCode.NO_BROKER, f"placement.{rule} ({what}) leaves none of {left}"
+            )
+        places = kept
+    return places
+
+
+def forbids(candidate: Candidate, rules: PlacementRules, peers: Peers) -> str:
+    """Return the name of the first rule that forbids ``candidate``, "" if none does."""
+    for rule, _, allows in _tests(rules, peers):
+        if not allows(candidate):
+            return rule
+    return ""
+
+
+_Test = tuple[str, str, Callable[[Candidate], bool]]
+"""A rule's name, what it says, and whom it allows."""
+
+
+def _tests(rules: PlacementRules, peers: Peers) -> list[_Test]:
+    return [*_broker_tests(rules), *_peer_tests(rules, peers)]
+
+
+def _broker_tests(rules: PlacementRules) -> list[_Test]:
+    pinned, excluded = frozenset(rules.pinned_brokers), frozenset(rules.excluded_brokers)
+    zones, racks = frozenset(rules.zones), frozenset(rules.racks)
+    tests: list[_Test] = []
+    if pinned:
+        says = f"only {_shown(rules.pinned_brokers)}"
+        tests.append(("pinned_brokers", says, lambda one: one.broker_id in pinned))
+    if excluded:
+        says = f"not {_shown(rules.excluded_brokers)}"
+        tests.append(("excluded_brokers", says, lambda one: one.broker_id not in excluded))
+    if zones:
+        tests.append(("zones", f"only {_shown(rules.zones)}", lambda one: one.zone in zones))
+    if racks:
+        tests.append(("racks", f"only {_shown(rules.racks)}", lambda one: one.rack in racks))
+    return tests
+
+
+def _peer_tests(rules: PlacementRules, peers: Peers) -> list[_Test]:
+    units, zones, most = peers.units, peers.zones, rules.units_per_broker_max
+    tests: list[_Test] = []
+    if rules.anti_affinity is AntiAffinity.BROKER:
+        says = "no two partitions on one broker"
+        tests.append(("anti_affinity", says, lambda one: not units.get(one.session_id)))
+    elif rules.anti_affinity is AntiAffinity.ZONE:
+        says = "no two partitions in one zone"
+        tests.append(
+            (
+                "anti_affinity",
+                says,
+                lambda one: not units.get(one.session_id) and one.zone not in zones,
+            )
+        )
+    if most:
+        says = f"at most {most} of a topic on a broker"
+        tests.append(
+            ("units_per_broker_max", says, lambda one: units.get(one.session_id, 0) < most)
+        )
+    return tests
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN_MAX
+    text = ", ".join(names[:_NAMES_SHOWN_MAX])
+    return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,270 @@
+"""Topics of an inventory, thousands in a record: the rules of creates, without an outcome.
+
+    parse ──▶ turn ──▶ room? ──▶ gates, bounds, names (no await) ──▶ propose ──▶ commit ──▶ answer
+                        └── until a majority of views has all but the latest few records
+
+Names come ascending and each once, as a load file has them, so every replica adds them to its
+view side by side. What is sent again is found to exist, so nothing has to be remembered of it.
+One request is decided at a time and gives the loop back before the next; the views are never left
+so far behind that ordinary commands would have to wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nextgen.kernel.bulk_limits import (
+    BULK_LOOK_MS,
+    BULK_NAMES_BYTES_MAX,
+    BULK_NAMES_MAX,
+    BULK_RECORDS_AHEAD_MAX,
+    BULK_REQUESTS_MAX,
+)
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    NotLeader,
+    Overloaded,
+    StaleShardMap,
+    Unavailable,
+)
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.limits import PARENT_READ_ATTEMPTS_MAX
+from nextgen.kernel.names import InvalidName, TopicName, parse_topic
+from nextgen.replication.ports import Commit, LogStatus
+from protos.nextgen.v1.shard_service_pb2 import BulkCreateResponse, BulkRefusal
+from shards.domain import topic
+from shards.domain.parent_gate import ParentKind
+from shards.domain.topic import CreateTopic
+from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
+from shards.inventory.topic_bounds import NO_BOUNDS, Said, TopicBounds
+from shards.state.shard_state import ShardState
+from shards.wire.event import DomainEvent
+
+Admissions = Mapping[str, Admission | Rejected]
+
+
+@dataclass(slots=True)
+class _Block:
+    """One request: its names that can be topics' names, and why others cannot, by place."""
+
+    names: list[str]
+    places: list[int]
+    parsed: list[TopicName]
+    slots: list[int]
+    refusals: dict[int, Rejected]
+
+    @property
+    def namespaces(self) -> list[str]:
+        return list(dict.fromkeys([each.namespace_text for each in self.parsed]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What a block comes to; ``commit`` is None if nothing had to be proposed."""
+
+    created: int
+    existing: int
+    commit: asyncio.Future[Commit] | None
+
+
+class BulkCreation:
+    """Creates topics in bulk for one shard, for one term."""
+
+    def __init__(self, state: ShardState, gates: ParentGates, bounds: TopicBounds | None) -> None:
+        self._state = state
+        self._gates = gates
+        self._bounds = bounds
+        self._turn = asyncio.Lock()
+        self._requests = 0
+        self._ahead: deque[asyncio.Future[Commit]] = deque()
+
+    async def create(self, names: Sequence[str]) -> BulkCreateResponse:
+        """Create those of ``names`` that are free; answer once that is committed.
+
+        Raises:
+            InvalidRequest, StaleShardMap, Overloaded, NotLeader: Nothing was created.
+            Unavailable: A namespace could not be asked about. Nothing was created.
+            ProposalLost: They may have been. May be repeated: what is there counts as existing.
+        """
+        block = self._parse(names)
+        if self._requests >= BULK_REQUESTS_MAX:
+            raise Overloaded(
+                f"shard {self._state.shard_id} has {self._requests} loads in bulk waiting"
+            )
+        self._requests += 1
+        try:
+            # What came meanwhile goes first: reading names took the loop for some milliseconds.
+            await asyncio.sleep(0)
+            async with self._turn:
+                await self._wait_room()
+                decided = await self._decide(block)
+            if decided.commit is None:
+                await self._state.confirm()
+            else:
+                await asyncio.shield(decided.commit)
+        finally:
+            self._requests -= 1
+        return BulkCreateResponse(
+            created=decided.created,
+            existing=decided.existing,
+            refusals=[
+                BulkRefusal(place=place, rejection_code=why.code.value, message=why.message)
+                for place, why in sorted(block.refusals.items())
+            ],
+        )
+
+    def _parse(self, names: Sequence[str]) -> _Block:
+        _check_size(names)
+        block = _Block([], [], [], [], {})
+        owned, before = self._state.owned_slots(), ""
+        for place, name in enumerate(names):
+            if name <= before:
+                raise InvalidRequest(
+                    f"names must ascend, {name[:200]!r} is behind {before[:200]!r}"
+                )
+            before = name
+            try:
+                parsed = parse_topic(name)
+            except InvalidName as error:
+                block.refusals[place] = Rejected(RejectionCode.INVALID_NAME, str(error))
+                continue
+            if name != parsed.base_text:
+                block.refusals[place] = _not_the_name(name, parsed)
+                continue
+            slot = slot_of(parsed.routing_key)
+            if not owned[slot]:
+                raise StaleShardMap(
+                    f"shard {self._state.shard_id} does not have slot {slot}",
+                    self._state.shard_map_version,
+                )
+            block.names.append(name)
+            block.places.append(place)
+            block.parsed.append(parsed)
+            block.slots.append(slot)
+        return block
+
+    # Room -------------------------------------------------------------------------------------
+
+    async def _wait_room(self) -> None:
+        """Return when a majority of views has all but the latest records of loads in bulk.
+
+        Raises:
+            NotLeader: Leadership moved: how far the views are is not told here any more.
+        """
+        while len(self._ahead) >= BULK_RECORDS_AHEAD_MAX:
+            if self._state.is_lost:
+                raise NotLeader(self._state.shard_id)
+            oldest = self._ahead[0]
+            commit = await asyncio.shield(oldest)
+            if majority_applied(self._state.log.status) >= commit.index:
+                self._ahead.popleft()
+            else:
+                await asyncio.sleep(BULK_LOOK_MS / 1000)
+
+    # Deciding ---------------------------------------------------------------------------------
+
+    async def _decide(self, block: _Block) -> _Decided:
+        if not block.names:
+            return _Decided(0, 0, None)
+        if self._bounds is None:
+            return await self._decide_by(NO_BOUNDS, block)
+        async with self._bounds.deciding(block.namespaces) as said:
+            return await self._decide_by(said, block)
+
+    async def _decide_by(self, said: Said, block: _Block) -> _Decided:
+        namespaces = block.namespaces
+        reads: dict[str, ParentRead] = {}
+        for _ in range(PARENT_READ_ATTEMPTS_MAX):
+            admissions: dict[str, Admission | Rejected] = {}
+            unread: list[str] = []
+            found = self._gates.admit(ParentKind.NAMESPACE, namespaces, reads)
+            for name, admission in found.items():
+                if admission is None:
+                    unread.append(name)
+                else:
+                    admissions[name] = admission
+            if not unread:
+                return self._propose(block, said, admissions)
+            reads.update(await self._gates.read(ParentKind.NAMESPACE, unread))
+        raise Unavailable(f"the gate of namespace {unread[0]} keeps changing")
+
+    def _propose(self, block: _Block, said: Said, admissions: Admissions) -> _Decided:
+        """Decide and propose. From the look at what is there to the proposal nothing is awaited."""
+        state = self._state
+        existing = state.existing_topics(block.names)
+        topic_ids = state.mint_all(block.slots)
+        time_ms = state.now_ms()
+        added: Counter[str] = Counter()
+        opened: list[DomainEvent] = []
+        events: list[DomainEvent] = []
+        for name, parsed, topic_id, place in zip(
+            block.names, block.parsed, topic_ids, block.places, strict=True
+        ):
+            if name in existing:
+                continue
+            namespace = parsed.namespace_text
+            admission = admissions[namespace]
+            if isinstance(admission, Rejected):
+                block.refusals[place] = admission
+                continue
+            full = self._full(said, namespace, added[namespace])
+            if full is not None:
+                block.refusals[place] = full
+                continue
+            decision = topic.decide(
+                None, CreateTopic(topic_id, parsed, admission.parent_id, time_ms)
+            )
+            if isinstance(decision, Rejected):
+                block.refusals[place] = decision
+                continue
+            if not added[namespace]:
+                opened += admission.events
+            added[namespace] += 1
+            events += decision.events
+        if not events:
+            return _Decided(0, len(existing), None)
+        commit = state.propose([*opened, *events], time_ms=time_ms, keeps_states=False)
+        self._ahead.append(commit)
+        if self._bounds is not None:
+            for namespace, count in added.items():
+                self._bounds.note(namespace, count)
+        return _Decided(len(events), len(existing), commit)
+
+    def _full(self, said: Said, namespace: str, added: int) -> Rejected | None:
+        if self._bounds is None:
+            return None
+        return self._bounds.check(namespace, said[namespace], added)
+
+
+def majority_applied(status: LogStatus) -> int:
+    """Return the entry up to which a majority of voters has folded the log, as the leader knows."""
+    others = len(status.members) // 2
+    if not others:
+        return status.applied.index
+    applied = {each.node_id: each.applied_index for each in status.progress}
+    # Who was not heard counts as far as 0, and so does this node: its own view comes on top.
+    indexes = sorted((applied.get(voter, 0) for voter in status.members), reverse=True)
+    return min(status.applied.index, indexes[others - 1])
+
+
+def _check_size(names: Sequence[str]) -> None:
+    if not 0 < len(names) <= BULK_NAMES_MAX:
+        raise InvalidRequest(f"{len(names)} names in bulk, 1 to {BULK_NAMES_MAX} are allowed")
+    size_bytes = sum(map(len, names))
+    if size_bytes > BULK_NAMES_BYTES_MAX // 4:
+        size_bytes = sum([len(name.encode()) for name in names])
+    if size_bytes > BULK_NAMES_BYTES_MAX:
+        raise InvalidRequest(
+            f"names of {size_bytes} bytes in bulk, at most {BULK_NAMES_BYTES_MAX} are allowed"
+        )
+
+
+def _not_the_name(name: str, parsed: TopicName) -> Rejected:
+    """Return why a text that can be read as a name is not one that a topic is kept under."""
+    return topic.check_creatable(parsed, 0, ()) or Rejected(
+        RejectionCode.INVALID_NAME, f"{name[:200]!r} is not as {parsed.base_text!r} is spelled out"
+    )

@@ -1,0 +1,99 @@
+"""From a decision to an answer: what is proposed, and what the caller has to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.errors import Refused
+from nextgen.replication.ports import Commit
+from protos.nextgen.v1.shard_service_pb2 import CommandResult
+from shards.projections.reading import RecordedOutcome
+from shards.state.shard_state import PendingOutcome, ShardState
+from shards.wire.event import DomainEvent
+from shards.wire.inventory import rejected_result
+
+E = TypeVar("E", bound=DomainEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result that must not be told before ``commit``; without one, not before leadership is
+    confirmed. ``position`` is set for what was committed long ago."""
+
+    result: CommandResult
+    events: int = 0
+    commit: asyncio.Future[Commit] | None = None
+    position: int = 0
+
+    @property
+    def is_unproposed(self) -> bool:
+        """True if it rests on what was read alone."""
+        return self.commit is None and not self.position
+
+
+def conclude(
+    state: ShardState,
+    command_id: bytes,
+    decision: Accepted[E] | Rejected,
+    accepted: CommandResult,
+    *,
+    time_ms: int | None = None,
+) -> Answer:
+    """Propose what was decided, with its outcome if the command has an id."""
+    if isinstance(decision, Rejected):
+        return record(state, command_id, (), rejected_result(decision))
+    return record(state, command_id, decision.events, accepted, time_ms=time_ms)
+
+
+def record(
+    state: ShardState,
+    command_id: bytes,
+    events: Sequence[DomainEvent],
+    result: CommandResult,
+    *,
+    time_ms: int | None = None,
+) -> Answer:
+    """Propose ``events`` and remember ``result`` under the command's id, if it has one.
+
+    What a replica is not known to know is a rejection of this command, remembered like any other:
+    an attempt of it that comes late does not carry it out after all.
+    """
+    if not events and not command_id:
+        return Answer(result)
+    outcome = result.SerializeToString() if command_id else b""
+    try:
+        commit = state.propose(events, command_id=command_id, outcome=outcome, time_ms=time_ms)
+    except Refused as refused:
+        rejected = Rejected(RejectionCode(refused.code), str(refused))
+        return record(state, command_id, (), rejected_result(rejected))
+    return Answer(result, len(events), commit)
+
+
+def repeated(known: PendingOutcome | RecordedOutcome) -> Answer:
+    """Return the first outcome of a command id again."""
+    result = CommandResult.FromString(known.outcome)
+    if isinstance(known, PendingOutcome):
+        return Answer(result, known.events, known.commit)
+    return Answer(result, position=known.position)
+
+
+async def finish(state: ShardState, answer: Answer) -> CommandResult:
+    """Wait until ``answer`` may be told, and return it with its position.
+
+    Raises:
+        NotLeader, ProposalLost: Leadership moved.
+    """
+    result = answer.result
+    if answer.commit is not None:
+        commit = await asyncio.shield(answer.commit)
+        result.position = commit.first_position + answer.events - 1
+    elif answer.position:
+        result.position = answer.position
+    else:
+        await state.confirm()
+        result.position = state.position
+    return result

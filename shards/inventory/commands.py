@@ -1,0 +1,295 @@
+"""What each command means for the inventories of a shard: load, decide, propose.
+
+``start`` does all of it without waiting where it can; only a parent that has to be asked about,
+or deleted, makes it return work that takes longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, assert_never
+
+from nextgen.kernel.decider import Accepted, Rejected, fold
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits import PARENT_READ_ATTEMPTS_MAX, UNITS_PER_RECORD_MAX
+from nextgen.kernel.names import NamespaceName, parse_topic
+from nextgen.replication.ports import Commit
+from nextgen.runtime import tracing
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.shard_service_pb2 import CommandResult
+from shards.domain import assignment, namespace, parent_gate, tenant, topic
+from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
+from shards.domain.parent_gate import ParentKind
+from shards.domain.policies import SetPolicies
+from shards.inventory.bulk_creation import BulkCreation
+from shards.inventory.command_answer import Answer, conclude, finish, record
+from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
+from shards.inventory.parent_gates import ParentGates, ParentRead
+from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
+from shards.inventory.topic_creation import TopicCreation, namespaces_of
+from shards.ports import ParentDirectory
+from shards.state.shard_state import ShardState
+from shards.wire.command import (
+    OnGate,
+    OnNamespace,
+    OnNewTopics,
+    OnTenant,
+    OnTopic,
+    ParsedCommand,
+    RefusedCommand,
+    to_policies,
+)
+from shards.wire.event import DomainEvent, to_properties
+
+OnUnassigned = Callable[[Sequence[Assignment]], None]
+Work = Answer | Coroutine[Any, Any, CommandResult]
+Attempt = Callable[[dict[str, ParentRead]], Answer | list[str]]
+"""Tries to carry out a create; returns the parents that must be read first, if any."""
+
+
+class InventoryCommands:
+    """Decides for one shard, for one term."""
+
+    def __init__(
+        self,
+        state: ShardState,
+        directory: ParentDirectory,
+        on_unassigned: OnUnassigned | None,
+        policies: NamespacePolicies | None,
+    ) -> None:
+        self._state = state
+        self._gates = ParentGates(state, directory)
+        self._bounds = None if policies is None else TopicBounds(state, policies)
+        self._creation = TopicCreation(state, self._gates, self._bounds)
+        self.bulk = BulkCreation(state, self._gates, self._bounds)
+        """Counts against the same bounds as ordinary creates."""
+        self._deletion = ParentDeletion(state, directory)
+        self._on_unassigned = on_unassigned
+
+    def start(self, command: ParsedCommand) -> Work:
+        """Carry out ``command`` as far as it goes without waiting.
+
+        Raises:
+            NotLeader, Overloaded, InvalidRequest: Nothing was proposed.
+        """
+        match command:
+            case RefusedCommand():
+                return conclude(self._state, command.command_id, command.rejected, CommandResult())
+            case OnNewTopics():
+                return self._create_topics(command)
+            case OnGate():
+                return self._order_gate(command)
+            case OnTenant():
+                return self._on_tenant(command)
+            case OnNamespace():
+                return self._on_namespace(command)
+            case OnTopic():
+                return self._on_topic(command)
+            case _:
+                assert_never(command)
+
+    # Tenants ----------------------------------------------------------------------------------
+
+    def _on_tenant(self, command: OnTenant) -> Work:
+        state, name, body = self._state, command.name, command.body
+        match body:
+            case pb.DeleteTenant():
+                return self._deletion.delete(TENANTS, name, command.command_id)
+            case pb.CreateTenant():
+                tenant_id = state.mint(name)
+                order: tenant.TenantCommand = tenant.CreateTenant(
+                    tenant_id, name, to_properties(body.properties)
+                )
+            case pb.SetTenantProperties():
+                order = tenant.SetTenantProperties(
+                    name, to_properties(body.properties), body.expected_version
+                )
+            case pb.SetPolicies():
+                order = to_policies(name, body)
+            case _:
+                assert_never(body)
+        before = state.load_tenant(name)
+        decision = tenant.decide(before, order)
+        result = CommandResult()
+        if isinstance(decision, Accepted):
+            after = fold(tenant.evolve, before, decision.events)
+            assert after is not None, "no order of these removes a tenant"
+            result = CommandResult(id=after.tenant_id, version=after.version)
+        return conclude(state, command.command_id, decision, result)
+
+    # Namespaces -------------------------------------------------------------------------------
+
+    def _on_namespace(self, command: OnNamespace) -> Work:
+        name, body = command.name.text, command.body
+        match body:
+            case pb.DeleteNamespace():
+                return self._deletion.delete(NAMESPACES, name, command.command_id)
+            case pb.CreateNamespace():
+                create = partial(self._create_namespace, command.command_id, command.name, body)
+                return self._create(ParentKind.TENANT, create)
+            case pb.SetNamespaceProperties():
+                order = namespace.SetNamespaceProperties(
+                    name, to_properties(body.properties), body.expected_version
+                )
+                return self._decide_namespace(command.command_id, order, ())
+            case pb.SetPolicies():
+                return self._decide_namespace(command.command_id, to_policies(name, body), ())
+            case _:
+                assert_never(body)
+
+    def _create_namespace(
+        self,
+        command_id: bytes,
+        name: NamespaceName,
+        body: pb.CreateNamespace,
+        reads: dict[str, ParentRead],
+    ) -> Answer | list[str]:
+        admission = self._gates.admit(ParentKind.TENANT, (name.tenant,), reads)[name.tenant]
+        if admission is None:
+            return [name.tenant]
+        if isinstance(admission, Rejected):
+            return conclude(self._state, command_id, admission, CommandResult())
+        order = namespace.CreateNamespace(
+            self._state.mint(name.text),
+            name.text,
+            admission.parent_id,
+            to_properties(body.properties),
+        )
+        return self._decide_namespace(command_id, order, admission.events)
+
+    def _decide_namespace(
+        self,
+        command_id: bytes,
+        order: namespace.CreateNamespace | namespace.SetNamespaceProperties | SetPolicies,
+        gate_events: tuple[parent_gate.ParentGateEvent, ...],
+    ) -> Answer:
+        before = self._state.load_namespace(order.name)
+        decision = namespace.decide(before, order)
+        if isinstance(decision, Rejected):
+            return conclude(self._state, command_id, decision, CommandResult())
+        after = fold(namespace.evolve, before, decision.events)
+        assert after is not None, "no order of these removes a namespace"
+        result = CommandResult(id=after.namespace_id, version=after.version)
+        events: tuple[DomainEvent, ...] = (*gate_events, *decision.events)
+        return record(self._state, command_id, events, result)
+
+    # Topics -----------------------------------------------------------------------------------
+
+    def _create_topics(self, command: OnNewTopics) -> Work:
+        if self._bounds is None:
+            return self._create(
+                ParentKind.NAMESPACE, partial(self._creation.attempt, command, NO_BOUNDS)
+            )
+        said = self._bounds.known(namespaces_of(command))
+        if said is not None:
+            outcome = self._creation.attempt(command, said, {})
+            if isinstance(outcome, Answer):
+                return outcome
+        return self._create_topics_later(command, self._bounds)
+
+    async def _create_topics_later(
+        self, command: OnNewTopics, bounds: TopicBounds
+    ) -> CommandResult:
+        """Create them by what counts when everything is read: a bound may change meanwhile."""
+        async with bounds.deciding(namespaces_of(command)) as said:
+            attempt = partial(self._creation.attempt, command, said)
+            work = self._create(ParentKind.NAMESPACE, attempt)
+            return await (finish(self._state, work) if isinstance(work, Answer) else work)
+
+    def _on_topic(self, command: OnTopic) -> Work:
+        name, body = command.name.base_text, command.body
+        before = self._state.load_topic(name)
+        match body:
+            case pb.DeleteTopic():
+                return self._delete_topic(command.command_id, name, before)
+            case pb.SetTopicProperties():
+                order: topic.TopicCommand = topic.SetTopicProperties(
+                    name, to_properties(body.properties), body.expected_version
+                )
+            case pb.SetPolicies():
+                order = to_policies(name, body)
+            case _:
+                assert_never(body)
+        decision = topic.decide(before, order)
+        result = CommandResult()
+        if isinstance(decision, Accepted):
+            after = fold(topic.evolve, before, decision.events)
+            assert after is not None, "what is set on a topic removes none"
+            result = CommandResult(id=after.topic_id, version=after.version)
+        return conclude(self._state, command.command_id, decision, result)
+
+    def _delete_topic(self, command_id: bytes, name: str, before: topic.TopicState) -> Answer:
+        topic_id = "" if before is None else before.topic_id
+        decision = topic.decide(before, topic.DeleteTopic(name, topic_id))
+        result = CommandResult(id=topic_id)
+        if isinstance(decision, Rejected):
+            return conclude(self._state, command_id, decision, result)
+        # A topic with very many units ends in several records. The topic goes with the last: if
+        # the others are all that survives, it has lost its owners and will be given new ones.
+        ended = [each for each in self._owned_units(topic_id)]
+        while len(ended) > UNITS_PER_RECORD_MAX:
+            part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
+            self._tell_unassigned(part, self._state.propose(_unassign(part)))
+        answer = record(self._state, command_id, (*_unassign(ended), *decision.events), result)
+        assert answer.commit is not None, "a topic that was there has an event when it goes"
+        if self._bounds is not None:
+            self._bounds.note(parse_topic(name).namespace_text, -1)
+        self._tell_unassigned(ended, answer.commit)
+        return answer
+
+    def _owned_units(self, topic_id: str) -> list[Assignment]:
+        assignments = self._state.assignments_of_topic(topic_id)
+        return [each for _, each in sorted(assignments.items()) if each.is_assigned]
+
+    def _tell_unassigned(self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]) -> None:
+        listener = self._on_unassigned
+        if listener is None or not ended:
+            return
+
+        def tell(done: asyncio.Future[Commit]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                listener(ended)
+
+        commit.add_done_callback(tell)
+
+    # Parents and gates ------------------------------------------------------------------------
+
+    def _create(self, kind: ParentKind, attempt: Attempt) -> Work:
+        unread = attempt({})
+        return unread if isinstance(unread, Answer) else self._create_later(kind, attempt, unread)
+
+    async def _create_later(
+        self, kind: ParentKind, attempt: Attempt, unread: list[str]
+    ) -> CommandResult:
+        reads: dict[str, ParentRead] = {}
+        for _ in range(PARENT_READ_ATTEMPTS_MAX):
+            reads.update(await self._gates.read(kind, unread))
+            outcome = tracing.timed("decide", partial(attempt, reads))
+            if isinstance(outcome, Answer):
+                return await finish(self._state, outcome)
+            unread = outcome
+        raise Unavailable(f"the gate of {kind.value} {unread[0]} keeps changing")
+
+    def _order_gate(self, command: OnGate) -> Answer:
+        kind, body = command.kind, command.body
+        name, parent_id = body.parent_name, body.parent_id
+        order: parent_gate.ParentGateCommand
+        if isinstance(body, pb.CloseParentGate):
+            has_children = self._state.has_children(kind, name)
+            order = parent_gate.CloseParentGate(kind, name, parent_id, body.attempt, has_children)
+        else:
+            order = parent_gate.ReopenParentGate(kind, name, parent_id, body.attempt)
+        decision = parent_gate.decide(self._state.load_gate(kind, name), order)
+        return conclude(self._state, command.command_id, decision, CommandResult(id=parent_id))
+
+
+def _unassign(ended: Sequence[Assignment]) -> list[DomainEvent]:
+    events: list[DomainEvent] = []
+    for each in ended:
+        order = UnassignTopic(each.topic_id, each.unit, REASON_TOPIC_DELETED)
+        decision = assignment.decide(each, order)
+        assert isinstance(decision, Accepted), "an assigned unit can be unassigned"
+        events += decision.events
+    return events

@@ -1,0 +1,189 @@
+"""Deleting a tenant or namespace: its children live in other shards, all of which must agree.
+
+    started ──▶ close the gate in every shard ──▶ all closed ──▶ deleted
+                                        └── one has children ──▶ reopen ──▶ aborted
+
+Each run is an attempt with a number that grows, from one leader of the home shard to the next, so
+that what an earlier run still has on its way cannot undo a later one. Whatever goes wrong on the
+way leaves the parent DELETING; deleting it again goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.errors import DeadlineExceeded, Definite, MetadataError
+from nextgen.kernel.generations import term_number
+from nextgen.kernel.limits import DELETION_ATTEMPTS_PER_TERM_MAX
+from protos.nextgen.v1.shard_service_pb2 import CommandResult
+from shards.domain import namespace, tenant
+from shards.domain.namespace import Namespace
+from shards.domain.parent_gate import ParentKind
+from shards.domain.tenant import Tenant
+from shards.inventory.command_answer import conclude, finish
+from shards.ports import ParentDirectory
+from shards.state.fan_out import gather
+from shards.state.shard_state import ShardState
+
+ShardAnswers = dict[int, Rejected | MetadataError | None]
+"""By shard: None where the gate is closed, else why it is not, or that nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What tenants and namespaces have in common as parents."""
+
+    kind: ParentKind
+    load: Callable[[ShardState, str], Tenant | Namespace | None]
+    id_of: Callable[[Any], str]
+    decide: Callable[[Any, Any], Accepted[Any] | Rejected]
+    start: Callable[[str], Any]
+    abort: Callable[[str, str], Any]
+    finish: Callable[[str, str], Any]
+
+
+TENANTS = Family(
+    ParentKind.TENANT,
+    ShardState.load_tenant,
+    lambda state: str(state.tenant_id),
+    tenant.decide,
+    tenant.StartTenantDeletion,
+    tenant.AbortTenantDeletion,
+    tenant.FinishTenantDeletion,
+)
+NAMESPACES = Family(
+    ParentKind.NAMESPACE,
+    ShardState.load_namespace,
+    lambda state: str(state.namespace_id),
+    namespace.decide,
+    namespace.StartNamespaceDeletion,
+    namespace.AbortNamespaceDeletion,
+    namespace.FinishNamespaceDeletion,
+)
+
+
+class _Turn:
+    """Whose turn it is to delete one parent, and how many wait for theirs."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+class ParentDeletion:
+    """Deletes parents at home in one shard, for one term; one run per parent at a time."""
+
+    def __init__(self, state: ShardState, directory: ParentDirectory) -> None:
+        self._state = state
+        self._directory = directory
+        self._attempts = 0
+        self._turns: dict[tuple[ParentKind, str], _Turn] = {}
+
+    async def delete(self, family: Family, name: str, command_id: bytes) -> CommandResult:
+        """Delete the parent, or go on deleting it.
+
+        Raises:
+            DeadlineExceeded: Trouble on the way; the parent is DELETING, repeat to go on.
+            NotLeader, ProposalLost: Leadership moved; likewise.
+        """
+        key = (family.kind, name)
+        turn = self._turns.setdefault(key, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                return await self._start(family, name, command_id)
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[key]
+
+    async def _start(self, family: Family, name: str, command_id: bytes) -> CommandResult:
+        state = self._state
+        before = family.load(state, name)
+        started = family.decide(before, family.start(name))
+        answer = conclude(
+            state, command_id if isinstance(started, Rejected) else b"", started, CommandResult()
+        )
+        # Durable before any gate closes: whoever finds a gate closed can ask why.
+        result = await finish(state, answer)
+        if isinstance(started, Rejected):
+            return result
+        try:
+            return await self._carry_on(family, name, family.id_of(before), command_id)
+        except Definite as error:
+            # Definite for a part of the work is not definite for the whole of it.
+            raise _unfinished(family.kind, name, str(error)) from error
+
+    async def _carry_on(
+        self, family: Family, name: str, parent_id: str, command_id: bytes
+    ) -> CommandResult:
+        state = self._state
+        attempt = self._next_attempt()
+        answers = await self._close(family.kind, name, parent_id, attempt)
+        refusals = [each for each in answers.values() if isinstance(each, Rejected)]
+        errors = [each for each in answers.values() if isinstance(each, MetadataError)]
+        if any(each.code is not RejectionCode.NOT_EMPTY for each in refusals):
+            # A later attempt is under way, so this leader is not the leader any more.
+            raise _unfinished(family.kind, name, refusals[0].message)
+        if refusals:
+            await self._reopen(family.kind, name, parent_id, attempt, list(answers))
+            return await self._abort(family, name, parent_id, command_id)
+        if errors:
+            raise _unfinished(family.kind, name, str(errors[0]))
+        done = family.decide(family.load(state, name), family.finish(name, parent_id))
+        result = CommandResult(id=parent_id)
+        return await finish(state, conclude(state, command_id, done, result))
+
+    async def _close(
+        self, kind: ParentKind, name: str, parent_id: str, attempt: int
+    ) -> ShardAnswers:
+        shard_ids = list(self._directory.shard_ids())
+        closes = [
+            self._directory.close_gate(shard_id, kind, name, parent_id, attempt)
+            for shard_id in shard_ids
+        ]
+        return dict(zip(shard_ids, await gather(closes), strict=True))
+
+    async def _reopen(
+        self, kind: ParentKind, name: str, parent_id: str, attempt: int, shard_ids: list[int]
+    ) -> None:
+        """Give the attempt up in every shard.
+
+        In those that refused, too: that keeps out what earlier attempts still have on its way.
+        """
+        reopens = [
+            self._directory.reopen_gate(shard_id, kind, name, parent_id, attempt)
+            for shard_id in shard_ids
+        ]
+        for answer in await gather(reopens):
+            if isinstance(answer, Rejected):
+                raise _unfinished(kind, name, answer.message)
+            if isinstance(answer, MetadataError):
+                raise _unfinished(kind, name, str(answer)) from answer
+
+    async def _abort(
+        self, family: Family, name: str, parent_id: str, command_id: bytes
+    ) -> CommandResult:
+        state = self._state
+        aborted = family.decide(family.load(state, name), family.abort(name, parent_id))
+        if isinstance(aborted, Rejected):
+            return await finish(state, conclude(state, command_id, aborted, CommandResult()))
+        result = CommandResult(
+            rejection_code=RejectionCode.NOT_EMPTY.value,
+            message=f"{family.kind.value} {name} is not empty",
+        )
+        return await finish(state, conclude(state, command_id, aborted, result))
+
+    def _next_attempt(self) -> int:
+        """Return a number above that of every earlier attempt, earlier terms included."""
+        self._attempts += 1
+        assert self._attempts < DELETION_ATTEMPTS_PER_TERM_MAX, "attempts ran out of numbers"
+        return term_number(self._state.term) * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
+
+
+def _unfinished(kind: ParentKind, name: str, why: str) -> DeadlineExceeded:
+    return DeadlineExceeded(f"{kind.value} {name} is still being deleted, repeat to go on: {why}")

@@ -1,0 +1,185 @@
+"""Reads of the three inventories, on any replica of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nextgen.kernel.errors import InvalidRequest, StaleShardMap, Unavailable
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.limits import (
+    FOLLOWER_READ_WAIT_MS,
+    NAMES_PER_GET_MAX,
+    PAGE_BYTES_MAX,
+    PAGE_ITEMS_DEFAULT,
+    PAGE_ITEMS_MAX,
+)
+from nextgen.kernel.names import (
+    InvalidName,
+    parse_namespace,
+    parse_tenant,
+    parse_topic,
+)
+from nextgen.replication.ports import ReplicatedLog
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind
+from protos.nextgen.v1.shard_service_pb2 import (
+    GetRequest,
+    GetResponse,
+    ListRequest,
+    ListResponse,
+    ObjectName,
+)
+from shards.domain.namespace import Namespace
+from shards.domain.parent_gate import ParentKind
+from shards.domain.shard import NO_SLOTS, SHARD_KEY, Shard
+from shards.domain.states import State, StateKind
+from shards.domain.tenant import Tenant
+from shards.domain.topic import CREATABLE_DOMAINS, Topic
+from shards.projections.reading import (
+    ALL_KEYS,
+    Range,
+    child_ranges,
+    read_page,
+    read_shard_map_version,
+    topic_ranges,
+)
+from shards.projections.rows import Query, read_states
+from shards.wire.inventory import KINDS, item_message
+
+
+class InventoryReader:
+    """Answers from the view: as of a position on any replica, or linearizable on the leader.
+
+    With ``min_position`` 0 an answer reflects every command that was answered before the read
+    began; otherwise every event up to that position, at least.
+
+    Raises:
+        NotLeader: ``min_position`` is 0 and this replica does not lead.
+        Unavailable: This replica did not reach ``min_position`` in ``FOLLOWER_READ_WAIT_MS``.
+        StaleShardMap: A name's slot belongs to another shard.
+        InvalidRequest: A name, kind or limit is none.
+    """
+
+    def __init__(self, shard_id: int, log: ReplicatedLog, query: Query) -> None:
+        self._shard_id = shard_id
+        self._log = log
+        self._query = query
+        self._slots = NO_SLOTS
+        self._slots_version = 0
+
+    @property
+    def position(self) -> int:
+        """The last event position that answers given from here on rest on."""
+        return self._log.status.applied.position
+
+    async def get(self, request: GetRequest) -> GetResponse:
+        """Return the named objects in order; an absent one has no value."""
+        if len(request.names) > NAMES_PER_GET_MAX:
+            raise InvalidRequest(
+                f"{len(request.names)} names asked for, at most {NAMES_PER_GET_MAX} are allowed"
+            )
+        keys = [_parse_name(each) for each in request.names]
+        await self._wait(request.min_position)
+        self._check_slots([slot_of(routing_key) for _, _, routing_key in keys])
+        states: dict[StateKind, dict[str, State | None]] = {}
+        for kind in KINDS.values():
+            states[kind] = read_states(
+                self._query, kind, [key for of_kind, key, _ in keys if of_kind is kind]
+            )
+        items: list[Item] = []
+        size_bytes = 0
+        for name, (kind, key, _) in zip(request.names, keys, strict=True):
+            items.append(item_message(name.kind, name.name, states[kind][key]))
+            size_bytes += items[-1].ByteSize()
+        if size_bytes > PAGE_BYTES_MAX:
+            raise InvalidRequest(f"the answer has {size_bytes} bytes, ask for fewer names")
+        return GetResponse(items=items)
+
+    async def list(self, request: ListRequest) -> ListResponse:
+        """Return a page of the objects in this shard below a parent, by name."""
+        if request.limit > PAGE_ITEMS_MAX:
+            raise InvalidRequest(
+                f"a page of {request.limit} items asked for, at most {PAGE_ITEMS_MAX} are allowed"
+            )
+        limit = request.limit or PAGE_ITEMS_DEFAULT
+        kind, ranges = _page_ranges(request)
+        await self._wait(request.min_position)
+        states = read_page(self._query, kind, ranges, after=request.after, limit=limit + 1)
+        return _page(request.kind, states, limit)
+
+    async def _wait(self, min_position: int) -> None:
+        if not min_position:
+            await self._log.wait_applied(await self._log.read_index())
+            return
+        try:
+            async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
+                await self._log.wait_position(min_position)
+        except TimeoutError:
+            raise Unavailable(
+                f"this replica of shard {self._shard_id} is at position {self.position}, "
+                f"{min_position} was asked for and did not come in {FOLLOWER_READ_WAIT_MS} ms"
+            ) from None
+
+    def _check_slots(self, slots: Sequence[int]) -> None:
+        owned = self._owned_slots()
+        for slot in slots:
+            if not owned[slot]:
+                raise StaleShardMap(
+                    f"shard {self._shard_id} does not have slot {slot}", self._slots_version
+                )
+
+    def _owned_slots(self) -> bytes:
+        version = read_shard_map_version(self._query)
+        if version != self._slots_version:
+            own = read_states(self._query, StateKind.SHARD, (SHARD_KEY,))[SHARD_KEY]
+            assert isinstance(own, Shard), "a shard with a map version has slots"
+            self._slots, self._slots_version = own.slot_map(), version
+        return self._slots
+
+
+def _parse_name(name: ObjectName) -> tuple[StateKind, str, str]:
+    """Return kind, key and routing key of an object."""
+    try:
+        if name.kind == KIND_TENANT:
+            tenant = parse_tenant(name.name)
+            return StateKind.TENANT, tenant, tenant
+        if name.kind == KIND_NAMESPACE:
+            namespace = parse_namespace(name.name).text
+            return StateKind.NAMESPACE, namespace, namespace
+        if name.kind == KIND_TOPIC:
+            topic = parse_topic(name.name)
+            # A partition's own name is nobody's key: it is found absent.
+            return StateKind.TOPIC, topic.text, topic.routing_key
+    except InvalidName as error:
+        raise InvalidRequest(str(error)) from error
+    raise InvalidRequest(f"kind {name.kind} is none of tenant, namespace, topic")
+
+
+def _page_ranges(request: ListRequest) -> tuple[StateKind, tuple[Range, ...]]:
+    try:
+        if request.kind == KIND_TENANT:
+            return StateKind.TENANT, (ALL_KEYS,)
+        if request.kind == KIND_NAMESPACE:
+            return child_ranges(ParentKind.TENANT, parse_tenant(request.parent))
+        if request.kind == KIND_TOPIC:
+            namespace = parse_namespace(request.parent).text
+            if request.domain and request.domain not in CREATABLE_DOMAINS:
+                raise InvalidRequest(f"there are no topics in the domain {request.domain!a}")
+            return StateKind.TOPIC, topic_ranges(namespace, request.domain)
+    except InvalidName as error:
+        raise InvalidRequest(str(error)) from error
+    raise InvalidRequest(f"kind {request.kind} is none of tenant, namespace, topic")
+
+
+def _page(kind: Kind, states: Sequence[State], limit: int) -> ListResponse:
+    """Return the first ``limit`` states as a page, fewer if they would not fit a message."""
+    items: list[Item] = []
+    size_bytes = 0
+    for state in states[:limit]:
+        assert isinstance(state, Tenant | Namespace | Topic)
+        item = item_message(kind, state.name, state)
+        size_bytes += item.ByteSize()
+        if items and size_bytes > PAGE_BYTES_MAX:
+            break
+        items.append(item)
+    return ListResponse(items=items, more_items=len(items) < len(states))

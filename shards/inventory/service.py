@@ -1,0 +1,293 @@
+"""The inventories of one shard on its leader: commands in, results out.
+
+    parse ──▶ known outcome? ──▶ load, decide, propose (no await) ──▶ wait for commit ──▶ answer
+                                     └── parent not known here: read it, then once more
+
+A command id that is known is answered with its first outcome, rejections included. Every answer
+waits until what it rests on is certain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from nextgen.client.write_admission import WriteAdmission
+from nextgen.kernel.errors import (
+    Definite,
+    Indefinite,
+    InvalidRequest,
+    MetadataError,
+    OutcomeForgotten,
+    ProposalLost,
+    StaleShardMap,
+)
+from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX, TOPICS_PER_EXECUTE_MAX
+from nextgen.kernel.write_limits import WRITE_READ_MS_MAX
+from nextgen.runtime import tracing
+from nextgen.tasks.background import start
+from protos.nextgen.v1.shard_service_pb2 import (
+    BulkCreateRequest,
+    BulkCreateResponse,
+    CommandResult,
+    ExecuteRequest,
+    ExecuteResponse,
+)
+from shards.inventory.command_answer import Answer, finish, repeated
+from shards.inventory.commands import InventoryCommands, OnUnassigned
+from shards.inventory.reader import InventoryReader
+from shards.inventory.topic_bounds import NamespacePolicies
+from shards.ports import ParentDirectory
+from shards.projections.reading import RecordedOutcome
+from shards.state.shard_state import PendingOutcome, ShardState
+from shards.wire.command import ParsedCommand, cost_of, parse_command, slots_of, tenant_of
+
+__all__ = ["InventoryReader", "InventoryService"]
+
+_logger = structlog.get_logger(__name__)
+
+Begun = Answer | asyncio.Task[CommandResult] | MetadataError
+"""A command under way: decided, still at work, or failed before anything was proposed."""
+
+
+class _Hold:
+    """What a request takes up of the room for writes, given back once."""
+
+    __slots__ = ("_admission", "_cost")
+
+    def __init__(self, admission: WriteAdmission, cost: int) -> None:
+        self._admission = admission
+        self._cost = cost
+
+    def release(self, _: object = None) -> None:
+        cost, self._cost = self._cost, 0
+        if cost:
+            self._admission.leave(cost)
+
+
+class InventoryService:
+    """Carries out commands while this replica leads the shard; lives for one term.
+
+    ``on_unassigned`` is called with the assignments that ended with a topic, once that is
+    committed, so that their brokers can be told. ``policies`` say how many topics namespaces may
+    have; without, there is no bound.
+    """
+
+    def __init__(
+        self,
+        state: ShardState,
+        directory: ParentDirectory,
+        *,
+        on_unassigned: OnUnassigned | None = None,
+        policies: NamespacePolicies | None = None,
+        admission: WriteAdmission | None = None,
+    ) -> None:
+        self._state = state
+        self._admission = admission or WriteAdmission(state.shard_id)
+        self._commands = InventoryCommands(state, directory, on_unassigned, policies)
+        self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
+        self._tasks: set[asyncio.Task[CommandResult]] = set()
+
+    def __repr__(self) -> str:
+        return f"<InventoryService {self._state!r} executing={len(self._tasks)}>"
+
+    async def execute(self, request: ExecuteRequest, *, trace_id: str = "") -> ExecuteResponse:
+        """Carry out commands in order and return their results in the same order.
+
+        Cancelling does not stop a command that has begun.
+
+        Raises:
+            InvalidRequest, StaleShardMap: Nothing of the request was carried out.
+            Definite: None of the commands was carried out. ``Overloaded``: more of the tenant's
+                writes wait here than may.
+            OutcomeForgotten: One may have been long ago. None was now, and none may be repeated.
+            Indefinite: At least one may have been: repeat with the same command ids.
+        """
+        commands = self._parse(request)
+        cost = await self._admit(commands)
+        begun: list[Begun] = []
+        try:
+            begun = self._begin_all(commands, request.issued_position)
+        finally:
+            self._leave_once_committed(cost, begun)
+        results = await self._finish(begun)
+        if trace_id and (logged := tracing.logged_trace_id(trace_id)):
+            _logger.info(
+                "commands carried out",
+                trace_id=logged,
+                shard=self._state.shard_id,
+                commands=len(results),
+                position=max(each.position for each in results),
+            )
+        return ExecuteResponse(results=results)
+
+    async def create_in_bulk(self, request: BulkCreateRequest) -> BulkCreateResponse:
+        """Create topics of an inventory; see ``BulkCreation.create``."""
+        return await self._commands.bulk.create(request.names)
+
+    def close(self) -> None:
+        """Stop what is at work; who waits for it learns that its outcome is not known."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _admit(self, commands: Sequence[ParsedCommand]) -> int:
+        """Wait for the tenant's turn; return the cost that is to be given back, 0 if there is none.
+
+        Orders to gates and what has no object go straight through: they come from the home shards
+        of parents, which wait for them, or are refused at once.
+        """
+        tenant = tenant_of(commands[0])
+        if not tenant:
+            return 0
+        cost = cost_of(commands)
+        if not self._admission.try_enter(cost):
+            await self._admission.enter(tenant, cost)
+        return cost
+
+    def _begin_all(self, commands: Sequence[ParsedCommand], issued_position: int) -> list[Begun]:
+        known = self._state.outcomes_of([each.command_id for each in commands if each.command_id])
+        self._check_remembered(commands, known, issued_position)
+        return tracing.timed("decide", lambda: [self._begin(each, known) for each in commands])
+
+    def _leave_once_committed(self, cost: int, begun: Sequence[Begun]) -> None:
+        """Give ``cost`` back when the last proposal is in the log, though its caller gave up.
+
+        A command that reads its parents first counts for ``WRITE_READ_MS_MAX`` at most.
+        """
+        if not cost:
+            return
+        hold = _Hold(self._admission, cost)
+        tasks = [each for each in begun if isinstance(each, asyncio.Task)]
+        commits = [each.commit for each in begun if isinstance(each, Answer) and each.commit]
+        if tasks:
+            asyncio.get_running_loop().call_later(WRITE_READ_MS_MAX / 1_000, hold.release)
+            tasks[-1].add_done_callback(hold.release)
+        elif commits:
+            commits[-1].add_done_callback(hold.release)
+        else:
+            hold.release()
+
+    def _parse(self, request: ExecuteRequest) -> list[ParsedCommand]:
+        if not 0 < len(request.commands) <= COMMANDS_PER_EXECUTE_MAX:
+            raise InvalidRequest(
+                f"{len(request.commands)} commands in a request, "
+                f"1 to {COMMANDS_PER_EXECUTE_MAX} are allowed"
+            )
+        topics = sum(len(each.create_topics.topics) for each in request.commands)
+        if topics > TOPICS_PER_EXECUTE_MAX:
+            raise InvalidRequest(
+                f"{topics} topics to create in a request, "
+                f"at most {TOPICS_PER_EXECUTE_MAX} are allowed"
+            )
+        commands = [parse_command(each) for each in request.commands]
+        owned = self._state.owned_slots()
+        for command in commands:
+            for slot in slots_of(command):
+                if not owned[slot]:
+                    raise StaleShardMap(
+                        f"shard {self._state.shard_id} does not have slot {slot}",
+                        self._state.shard_map_version,
+                    )
+        return commands
+
+    def _check_remembered(
+        self,
+        commands: Sequence[ParsedCommand],
+        known: Container[bytes],
+        issued_position: int,
+    ) -> None:
+        """Refuse what may be a repetition of something whose outcome is not kept any more."""
+        unknown = [
+            each.command_id
+            for each in commands
+            if each.command_id
+            and each.command_id not in known
+            and each.command_id not in self._executing
+        ]
+        if not unknown or not issued_position:
+            return
+        forgotten = self._state.forgotten_position()
+        if issued_position <= forgotten:
+            raise OutcomeForgotten(
+                f"the command was first sent at position {issued_position} of shard "
+                f"{self._state.shard_id}, outcomes are kept from {forgotten + 1} on"
+            )
+
+    def _begin(
+        self, command: ParsedCommand, known: dict[bytes, PendingOutcome | RecordedOutcome]
+    ) -> Begun:
+        command_id = command.command_id
+        if command_id:
+            if command_id in self._executing:
+                return self._executing[command_id]
+            first = self._state.pending_outcome(command_id) or known.get(command_id)
+            if first is not None:
+                return repeated(first)
+        try:
+            work = self._commands.start(command)
+        except MetadataError as error:
+            return error
+        return work if isinstance(work, Answer) else self._run(command_id, work)
+
+    def _run(
+        self, command_id: bytes, work: Coroutine[Any, Any, CommandResult]
+    ) -> asyncio.Task[CommandResult]:
+        task = start("command", work, expected=MetadataError)
+        self._tasks.add(task)
+        if command_id:
+            self._executing[command_id] = task
+
+        def end(done: asyncio.Task[CommandResult]) -> None:
+            self._tasks.discard(done)
+            self._executing.pop(command_id, None)
+
+        task.add_done_callback(end)
+        return task
+
+    async def _finish(self, begun: Sequence[Begun]) -> list[CommandResult]:
+        await self._confirm(begun)
+        results: list[CommandResult] = []
+        errors: list[MetadataError] = []
+        for each in begun:
+            try:
+                results.append(await self._result(each))
+            except MetadataError as error:
+                errors.append(error)
+        if not errors:
+            return results
+        for failure in errors:
+            if isinstance(failure, Indefinite):
+                raise failure
+        if results:
+            raise ProposalLost(
+                f"{len(errors)} of {len(begun)} commands failed, the first: {errors[0]}"
+            ) from errors[0]
+        raise errors[0]
+
+    async def _confirm(self, begun: Sequence[Begun]) -> None:
+        """Make certain, once for all, what was decided without proposing anything."""
+        unproposed = [each for each in begun if isinstance(each, Answer) and each.is_unproposed]
+        if unproposed:
+            try:
+                await self._state.confirm()
+            except Definite as error:
+                if len(unproposed) == len(begun):
+                    raise
+                raise ProposalLost(f"some commands were proposed, then: {error}") from error
+            for answer in unproposed:
+                answer.result.position = self._state.position
+
+    async def _result(self, begun: Begun) -> CommandResult:
+        if isinstance(begun, MetadataError):
+            raise begun
+        if isinstance(begun, Answer):
+            return begun.result if begun.is_unproposed else await finish(self._state, begun)
+        await asyncio.wait((begun,))
+        if begun.cancelled():
+            raise ProposalLost(f"shard {self._state.shard_id}: leadership moved")
+        result = CommandResult()
+        result.CopyFrom(begun.result())
+        return result

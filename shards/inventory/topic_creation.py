@@ -1,0 +1,129 @@
+"""Creating topics, up to a thousand in one record, each accepted or refused by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from nextgen.kernel.decider import Accepted, Rejected, fold
+from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
+from shards.domain import topic
+from shards.domain.parent_gate import ParentKind
+from shards.domain.topic import CreateTopic, TopicState
+from shards.inventory.command_answer import Answer, record
+from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
+from shards.inventory.topic_bounds import Said, TopicBounds
+from shards.state.shard_state import ShardState
+from shards.wire.command import NewTopic, OnNewTopics
+from shards.wire.event import DomainEvent, to_properties
+from shards.wire.inventory import rejected_topic
+
+Admissions = Mapping[str, Admission | Rejected]
+
+
+class TopicCreation:
+    """Decides creates of topics for one shard, for one term."""
+
+    def __init__(
+        self, state: ShardState, gates: ParentGates, bounds: TopicBounds | None = None
+    ) -> None:
+        self._state = state
+        self._gates = gates
+        self._bounds = bounds
+
+    def attempt(
+        self, command: OnNewTopics, said: Said, reads: dict[str, ParentRead]
+    ) -> Answer | list[str]:
+        """Decide and propose; or return the namespaces that must be read first.
+
+        ``said`` is what counts for the command's namespaces; it is asked only where there are
+        bounds.
+        """
+        wanted = dict.fromkeys(namespaces_of(command))
+        admissions: dict[str, Admission | Rejected] = {}
+        unread: list[str] = []
+        for name, admission in self._gates.admit(ParentKind.NAMESPACE, wanted, reads).items():
+            if admission is None:
+                unread.append(name)
+            else:
+                admissions[name] = admission
+        return unread or self._create(command, said, admissions)
+
+    def _create(self, command: OnNewTopics, said: Said, admissions: Admissions) -> Answer:
+        topics = [each for each in command.topics if isinstance(each, NewTopic)]
+        topic_ids = iter(self._state.mint_all([each.slot for each in topics]))
+        names = [each.name.base_text for each in topics]
+        present = dict(zip(names, self._state.load_topics(names), strict=True))
+        time_ms = self._state.now_ms()
+
+        added: Counter[str] = Counter()
+        events: list[DomainEvent] = []
+        outcomes: list[TopicOutcome] = []
+        for new in command.topics:
+            if isinstance(new, Rejected):
+                outcomes.append(rejected_topic(new))
+                continue
+            topic_id = next(topic_ids)
+            namespace = new.name.namespace_text
+            before = present[new.name.base_text]
+            decision = _decide(new, topic_id, admissions, present, time_ms)
+            if isinstance(decision, Accepted) and self._bounds is not None:
+                full = self._bounds.check(namespace, said[namespace], added[namespace])
+                if full is not None:
+                    present[new.name.base_text] = before
+                    decision = full
+            if isinstance(decision, Rejected):
+                outcomes.append(rejected_topic(decision))
+                continue
+            added[namespace] += 1
+            if added[namespace] == 1:
+                admission = admissions[namespace]
+                assert isinstance(admission, Admission)
+                events += admission.events
+            events += decision.events
+            outcomes.append(TopicOutcome(topic_id=topic_id))
+        result = CommandResult(topics=outcomes)
+        answer = record(self._state, command.command_id, events, result, time_ms=time_ms)
+        if self._bounds is not None:
+            for namespace, count in added.items():
+                self._bounds.note(namespace, count)
+        return answer
+
+
+def namespaces_of(command: OnNewTopics) -> list[str]:
+    """Return the namespaces of the topics that there may be, each once."""
+    names = [
+        each.name.namespace_text
+        for each in command.topics
+        if isinstance(each, NewTopic) and each.refusal is None
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _decide(
+    new: NewTopic,
+    topic_id: str,
+    admissions: Admissions,
+    present: dict[str, TopicState],
+    time_ms: int,
+) -> Accepted[topic.TopicEvent] | Rejected:
+    if new.refusal is not None:
+        return new.refusal
+    name = new.name.base_text
+    before = present[name]
+    admission = admissions[new.name.namespace_text]
+    if isinstance(admission, Rejected):
+        return admission
+    command = CreateTopic(
+        topic_id,
+        new.name,
+        admission.parent_id,
+        time_ms,
+        new.spec.partitions,
+        to_properties(new.spec.properties),
+    )
+    decision = topic.decide(before, command)
+    if isinstance(decision, Accepted):
+        # The same name may come again in the same batch.
+        present[name] = fold(topic.evolve, before, decision.events)
+    return decision

@@ -1,0 +1,4 @@
+"""Changes of owner: moves, handovers, evacuations, rebalancing and unassignment.
+
+The shard leader starts it; every change is finished when broker and watches have it.
+"""

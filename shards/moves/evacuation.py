@@ -1,0 +1,315 @@
+"""Takes units away from brokers in the background: from those that are lost, and those that drain.
+
+    session has units here ──┬─ it ended   ─▶ assigned anew, as a lookup would   ─╮  at a pace, the
+                             ├─ it drains  ─▶ moved, its clients hardly notice   ─┤  busiest first
+                             ╰─ it lives   ─▶ left alone                          ╯  until none left
+
+What clients look up does not wait for this. Nothing is remembered that a new leader would miss:
+what is left to do is what the sessions still have. A broker that drains and dies is lost, one
+whose drain is undone keeps what it still has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.placement_limits import (
+    DRAIN_UNITS_PER_SECOND,
+    EVACUATION_BATCHES_MAX,
+    EVACUATION_UNITS_PER_BATCH_MAX,
+    REASSIGN_UNITS_PER_SECOND,
+)
+from nextgen.tasks.background import join, keep, start
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.shard_service_pb2 import TopicMove
+from shards.assignment.broker_sync import BrokerSync
+from shards.assignment.topic_controller import TopicController
+from shards.domain.assignment import Assignment
+from shards.metrics import ShardMetrics
+from shards.moves.evacuation_loads import EvacuationLoads
+from shards.moves.evacuation_order import EvacuationOrder
+from shards.moves.evacuation_pace import Pace, share_of_rate
+from shards.moves.topic_mover import TopicMover
+from shards.ports import BrokerDirectory, Clock
+from shards.state.shard_state import ShardState
+
+_LOOK_SECONDS = 5.0
+"""Between two looks when nothing changes: brokers report their load at most so often."""
+
+_RETRY_SECONDS_MIN = 2.0
+_RETRY_SECONDS_MAX = 60.0
+"""After a pass that brought nothing away, for a lease or a move that takes long. Twice as long
+after each such pass, since rules may keep units where they are for good; what changes among the
+brokers wakes it earlier."""
+
+_UNKNOWN_LOOKS = 2
+"""Looks after which a session that the directory does not know is asked for: a new one is there
+in a moment, one that ended before the directory's memory began never is."""
+
+_CARRY_TIMEOUT_MS = 20_000
+"""For one batch: a move waits for caches and for brokers that hang."""
+
+ASKED_BY_DRAIN = "drain"
+
+_logger = structlog.get_logger(__name__)
+
+
+class Why(StrEnum):
+    """Why a session's units are taken away: a metric's label."""
+
+    LOST = "lost"
+    DRAIN = "drain"
+
+
+class Evacuation:
+    """Evacuations of one shard's units, for one term. ``shard_ids`` are all of the cluster's."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        state: ShardState,
+        controller: TopicController,
+        mover: TopicMover,
+        sync: BrokerSync,
+        directory: BrokerDirectory,
+        shard_ids: Callable[[], Sequence[int]],
+        clock: Clock,
+        metrics: ShardMetrics,
+    ) -> None:
+        self._shard_id = shard_id
+        self._state = state
+        self._controller = controller
+        self._mover = mover
+        self._sync = sync
+        self._directory = directory
+        self._shard_ids = shard_ids
+        self._clock = clock
+        self._metrics = metrics
+        self.loads = EvacuationLoads(directory)
+        self._lost_pace = Pace(clock.monotonic)
+        self._lost_rate = 1.0
+        self._sessions: dict[str, asyncio.Task[None]] = {}
+        self._unknown: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._unsubscribe = directory.on_change(self._wake.set)
+
+    def __repr__(self) -> str:
+        return f"<Evacuation shard={self._shard_id} sessions={len(self._sessions)}>"
+
+    @property
+    def units_under_way(self) -> int:
+        """Units that are still to leave the sessions which are being emptied."""
+        return sum(self._state.used_units(session_id) for session_id in self._sessions)
+
+    def start(self) -> None:
+        """Look after the sessions from here on."""
+        self._task = keep("evacuations", self._run)
+
+    def close(self) -> None:
+        """Stop at once; what is left is the next leader's."""
+        self._unsubscribe()
+        for task in (self._task, *self._sessions.values()):
+            if task is not None:
+                task.cancel()
+
+    def broker_of(self, session_id: str) -> str:
+        """Return the broker of a session that has units here, "" if it has none any more."""
+        known = self._directory.session(session_id)
+        if known is not None:
+            return known.broker_id
+        units = self._state.units_of_session(session_id, "", 1)
+        return units[0].broker_id if units else ""
+
+    # Looking ----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                self._look()
+            except MetadataError as error:
+                # The term is over, which the log says a moment later.
+                _logger.debug("evacuation stops", shard=self._shard_id, why=str(error))
+                return
+            with contextlib.suppress(TimeoutError):
+                async with timeout(_LOOK_SECONDS):
+                    await self._wake.wait()
+
+    def _look(self) -> None:
+        usage = self._state.usage()
+        self.loads.look(usage)
+        for session_id in usage:
+            if session_id in self._sessions:
+                continue
+            if self._why(session_id) is not None:
+                self._begin(session_id)
+        self._ask_for_unknown(usage)
+
+    def _why(self, session_id: str) -> Why | None:
+        """Return why a session is to be emptied, None if it is not."""
+        known = self._directory.session(session_id)
+        if known is not None and not self._sync.has_ended(known.broker_id, session_id):
+            return Why.DRAIN if known.draining else None
+        broker_id = self.broker_of(session_id)
+        return Why.LOST if broker_id and self._sync.has_ended(broker_id, session_id) else None
+
+    def _ask_for_unknown(self, usage: dict[str, int]) -> None:
+        """Have a unit of each session looked up that nobody knows: its manager knows."""
+        self._unknown = {
+            session_id: self._unknown.get(session_id, 0) + 1
+            for session_id in usage
+            if session_id not in self._sessions and self._directory.session(session_id) is None
+        }
+        for session_id, looks in self._unknown.items():
+            if looks >= _UNKNOWN_LOOKS:
+                self._begin(session_id)
+
+    # Emptying one session ---------------------------------------------------------------------
+
+    def _begin(self, session_id: str) -> None:
+        task = start("evacuation", self._empty(session_id))
+        self._sessions[session_id] = task
+        task.add_done_callback(lambda _: self._sessions.pop(session_id, None))
+
+    async def _empty(self, session_id: str) -> None:
+        """Empty a session while there is a reason to; one that nobody knows is asked for first."""
+        began = self._clock.monotonic()
+        try:
+            broker, before = self.broker_of(session_id), self._state.used_units(session_id)
+            if self._why(session_id) is None:
+                await self._assign_anew(self._state.units_of_session(session_id, "", 1))
+            why = self._why(session_id)
+            if why is None:
+                return
+            _logger.info(
+                "taking units away", shard=self._shard_id, broker=broker, units=before, why=why
+            )
+            await self._pass_again_and_again(session_id)
+            left = self._state.used_units(session_id)
+        except MetadataError as error:
+            _logger.debug("evacuation stops", shard=self._shard_id, why=str(error))
+            return
+        _logger.info(
+            "units were taken away",
+            shard=self._shard_id,
+            broker=broker,
+            units=before - left,
+            left=left,
+            seconds=round(self._clock.monotonic() - began, 3),
+        )
+
+    async def _pass_again_and_again(self, session_id: str) -> None:
+        pause_s = _RETRY_SECONDS_MIN
+        while self._state.used_units(session_id) and (why := self._why(session_id)) is not None:
+            if self._directory.live() and await self._pass(session_id, why):
+                pause_s = _RETRY_SECONDS_MIN
+            elif self._state.used_units(session_id):
+                await self._wait_for_better(pause_s)
+                pause_s = min(2 * pause_s, _RETRY_SECONDS_MAX)
+
+    async def _pass(self, session_id: str, why: Why) -> int:
+        """Go over the units once, at the pace, while the reason stands; return how many left."""
+        order = EvacuationOrder(
+            self._state, self._controller, session_id, self.loads.busiest(session_id)
+        )
+        pace, part = self._pace_of(session_id, why)
+        batches: set[asyncio.Task[int]] = set()
+        left = 0
+        try:
+            while self._why(session_id) is why:
+                # An operator may have asked for another rate meanwhile.
+                rate = part * self._units_per_second(session_id, why)
+                await asyncio.sleep(pace.wait_seconds(rate))
+                if len(batches) >= EVACUATION_BATCHES_MAX:
+                    await asyncio.wait(batches, return_when=asyncio.FIRST_COMPLETED)
+                wanted = pace.take(rate, EVACUATION_UNITS_PER_BATCH_MAX)
+                units = order.next(wanted) if wanted else []
+                pace.give_back(wanted - len(units))
+                if wanted and not units:
+                    break
+                if units:
+                    batches.add(join(self._carry(units, why)))
+                done = {batch for batch in batches if batch.done()}
+                batches -= done
+                left += sum(batch.result() for batch in done)
+            return left + sum(await asyncio.gather(*batches))
+        finally:
+            for batch in batches:
+                batch.cancel()
+
+    def _pace_of(self, session_id: str, why: Why) -> tuple[Pace, float]:
+        """Return a pace for a pass, and which part of the cluster's rate is this shard's."""
+        if why is Why.DRAIN:
+            return Pace(self._clock.monotonic), self._part([session_id])
+        # All lost sessions together go at one pace, however many there are.
+        lost = [each for each in {*self._sessions, session_id} if self._why(each) is Why.LOST]
+        return self._lost_pace, self._part(lost)
+
+    def _units_per_second(self, session_id: str, why: Why) -> int:
+        if why is Why.LOST:
+            return REASSIGN_UNITS_PER_SECOND
+        known = self._directory.session(session_id)
+        wanted = 0 if known is None else known.drain_units_per_second
+        return wanted or DRAIN_UNITS_PER_SECOND
+
+    def _part(self, session_ids: Sequence[str]) -> float:
+        """Return this shard's part of what is to leave some sessions, as it is now."""
+        here = [self._state.used_units(session_id) for session_id in session_ids]
+        reported = [self.loads.units_reported(session_id) for session_id in session_ids]
+        of_all = [max(pair) for pair in zip(here, reported, strict=True)]
+        whole = sum(of_all) if all(reported) else 0
+        return share_of_rate(1.0, sum(here), whole, max(1, len(self._known_shards())))
+
+    def _known_shards(self) -> Sequence[int]:
+        try:
+            return self._shard_ids()
+        except MetadataError:
+            return ()
+
+    async def _wait_for_better(self, pause_s: float) -> None:
+        """Wait until brokers change, not too short a time, and at most so long."""
+        changed = asyncio.Event()
+        unsubscribe = self._directory.on_change(changed.set)
+        try:
+            await asyncio.sleep(_RETRY_SECONDS_MIN)
+            with contextlib.suppress(TimeoutError):
+                async with timeout(pause_s - _RETRY_SECONDS_MIN):
+                    await changed.wait()
+        finally:
+            unsubscribe()
+
+    # Carrying out -----------------------------------------------------------------------------
+
+    async def _carry(self, units: Sequence[Assignment], why: Why) -> int:
+        """Take units away and return how many left."""
+        done = await (self._assign_anew(units) if why is Why.LOST else self._move(units))
+        self._metrics.note_evacuated(why.value, done)
+        return done
+
+    async def _assign_anew(self, units: Sequence[Assignment]) -> int:
+        names = [unit.name for unit in units]
+        try:
+            answers = await self._controller.lookup(names, timeout_ms=_CARRY_TIMEOUT_MS)
+        except MetadataError as error:
+            _logger.info("units not assigned anew yet", shard=self._shard_id, why=str(error))
+            return 0
+        return sum(not answer.rejection_code for answer in answers)
+
+    async def _move(self, units: Sequence[Assignment]) -> int:
+        moves = [
+            TopicMove(topic=unit.name, expected_epoch=unit.epoch, asked_by=ASKED_BY_DRAIN)
+            for unit in units
+        ]
+        try:
+            answers = await self._mover.move(moves, timeout_ms=_CARRY_TIMEOUT_MS)
+        except MetadataError as error:
+            _logger.info("units not moved yet", shard=self._shard_id, why=str(error))
+            return 0
+        return sum(not answer.rejection_code for answer in answers)

@@ -1,0 +1,85 @@
+"""What brokers carried when they last said so, kept beyond the end of their sessions.
+
+The directory forgets a session's load with the session, which is just when it is asked which of
+its units are the busiest. Rates are smoothed here, report by report, for whoever compares them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from operator import itemgetter
+
+from nextgen.kernel.placement_limits import BUSIEST_UNITS_MAX
+from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
+from shards.domain.placement.rebalance import smoothed
+from shards.ports import BrokerDirectory
+
+RATES_PER_SESSION_MAX = 4 * BUSIEST_UNITS_MAX
+"""Smoothed rates kept of a session: those that fade beside those of the last report."""
+
+_MESSAGE_BYTES = 256
+"""What a message costs beside its bytes, in bytes: many small ones are work too."""
+
+
+class EvacuationLoads:
+    """The last load of each session, for one term of one shard's leader."""
+
+    def __init__(self, directory: BrokerDirectory) -> None:
+        self._directory = directory
+        self._reports: dict[str, LoadReport] = {}
+        self._rates: dict[str, dict[str, int]] = {}
+        """By session: the smoothed rates of the units that its reports name."""
+
+    def __repr__(self) -> str:
+        return f"<EvacuationLoads sessions={len(self._reports)}>"
+
+    def look(self, wanted: Collection[str]) -> None:
+        """Take in what is new; sessions that neither live nor are ``wanted`` are forgotten."""
+        live = {broker.session_id for broker in self._directory.live()}
+        for session_id in live:
+            report = self._directory.load(session_id)
+            if report is not None:
+                self._take(session_id, report)
+        for session_id in set(self._reports) - live - set(wanted):
+            del self._reports[session_id]
+            del self._rates[session_id]
+
+    def units_reported(self, session_id: str) -> int:
+        """Return how many units of all shards the broker said it has, 0 if it said nothing."""
+        report = self._reports.get(session_id)
+        return 0 if report is None else report.topics
+
+    def busiest(self, session_id: str) -> list[str]:
+        """Return names of units, the busiest first."""
+        report = self._reports.get(session_id)
+        if report is None:
+            return []
+        return [each.name for each in sorted(report.busiest, key=rate_of, reverse=True)]
+
+    def rates(self, session_id: str) -> dict[str, int]:
+        """Return the smoothed rates of the session's busiest units, by name."""
+        return self._rates.get(session_id, {})
+
+    def _take(self, session_id: str, report: LoadReport) -> None:
+        before = self._reports.get(session_id)
+        if before is not None and before.measured_at_ms >= report.measured_at_ms:
+            return
+        self._reports[session_id] = report
+        known = self._rates.get(session_id)
+        reported = {each.name: rate_of(each) for each in report.busiest}
+        if known is None:
+            self._rates[session_id] = reported
+            return
+        rates = {
+            name: smoothed(known.get(name, 0), reported.get(name, 0))
+            for name in sorted(known.keys() | reported.keys())
+        }
+        busiest = heapq.nlargest(RATES_PER_SESSION_MAX, rates.items(), key=itemgetter(1))
+        self._rates[session_id] = {name: rate for name, rate in busiest if rate}
+
+
+def rate_of(load: TopicLoad) -> int:
+    """Return one number for a unit's traffic: bytes a second, messages counted as some."""
+    messages = load.messages_in_per_second + load.messages_out_per_second
+    return int(load.bytes_in_per_second + load.bytes_out_per_second + _MESSAGE_BYTES * messages)

@@ -1,0 +1,72 @@
+"""In which order a session's units leave it: the busiest first, then by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.names import InvalidName, TopicName, parse_topic
+from shards.assignment.topic_controller import TopicController
+from shards.domain.assignment import Assignment
+from shards.state.shard_state import ShardState
+
+
+class EvacuationOrder:
+    """One pass over the units that a session has in this shard; each is given once.
+
+    ``busiest`` are names of units, the busiest first: whatever the broker said, of any shard. What
+    has left the session meanwhile, by a lookup or a move, is not given.
+    """
+
+    def __init__(
+        self,
+        state: ShardState,
+        controller: TopicController,
+        session_id: str,
+        busiest: Sequence[str] = (),
+    ) -> None:
+        self._state = state
+        self._controller = controller
+        self._session_id = session_id
+        self._busiest = [name for text in busiest if (name := _name(text)) is not None]
+        self._given_first: set[str] = set()
+        self._after = ""
+
+    def next(self, units_max: int) -> list[Assignment]:
+        """Return the next units, at most ``units_max``; none when the pass is over.
+
+        Raises:
+            NotLeader: The term is over.
+        """
+        if self._busiest:
+            units = self._next_busy(units_max)
+            if units:
+                return units
+        page = self._state.units_of_session(self._session_id, self._after, units_max)
+        while page:
+            self._after = page[-1].key
+            fresh = [unit for unit in page if unit.key not in self._given_first]
+            if fresh:
+                return fresh
+            page = self._state.units_of_session(self._session_id, self._after, units_max)
+        return []
+
+    def _next_busy(self, units_max: int) -> list[Assignment]:
+        units: list[Assignment] = []
+        while self._busiest and not units:
+            names, self._busiest = self._busiest[:units_max], self._busiest[units_max:]
+            own = [name for name in names if self._state.has_slot(slot_of(name.routing_key))]
+            for _, assignment in self._controller.load(own):
+                if assignment is None or assignment.session_id != self._session_id:
+                    continue
+                if assignment.key not in self._given_first:
+                    self._given_first.add(assignment.key)
+                    units.append(assignment)
+        return units
+
+
+def _name(text: str) -> TopicName | None:
+    try:
+        return parse_topic(text)
+    except InvalidName:
+        return None

@@ -1,0 +1,204 @@
+"""What a rebalance sees of one shard's units: some to even out, all of them for their rules' sake.
+
+    the fullest brokers' units ─▶ read anew for each plan, up to a bound ─╮
+    what lies behind the bound ─▶ swept, a part for each plan: only those ─┴─▶ ``Look``
+                                  that their rules forbid are kept
+
+Only what is read can be evened out, and for that the fullest brokers do. Where a rule forbids a
+unit has nothing to do with how full its broker is: for that every unit is read once in a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nextgen.kernel.names import parse_topic
+from nextgen.kernel.placement_limits import (
+    REBALANCE_UNITS_READ_MAX,
+    REBALANCE_UNITS_SWEPT_MAX,
+)
+from nextgen.kernel.policies import NO_RULES, Policies
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from shards.assignment.placement_policies import PlacementPolicies, rules_for
+from shards.assignment.unit_placer import PlacementRound, UnitPlacer
+from shards.domain.assignment import Assignment
+from shards.domain.placement.rebalance import weight_of
+from shards.domain.topic import Topic
+from shards.moves.evacuation_loads import EvacuationLoads
+from shards.ports import BrokerDirectory, Clock
+from shards.state.shard_state import ShardState
+
+PAGE_UNITS = 500
+"""Units read from the view, and planned, before others get their turn on the loop."""
+
+
+@dataclass(slots=True)
+class Unit:
+    topic: Topic
+    assignment: Assignment
+    parents: Policies
+    is_bound: bool
+    """Whether any rule, or another partition, may have a say in where it goes."""
+
+    def is_forbidden_at(self, broker_id: str, placing: PlacementRound) -> bool:
+        """Say whether a rule keeps it from a broker; asked of its own: whether it has to leave."""
+        if not self.is_bound:
+            return False
+        return bool(placing.forbids(self.topic, self.assignment, self.parents, broker_id))
+
+
+@dataclass(slots=True)
+class Sweep:
+    """How far the units behind the bound were read, in one run of plans."""
+
+    left: list[tuple[str, str]] = field(default_factory=list)
+    """Sessions, each with the key behind which its units were not read yet."""
+
+    units_read: int = 0
+    """What was read to even out when it began included."""
+
+    @property
+    def is_over(self) -> bool:
+        return not self.left
+
+
+@dataclass(slots=True)
+class Look:
+    """The shard's units as they were when a plan was begun."""
+
+    sweep: Sweep
+    brokers: dict[str, BrokerRecorded] = field(default_factory=dict)
+    """Those that take part: they may be given units. By broker id."""
+
+    units: dict[str, Unit] = field(default_factory=dict)
+    """Those that may be planned, by name."""
+
+    weights: dict[str, int] = field(default_factory=dict)
+    """Of the units that are not like any other, by name."""
+
+    misplaced: dict[str, None] = field(default_factory=dict)
+    """Names of units that their rules forbid where they are, as they were read."""
+
+    units_unread: int = 0
+    """Units of the brokers that take part which the sweep has not come to."""
+
+
+class RebalanceLooks:
+    """Reads the units of one shard for its plans, for one term."""
+
+    def __init__(
+        self,
+        state: ShardState,
+        placer: UnitPlacer,
+        policies: PlacementPolicies,
+        loads: EvacuationLoads,
+        directory: BrokerDirectory,
+        clock: Clock,
+    ) -> None:
+        self._state = state
+        self._placer = placer
+        self._policies = policies
+        self._loads = loads
+        self._directory = directory
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<RebalanceLooks of {self._state!r}>"
+
+    async def look(self, sweep: Sweep | None = None) -> Look:
+        """Read units as a plan needs them; go on with ``sweep``, or begin one.
+
+        Raises:
+            MetadataError: The term is over.
+        """
+        look = Look(Sweep() if sweep is None else sweep)
+        now_ms = self._clock.wall_ms()
+        for broker in self._directory.live():
+            if not broker.draining and broker.quarantined_until_ms <= now_ms:
+                look.brokers[broker.broker_id] = broker
+        unread = await self._read_fullest(look)
+        if sweep is None:
+            look.sweep.left, look.sweep.units_read = unread, len(look.units)
+        await self._go_on(look)
+        self._weigh(look)
+        if not look.sweep.is_over:
+            sessions = [broker.session_id for broker in look.brokers.values()]
+            total = sum(map(self._state.used_units, sessions))
+            look.units_unread = max(0, total - look.sweep.units_read)
+        return look
+
+    async def _read_fullest(self, look: Look) -> list[tuple[str, str]]:
+        """Read units, those of the fullest brokers first; return what lies behind the bound."""
+        unread = []
+        # What lies beyond the bound is not moved: it is not to be what the fullest ones have.
+        for broker in sorted(look.brokers.values(), key=self._use_of, reverse=True):
+            after, is_read = "", False
+            while not is_read and len(look.units) < REBALANCE_UNITS_READ_MAX:
+                page = self._state.units_of_session(broker.session_id, after, PAGE_UNITS)
+                if page:
+                    after = page[-1].key
+                    await self._take(page, look)
+                is_read = not page
+            if not is_read:
+                unread.append((broker.session_id, after))
+        return unread
+
+    async def _go_on(self, look: Look) -> None:
+        """Sweep some units more; of those only the misplaced are kept."""
+        sweep, units_read = look.sweep, 0
+        sessions = {broker.session_id for broker in look.brokers.values()}
+        while sweep.left and units_read < REBALANCE_UNITS_SWEPT_MAX:
+            session_id, after = sweep.left[0]
+            page = []
+            if session_id in sessions:
+                page = self._state.units_of_session(session_id, after, PAGE_UNITS)
+            if not page:
+                del sweep.left[0]
+                continue
+            sweep.left[0] = session_id, page[-1].key
+            units_read += len(page)
+            await self._take(page, look, keeps_all=False)
+        sweep.units_read += units_read
+
+    def _use_of(self, broker: BrokerRecorded) -> float:
+        return self._state.used_units(broker.session_id) / max(1, broker.capacity_units)
+
+    async def _take(
+        self, page: Sequence[Assignment], look: Look, *, keeps_all: bool = True
+    ) -> None:
+        names = [parse_topic(unit.name) for unit in page]
+        parents = {name.namespace_text: self._policies.known(name.namespace_text) for name in names}
+        missing = [namespace for namespace, said in parents.items() if said is None]
+        if missing:
+            said = await self._policies.read(missing)
+            # What cannot be read now leaves its units where they are.
+            parents |= {name: one for name, one in said.items() if isinstance(one, Policies)}
+        topics = self._state.load_topics([name.base_text for name in names])
+        placing = self._placer.begin()
+        for name, topic, assignment in zip(names, topics, page, strict=True):
+            above = parents[name.namespace_text]
+            if topic is None or above is None:
+                continue
+            is_bound = topic.partitions > 1 or rules_for(above, topic) != NO_RULES
+            unit = Unit(topic, assignment, above, is_bound)
+            # One that went from a broker to another meanwhile is read twice: the later one counts.
+            look.misplaced.pop(name.text, None)
+            if unit.is_forbidden_at(assignment.broker_id, placing):
+                look.misplaced[name.text] = None
+            elif not keeps_all and name.text not in look.units:
+                continue
+            look.units[name.text] = unit
+        await asyncio.sleep(0)
+
+    def _weigh(self, look: Look) -> None:
+        rates: dict[str, int] = {}
+        self._loads.look(self._state.usage())
+        for broker in look.brokers.values():
+            own = self._loads.rates(broker.session_id)
+            rates.update({name: rate for name, rate in own.items() if name in look.units})
+        total = sum(rates.values())
+        look.weights = {
+            name: weight_of(rate, total, len(look.units)) for name, rate in rates.items()
+        }

@@ -1,0 +1,204 @@
+"""One shard on this node: its log, its view and, while this replica leads, its leader."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from nextgen.client.log_wire import replica_status
+from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
+from nextgen.kernel.slots import SlotTable
+from nextgen.replication.ports import Entry, NodeId, ReplicatedLog, Role, RoleChange
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
+from shards.inventory.reader import InventoryReader
+from shards.metrics import ShardMetrics
+from shards.node.shard_leader import ShardLeader, Surroundings
+from shards.projections.rows import Query
+from shards.watches.assignment_feed import Subscription
+from shards.watches.change_hub import ChangeHub
+from shards.watches.change_snapshot import ReadTransaction
+from shards.watches.decoded_entries import DecodedEntries
+
+_logger = structlog.get_logger(__name__)
+
+
+class Replica:
+    """Owned by the node. ``leader`` is set exactly while this replica may decide.
+
+    ``hint`` gives the endpoint of the shard's leader if it is known; ``on_leading`` is called
+    after each change of ``leader``, ``on_led`` with term and node of another node that leads.
+    """
+
+    def __init__(
+        self,
+        shard_id: int,
+        log: ReplicatedLog,
+        query: Query,
+        read_transaction: ReadTransaction,
+        table: SlotTable,
+        around: Surroundings,
+        metrics: ShardMetrics,
+        *,
+        hint: Callable[[int, NodeId | None], str | None],
+        on_leading: Callable[[Replica], None],
+        on_led: Callable[[int, int, NodeId], None] = lambda _shard_id, _term, _node_id: None,
+    ) -> None:
+        self.shard_id = shard_id
+        self.log = log
+        self.reader = InventoryReader(shard_id, log, query)
+        self.leader: ShardLeader | None = None
+        self._query = query
+        self._table = table
+        self._around = around
+        self._metrics = metrics
+        self._hint = hint
+        self._on_leading = on_leading
+        self._on_led = on_led
+        self._committed = asyncio.Event()
+        self._role_changed = asyncio.Event()
+        self._successor_id: NodeId | None = None
+        """Who was last heard to lead, this node apart: where to go when this replica stopped."""
+        self._decoded = DecodedEntries(shard_id)
+        self.changes = ChangeHub(
+            shard_id,
+            log,
+            self._decoded,
+            read_transaction,
+            metrics.watches,
+            subscribe=self._subscribe,
+            join=lambda stream: self.leading().effective.join(stream),
+            wait_commit=self.wait_commit,
+        )
+        self._unsubscribes = [
+            log.on_commit(self._on_commit),
+            log.on_role_change(self._on_role_change),
+        ]
+
+    def __repr__(self) -> str:
+        status = self.log.status
+        return f"<Replica shard={self.shard_id} role={status.role} term={status.term}>"
+
+    @property
+    def leader_id(self) -> NodeId | None:
+        return self.log.status.leader_id
+
+    @property
+    def has_diverged(self) -> bool:
+        """True once this view was found to differ from the others': it is not served."""
+        status = self.log.status
+        return status.role is Role.STOPPED and bool(status.divergence)
+
+    def leading(self) -> ShardLeader:
+        """Return this shard's leader.
+
+        Raises:
+            NotLeader: It is elsewhere; with a hint if it is known where.
+        """
+        if self.leader is None or self.leader.state.is_lost:
+            raise self.not_leader()
+        return self.leader
+
+    async def wait_elected(self, timeout_ms: int) -> None:
+        """Return once somebody is known to lead, at the latest after ``timeout_ms``."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(timeout_ms / 1000):
+                while self.is_between_leaders:
+                    await self._role_changed.wait()
+
+    @property
+    def is_between_leaders(self) -> bool:
+        """True while nobody is known to lead, or this replica is elected and not yet ready."""
+        if self.leader is not None or self.log.status.role is Role.STOPPED:
+            return False
+        return self.leader_id is None or self.leader_id == self._around.node_id
+
+    def not_leader(self) -> NotLeader:
+        leader_id = self.leader_id
+        if leader_id is None and self.log.status.role is Role.STOPPED:
+            leader_id = self._successor_id
+        return NotLeader(self.shard_id, self._hint(self.shard_id, leader_id))
+
+    async def wait_commit(self) -> None:
+        """Return after the next commit that this replica learns of, or when it has stopped."""
+        await self._committed.wait()
+
+    def status(self) -> ReplicaStatus:
+        return replica_status(self.log.status, self._around.node_id)
+
+    async def stop(self) -> None:
+        """Hand leadership over if it is here, then close log and view."""
+        # The leader is closed by the change of role, when it is known who comes next.
+        await self.log.stop()
+        self._end_changes()
+        self.close_leader()
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+
+    def _on_commit(self, entries: Sequence[Entry]) -> None:
+        self._metrics.commits.inc(entries[-1].next_position - entries[0].first_position)
+        self._wake_for_commit()
+
+    def _wake_for_commit(self) -> None:
+        # A fresh event, so that each waiter wakes exactly once for what it has not seen.
+        committed, self._committed = self._committed, asyncio.Event()
+        committed.set()
+
+    def _on_role_change(self, change: RoleChange) -> None:
+        if self.leader is not None and (
+            change.role is not Role.LEADER or change.term != self.leader.term
+        ):
+            self.close_leader()
+        if change.role is Role.LEADER and self.leader is None:
+            self._lead(change.term)
+        if change.leader_id is not None and change.leader_id != self._around.node_id:
+            self._successor_id = change.leader_id
+            self._on_led(self.shard_id, change.term, change.leader_id)
+        changed, self._role_changed = self._role_changed, asyncio.Event()
+        changed.set()
+        if change.role is Role.STOPPED:
+            self._wake_for_commit()
+            self._end_changes()
+
+    def _lead(self, term: int) -> None:
+        leader = ShardLeader(
+            self.shard_id,
+            term,
+            self.log,
+            self._query,
+            self._around,
+            self._metrics,
+            self._decoded,
+        )
+        try:
+            leader.start(self._table)
+        except MetadataError as error:
+            # Lost again before it began, or the log says that the map is wrong.
+            _logger.error("cannot lead", shard=self.shard_id, term=term, why=str(error))
+            leader.close(None)
+            return
+        self.leader = leader
+        _logger.info("leading", shard=self.shard_id, term=term)
+        self._on_leading(self)
+
+    def _subscribe(
+        self, subscriber_id: str, from_position: int, names_creations: bool
+    ) -> Subscription:
+        feed = self.leading().feed
+        return feed.subscribe(subscriber_id, from_position, names_creations=names_creations)
+
+    def _end_changes(self) -> None:
+        stopped = f"the replica of shard {self.shard_id} at {self._around.node_id} has stopped"
+        self.changes.close(Unavailable(self.log.status.divergence or stopped))
+
+    def close_leader(self) -> None:
+        """Stop deciding: whoever waits is sent to the next leader."""
+        leader, self.leader = self.leader, None
+        if leader is None:
+            return
+        _logger.info("not leading any more", shard=self.shard_id, term=leader.term)
+        leader.close(self._hint(self.shard_id, self.leader_id))
+        self._on_leading(self)

@@ -1,0 +1,351 @@
+"""Takes the requests of ``Exchange`` to the shard they are for, and errors back.
+
+Knows no rules: it finds the replica, keeps the deadline and names what went wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from nextgen.client.cluster_view import ClusterView
+from nextgen.client.errors_wire import to_detail
+from nextgen.kernel.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    MetadataError,
+    NotLeader,
+    StaleShardMap,
+)
+from nextgen.kernel.limits import (
+    ELECTION_WAIT_MS,
+    REQUEST_TIMEOUT_MS_DEFAULT,
+    REQUEST_TIMEOUT_MS_MAX,
+    TRACE_ID_CHARACTERS_MAX,
+)
+from nextgen.runtime import lookup_steps, tracing
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.shard_service_pb2 import (
+    CONSISTENCY_EFFECTIVE,
+    AssignResponse,
+    Consistency,
+    MoveResponse,
+    ReleaseResponse,
+    ShardLookupResponse,
+    ShardRequest,
+    ShardResponse,
+    UnassignResponse,
+)
+from shards.node.replica import Replica
+from shards.sessions import assign_trace
+
+_ANSWERED_STEPS: Mapping[str | None, int] = {"lookup": 22, "assign": 21}
+
+Progress = Callable[[ShardResponse], None]
+"""Is given the answers that have ``more`` set."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class RequestDesk:
+    """Answers requests to the shards of this node. ``replicas`` is the node's own, by shard id."""
+
+    def __init__(self, replicas: Mapping[int, Replica], view: ClusterView) -> None:
+        self._replicas = replicas
+        self._view = view
+
+    async def answer(
+        self,
+        request: ShardRequest,
+        on_progress: Progress | None = None,
+        *,
+        waited_ms: float = 0.0,
+    ) -> ShardResponse:
+        """Return the final answer to ``request``; an error is in it, never raised.
+
+        ``waited_ms`` passed since it arrived. One whose time is over by then is not begun: nobody
+        waits for it, and others do.
+        """
+        timeout_ms = request.timeout_ms or REQUEST_TIMEOUT_MS_DEFAULT
+        timeout_ms = min(timeout_ms, REQUEST_TIMEOUT_MS_MAX)
+        left_ms = round(timeout_ms - waited_ms)
+        try:
+            if left_ms <= 0:
+                raise TimeoutError
+            async with timeout(left_ms / 1000):
+                response = await self.carry_out(request, left_ms, on_progress)
+        except TimeoutError:
+            late = DeadlineExceeded(f"shard {request.shard_id} had {timeout_ms} ms to answer")
+            response = self._failed(late)
+        except MetadataError as error:
+            response = self._failed(error)
+        except Exception as error:
+            # A mistake of ours in one request must not end the stream that others share.
+            _logger.exception("request failed", shard=request.shard_id, trace=request.trace_id)
+            response = self._failed(DeadlineExceeded(f"shard {request.shard_id} broke: {error!r}"))
+        response.request_id = request.request_id
+        response.shard_map_version = self._view.shard_map_version
+        return response
+
+    def local(
+        self, shard_id: int
+    ) -> Callable[[ShardRequest, Progress | None], Awaitable[ShardResponse]] | None:
+        """Return the short cut to a shard that this node leads: see ``ShardRouter``."""
+        replica = self._replicas.get(shard_id)
+        if replica is None or replica.leader is None:
+            return None
+        return self._answer_locally
+
+    def replica(self, shard_id: int) -> Replica:
+        """Return this node's replica of a shard.
+
+        Raises:
+            StaleShardMap: The map has no such shard.
+            NotLeader: It has, elsewhere.
+        """
+        replica = self._replicas.get(shard_id)
+        if replica is not None:
+            return replica
+        if shard_id in self._view.placements:
+            raise NotLeader(shard_id, self._view.leader_endpoint(shard_id))
+        raise StaleShardMap(
+            f"there is no shard {shard_id} in map {self._view.shard_map_version}",
+            self._view.shard_map_version,
+        )
+
+    async def carry_out(
+        self, request: ShardRequest, timeout_ms: int, on_progress: Progress | None
+    ) -> ShardResponse:
+        """Return the answer to ``request``.
+
+        Raises:
+            MetadataError: Why there is none.
+        """
+        if tracing.active is None:
+            return await self._carry_out(request, timeout_ms, on_progress)
+        name = f"shard.{request.WhichOneof('body')}"
+        with tracing.span(name, request.trace_id, shard=request.shard_id):
+            _mark_begun(request)
+            response = await self._carry_out(request, timeout_ms, on_progress)
+            _mark_answered(request)
+            return response
+
+    async def _carry_out(
+        self, request: ShardRequest, timeout_ms: int, on_progress: Progress | None
+    ) -> ShardResponse:
+        replica = self.replica(request.shard_id)
+        body = request.WhichOneof("body")
+        carry_out = _BODIES.get(body)
+        if carry_out is None:
+            raise InvalidRequest(f"a shard does not know requests of this kind ({body})")
+        if len(request.trace_id) > TRACE_ID_CHARACTERS_MAX:
+            raise InvalidRequest(f"a trace id has at most {TRACE_ID_CHARACTERS_MAX} characters")
+        if replica.is_between_leaders and _needs_leader(request):
+            await replica.wait_elected(min(timeout_ms, ELECTION_WAIT_MS))
+        return await carry_out(replica, request, timeout_ms, on_progress)
+
+    async def _answer_locally(
+        self, request: ShardRequest, on_progress: Progress | None
+    ) -> ShardResponse:
+        return await self.carry_out(request, request.timeout_ms, on_progress)
+
+    def _failed(self, error: MetadataError) -> ShardResponse:
+        version = self._view.shard_map_version
+        return ShardResponse(error=to_detail(error, shard_map_version=version))
+
+
+def _mark_begun(request: ShardRequest) -> None:
+    """Mark what a controller, or a broker manager, is asked in the trace of a lookup."""
+    body = request.WhichOneof("body")
+    if body == "lookup":
+        lookup_steps.step(10)
+    elif body == "assign" and request.assign.assignments:
+        shard_id = request.assign.assignments[0].shard_id
+        lookup_steps.step(11, **lookup_steps.references(shard_id, request.assign.session_id))
+
+
+def _mark_answered(request: ShardRequest) -> None:
+    body = request.WhichOneof("body")
+    if body in _ANSWERED_STEPS:
+        lookup_steps.step(_ANSWERED_STEPS[body])
+
+
+def _needs_leader(request: ShardRequest) -> bool:
+    body = request.WhichOneof("body")
+    if body == "get":
+        return not request.get.min_position
+    if body == "list":
+        return not request.list.min_position
+    return True
+
+
+async def _execute(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    leader.metrics.commands.inc(len(request.execute.commands))
+    if request.execute.consistency not in Consistency.values():
+        raise InvalidRequest(f"consistency {request.execute.consistency} is not known here")
+    response = await leader.inventory.execute(request.execute, trace_id=request.trace_id)
+    if request.execute.consistency == CONSISTENCY_EFFECTIVE:
+        began = time.monotonic()
+        await leader.effective.wait_all(request.execute, response)
+        leader.metrics.effective_latency.observe(time.monotonic() - began)
+    return ShardResponse(execute=response, position=leader.state.position)
+
+
+async def _bulk_create(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.inventory.create_in_bulk(request.bulk_create)
+    return ShardResponse(bulk_create=response, position=leader.state.position)
+
+
+async def _get(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    if not request.get.min_position:
+        leader = replica.leading()
+        if request.get.subscriber_id:
+            # Before it is read: what changes from here on waits for the reader.
+            names = [(each.kind, each.name) for each in request.get.names]
+            leader.effective.expect_reader(names, request.get.subscriber_id)
+    response = await replica.reader.get(request.get)
+    return ShardResponse(get=response, position=replica.reader.position)
+
+
+async def _list(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    if not request.list.min_position:
+        replica.leading()
+    response = await replica.reader.list(request.list)
+    return ShardResponse(list=response, position=replica.reader.position)
+
+
+async def _lookup(
+    replica: Replica, request: ShardRequest, timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    started = time.monotonic()
+    seconds = leader.metrics.lookups_failed
+    try:
+        answers = await leader.topics.lookup(
+            request.lookup.topics, timeout_ms=timeout_ms, used=request.lookup.used
+        )
+        seconds = leader.metrics.lookups_answered
+    finally:
+        seconds.observe(time.monotonic() - started)
+    return ShardResponse(
+        lookup=ShardLookupResponse(answers=answers), position=leader.state.position
+    )
+
+
+async def _assign(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, on_progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+
+    def sequenced(sequence: int) -> None:
+        assign_trace.mark_received(sequence)
+        if on_progress is not None:
+            first = AssignResponse(sequence=sequence)
+            on_progress(ShardResponse(request_id=request.request_id, more=True, assign=first))
+
+    response = await leader.brokers.assign(request.assign, sequenced)
+    return ShardResponse(assign=response)
+
+
+async def _follow(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    return ShardResponse(follow=await replica.leading().brokers.follow(request.follow))
+
+
+async def _release(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, on_progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+
+    def sequenced(sequence: int) -> None:
+        if on_progress is not None:
+            first = ReleaseResponse(sequence=sequence)
+            on_progress(ShardResponse(request_id=request.request_id, more=True, release=first))
+
+    response = await leader.brokers.release(request.release, sequenced)
+    return ShardResponse(release=response)
+
+
+async def _grant(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.brokers.grant(request.grant)
+    return ShardResponse(grant=response, position=leader.state.position)
+
+
+async def _move(
+    replica: Replica, request: ShardRequest, timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    answers = await leader.mover.move(request.move.moves, timeout_ms=timeout_ms)
+    return ShardResponse(move=MoveResponse(answers=answers), position=leader.state.position)
+
+
+async def _unassign(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    wanted = request.unassign
+    outcomes = await leader.unassigner.unassign(wanted.units, wanted.reason)
+    return ShardResponse(
+        unassign=UnassignResponse(outcomes=outcomes), position=leader.state.position
+    )
+
+
+async def _drain(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.drains.drain(request.drain)
+    return ShardResponse(drain=response, position=leader.state.position)
+
+
+async def _unit_count(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.rebalancer.count(request.unit_count)
+    return ShardResponse(unit_count=response, position=leader.state.position)
+
+
+async def _rebalance(
+    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.rebalancer.answer(request.rebalance)
+    return ShardResponse(rebalance=response, position=leader.state.position)
+
+
+_BODIES: dict[
+    str | None,
+    Callable[[Replica, ShardRequest, int, Progress | None], Awaitable[ShardResponse]],
+] = {
+    "execute": _execute,
+    "bulk_create": _bulk_create,
+    "follow": _follow,
+    "get": _get,
+    "list": _list,
+    "lookup": _lookup,
+    "assign": _assign,
+    "release": _release,
+    "grant": _grant,
+    "move": _move,
+    "unassign": _unassign,
+    "drain": _drain,
+    "unit_count": _unit_count,
+    "rebalance": _rebalance,
+}

@@ -1,0 +1,254 @@
+"""Everything that exists only while this replica leads its shard: one object per term.
+
+Made when the replica's role becomes LEADER, closed when it is lost; nothing of it is reused, so
+nothing ever has to be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nextgen.client.write_admission import WriteAdmission
+from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.slots import SlotTable
+from nextgen.replication.ports import ReplicatedLog
+from protos.nextgen.v1.shard_service_pb2 import FollowRequest
+from shards.assignment.broker_sync import BrokerSync
+from shards.assignment.lease_keeper import LeaseKeeper
+from shards.assignment.placement_policies import PlacementPolicies
+from shards.assignment.tenant_quotas import TenantQuotas
+from shards.assignment.topic_controller import TopicController
+from shards.assignment.unit_placer import UnitPlacer
+from shards.inventory.service import InventoryService
+from shards.metrics import ShardMetrics
+from shards.moves.evacuation import Evacuation
+from shards.moves.move_finisher import MoveFinisher
+from shards.moves.rebalancer import Rebalancer
+from shards.moves.topic_mover import TopicMover
+from shards.moves.unit_unassigner import UnitUnassigner
+from shards.ports import (
+    BrokerDirectory,
+    BrokerManagers,
+    CapacitySource,
+    Clock,
+    HomeShards,
+    MetadataReader,
+    ParentDirectory,
+    Quotas,
+    SessionReports,
+    TopicControllers,
+)
+from shards.projections.rows import Query
+from shards.sessions.broker_drains import BrokerDrains
+from shards.sessions.broker_manager import BrokerManager
+from shards.sessions.idle_forwarding import IdleForwarding
+from shards.sessions.metadata_watch import MetadataWatch
+from shards.state.measured_log import MeasuredLog
+from shards.state.shard_state import ShardState
+from shards.watches.assignment_feed import AssignmentFeed
+from shards.watches.decoded_entries import DecodedEntries
+from shards.watches.effective_writes import EffectiveWrites
+from shards.watches.expecting_managers import ExpectingManagers
+from shards.watches.returning_managers import ManagerRollCall
+from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a leader needs from outside its shard; the same for all shards of a node."""
+
+    node_id: str
+    directory: BrokerDirectory
+    managers: BrokerManagers
+    controllers: TopicControllers
+    capacity: CapacitySource
+    quotas: Quotas
+    metadata: MetadataReader
+    homes: HomeShards
+    parents: ParentDirectory
+    reports: SessionReports
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    """Returns so many random bytes."""
+    draw: Callable[[], tuple[int, int]]
+    """Returns two random numbers for a placement."""
+
+
+class ShardLeader:
+    """The services of one shard for one term of leadership."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        term: int,
+        log: ReplicatedLog,
+        query: Query,
+        around: Surroundings,
+        metrics: ShardMetrics,
+        decoded: DecodedEntries,
+    ) -> None:
+        self.shard_id = shard_id
+        self.term = term
+        self.metrics = metrics
+        self._log = MeasuredLog(log, metrics.commit_latency, around.clock.monotonic)
+        self.state = ShardState(
+            shard_id,
+            term,
+            self._log,
+            query,
+            around.clock.wall_ms,
+            around.entropy,
+            around.clock.monotonic,
+        )
+        self._make_brokers(around)
+        self.feed = AssignmentFeed(shard_id, log, around.clock, decoded)
+        self._make_effective(around)
+        self.leases = LeaseKeeper(
+            shard_id,
+            term,
+            around.capacity,
+            around.directory,
+            around.quotas,
+            self.state.used_units,
+            around.clock,
+            around.parents.shard_ids,
+        )
+        sync = BrokerSync(
+            shard_id,
+            ExpectingManagers(self.state, around.managers, self.effective, around.homes),
+            around.directory,
+        )
+        self.policies = PlacementPolicies(
+            topic_controller_id(around.node_id, shard_id, term),
+            around.homes,
+            around.metadata,
+            around.clock,
+            self.state.confirm,
+        )
+        placer = UnitPlacer(
+            self.state, sync, self.leases, around.directory, around.clock, around.draw
+        )
+        self.topics = TopicController(
+            shard_id,
+            self.state,
+            sync,
+            self.leases,
+            around.directory,
+            placer,
+            self.policies,
+            TenantQuotas(self.state, around.quotas, around.parents.shard_ids),
+            around.clock,
+            metrics,
+        )
+        self._make_movers(around, sync, placer)
+        self._make_inventory(around)
+
+    def _make_inventory(self, around: Surroundings) -> None:
+        """Make what decides on tenants, namespaces and topics."""
+        self.inventory = InventoryService(
+            self.state,
+            around.parents,
+            on_unassigned=self._finisher.let_go,
+            policies=self.policies,
+            admission=WriteAdmission(self.shard_id, self.metrics.write_refusals),
+        )
+
+    def _make_brokers(self, around: Surroundings) -> None:
+        """Make what looks after the brokers whose manager is in this shard."""
+        watch = MetadataWatch(
+            broker_manager_id(around.node_id, self.shard_id, self.term),
+            around.homes,
+            around.metadata,
+            around.clock,
+            self.metrics.metadata_delivered,
+        )
+        self.brokers = BrokerManager(
+            self.shard_id, self.state, around.metadata, watch, around.reports, around.clock
+        )
+        self.drains = BrokerDrains(
+            self.shard_id, self.state, self.brokers.sessions, around.directory, around.clock
+        )
+        self._idle = IdleForwarding(
+            self.shard_id, self.brokers.sessions, around.homes, around.controllers
+        )
+
+    def _make_effective(self, around: Surroundings) -> None:
+        """Make what knows which writes have taken effect everywhere."""
+        self.effective = EffectiveWrites(self.shard_id, self.feed, around.clock)
+        self._roll_call = ManagerRollCall(
+            FollowRequest(home_shard_id=self.shard_id, term=self.term, node_id=around.node_id),
+            around.managers,
+            self.effective,
+            around.parents.shard_ids,
+            around.clock.monotonic,
+        )
+
+    def _make_movers(self, around: Surroundings, sync: BrokerSync, placer: UnitPlacer) -> None:
+        """Make what takes units from one broker to another, or from all of them."""
+        self._finisher = MoveFinisher(
+            self.shard_id, self.state, self.topics, sync, self.feed, around.directory
+        )
+        self.unassigner = UnitUnassigner(self.shard_id, self.state, self.topics, self._finisher)
+        self.mover = TopicMover(
+            self.shard_id,
+            self.state,
+            self.topics,
+            sync,
+            self._finisher,
+            around.clock,
+            self.metrics,
+        )
+        self.evacuation = Evacuation(
+            self.shard_id,
+            self.state,
+            self.topics,
+            self.mover,
+            sync,
+            around.directory,
+            around.parents.shard_ids,
+            around.clock,
+            self.metrics,
+        )
+        self.rebalancer = Rebalancer(
+            self.shard_id,
+            self.state,
+            self.mover,
+            placer,
+            self.policies,
+            self.evacuation,
+            around.directory,
+            around.parents.shard_ids,
+            around.clock,
+            self.metrics,
+        )
+
+    def __repr__(self) -> str:
+        return f"<ShardLeader shard={self.shard_id} term={self.term} {self.topics!r}>"
+
+    def start(self, table: SlotTable) -> None:
+        """Adopt the slots that the map gives this shard, then take over its brokers and leases."""
+        self.state.adopt_slots(table.ranges_of(self.shard_id), table.version)
+        self.brokers.start()
+        self._roll_call.start()
+        self.leases.start()
+        self._finisher.recover(self._log)
+        self.evacuation.start()
+
+    def close(self, leader_hint: str | None) -> None:
+        """Fail everybody who waits; they are sent to ``leader_hint``."""
+        error = NotLeader(self.shard_id, leader_hint)
+        self.state.close()
+        self._roll_call.close()
+        self.evacuation.close()
+        self.rebalancer.close()
+        self.inventory.close()
+        self.topics.close(error)
+        self.policies.close()
+        self.drains.close()
+        self._idle.close()
+        self.brokers.close(error)
+        self.effective.close(error)
+        self.feed.close(error)
+        self.leases.close()
+        self._log.close()

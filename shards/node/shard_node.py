@@ -1,0 +1,361 @@
+"""One shard node: which replicas it has, who leads them, and what the cluster is told of it.
+
+At a start it opens the groups that its data directory knows, without asking anybody; the cluster
+manager's map adds to them when it comes, and takes from them what no placement names here any more.
+What it learned is stored for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster_view import ClusterView
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.replication.ports import NodeId, ReplicatedLog
+from nextgen.tasks.background import start
+from protos.nextgen.v1.cluster_service_pb2 import (
+    ClusterUpdate,
+    LeaderReport,
+    LeadershipTransfer,
+    MembersReport,
+    NodeMessage,
+)
+from protos.nextgen.v1.events_pb2 import ShardPlacement
+from protos.nextgen.v1.shard_service_pb2 import NodeStatus
+from shards.domain.membership_plan import Wish
+from shards.metrics import NodeMetrics, ShardMetrics
+from shards.node.membership_keeper import MembershipKeeper
+from shards.node.replica import Replica
+from shards.node.shard_leader import Surroundings
+from shards.projections.rows import Query
+from shards.watches.change_snapshot import ReadTransaction
+
+SHARD_NODE = "shard"
+"""Kind of this process in ``Hello`` and ``NodeRegistered``."""
+
+_STORE_RETRY_S = 5.0
+"""Between attempts to store what is known of the cluster while the disk refuses."""
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedGroup:
+    """One shard's replica as the disk has it."""
+
+    log: ReplicatedLog
+    query: Query
+    read_transaction: ReadTransaction
+
+
+class Groups(Protocol):
+    """What the node needs of Raft and the disk; see ``adapters.raft_groups``."""
+
+    async def open(
+        self, shard_id: int, members: Sequence[NodeId], *, is_joining: bool, may_be_lost: bool
+    ) -> OpenedGroup:
+        """Open this node's replica of a shard, from disk if it has been here before.
+
+        ``members`` are the shard's voters as the map has them. ``is_joining``: this node is not
+        among them, and waits until the shard's leader takes it in. ``may_be_lost``: the shard has
+        been led before, so a replica that finds nothing on its disk may have lost it.
+        """
+        ...
+
+    async def put_aside(self, shard_ids: AbstractSet[int]) -> Sequence[int]:
+        """Move away what the disk has of these shards, if they are not open; return which.
+
+        A later ``open`` begins with nothing, and knows that it was here before.
+        """
+        ...
+
+    async def set_peer(self, node_id: NodeId, host: str, port: int) -> None: ...
+
+    async def store(self, known: ClusterUpdate) -> None:
+        """Remember what is known of the cluster for the next start, durably.
+
+        Raises:
+            Unavailable: The disk is full, or refuses for another reason.
+        """
+        ...
+
+
+class ShardNode:
+    """Owned by one event loop. ``replicas`` is what is open here, and changes with the map."""
+
+    def __init__(
+        self,
+        node_id: str,
+        advertise: str,
+        link: ClusterLink,
+        groups: Groups,
+        around: Surroundings,
+        metrics: NodeMetrics,
+        replicas: dict[int, Replica],
+    ) -> None:
+        self._node_id = NodeId(node_id)
+        self._advertise = advertise
+        self._link = link
+        self._groups = groups
+        self._around = around
+        self._metrics = metrics
+        self._replicas = replicas
+        self._keepers: dict[int, MembershipKeeper] = {}
+        self._changed = asyncio.Event()
+        self._stored = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._learning_own = False
+        """A change of the view is this node's own report, which no other process has yet."""
+        link.on_change(self._on_change)
+        link.on_connected(self._report_again)
+        link.on_transfer(self._on_transfer)
+
+    def __repr__(self) -> str:
+        led = sum(replica.leader is not None for replica in self._replicas.values())
+        return f"<ShardNode {self._node_id} replicas={len(self._replicas)} leads={led}>"
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        return self._replicas
+
+    async def open_known(self) -> None:
+        """Open what the link's view knows: at a start that is what the disk remembered.
+
+        Raises:
+            JournalCorrupted: A replica must not run.
+        """
+        await self._reconcile()
+
+    async def run(self) -> None:
+        """Follow the shard map until cancelled.
+
+        Raises:
+            JournalCorrupted: A replica that the map names must not run.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._reconcile()
+
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Return whether every replica here can serve or say who does, and why not."""
+        reasons = []
+        if self._link.view.slot_table is None:
+            reasons.append("no shard map is known yet")
+        for shard_id, placement in self._link.view.placements.items():
+            if self._node_id not in placement.replicas:
+                continue
+            replica = self._replicas.get(shard_id)
+            if replica is None:
+                reasons.append(f"shard {shard_id} is not open yet")
+            elif replica.has_diverged:
+                reasons.append(replica.log.status.divergence)
+            elif replica.leader_id is None:
+                reasons.append(f"shard {shard_id} has no known leader")
+            elif replica.leader_id == self._node_id and replica.leader is None:
+                reasons.append(f"shard {shard_id} is being taken over")
+        return not reasons, reasons
+
+    def status(self) -> NodeStatus:
+        status = NodeStatus(
+            node_id=self._node_id,
+            replicas=[replica.status() for _, replica in sorted(self._replicas.items())],
+            shard_map_version=self._link.view.shard_map_version,
+            counters=self._metrics.counters(),
+        )
+        for replica in self._replicas.values():
+            if replica.leader is not None:
+                status.sessions.extend(replica.leader.brokers.sessions.statuses())
+        return status
+
+    async def stop(self) -> None:
+        """Hand over what is led here and close every replica."""
+        self._is_stopping = True
+        for keeper in self._keepers.values():
+            if (ending := keeper.close()) is not None:
+                self._tasks.add(ending)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(replica.stop() for replica in self._replicas.values()))
+
+    # The map ----------------------------------------------------------------------------------
+
+    async def _reconcile(self) -> None:
+        view = self._link.view
+        for node in tuple(view.nodes.values()):
+            if node.kind == SHARD_NODE and node.node_id != self._node_id and node.raft_port:
+                await self._groups.set_peer(NodeId(node.node_id), node.raft_host, node.raft_port)
+        if view.slot_table is None:
+            return
+        try:
+            # Before a group is opened, so that a restart finds it again.
+            await self._store(view)
+        except Unavailable as error:
+            _logger.warning("what is known of the cluster is not stored", why=str(error))
+            asyncio.get_running_loop().call_later(_STORE_RETRY_S, self._changed.set)
+            return
+        for shard_id, placement in sorted(view.placements.items()):
+            is_wanted = self._node_id in (*placement.replicas, *placement.joining)
+            if is_wanted and shard_id not in self._replicas and not self._is_stopping:
+                await self._open(placement)
+        await self._close_unnamed(view)
+        for keeper in self._keepers.values():
+            keeper.look()
+
+    async def _open(self, placement: ShardPlacement) -> None:
+        view, shard_id = self._link.view, placement.shard_id
+        assert view.slot_table is not None, "a placement came without slots"
+        members = [NodeId(each) for each in placement.replicas]
+        opened = await self._groups.open(
+            shard_id,
+            members,
+            is_joining=self._node_id not in members,
+            # By this node too: then its disk is gone, and with it the votes that made it leader.
+            # The map leaves its first version as soon as every shard has been led.
+            may_be_lost=shard_id in view.leaders or view.shard_map_version > 1,
+        )
+        self._replicas[shard_id] = Replica(
+            shard_id,
+            opened.log,
+            opened.query,
+            opened.read_transaction,
+            view.slot_table,
+            self._around,
+            ShardMetrics(self._metrics, shard_id),
+            hint=self._hint,
+            on_leading=self._on_leading,
+            # What this node's own replica knows need not wait for the cluster manager's push.
+            on_led=self._link.learn_leader,
+        )
+        _logger.info("replica open", shard=shard_id, members=members)
+
+    async def _close_unnamed(self, view: ClusterView) -> None:
+        """Close what the map does not name here any more, and put its data aside.
+
+        A replica that leads stays: it is a member of its shard, so the map will name it again, or
+        its own keeper hands over.
+        """
+        unnamed = {
+            shard_id
+            for shard_id, placement in view.placements.items()
+            if self._node_id not in (*placement.replicas, *placement.joining, *placement.leaving)
+        }
+        for shard_id in sorted(unnamed & set(self._replicas)):
+            replica = self._replicas[shard_id]
+            if replica.leader is not None or self._is_stopping:
+                continue
+            del self._replicas[shard_id]
+            await replica.stop()
+            _logger.info("replica closed", shard=shard_id, why="no placement names this node")
+        for shard_id in await self._groups.put_aside(unnamed):
+            _logger.info("a removed replica's data is put aside", shard=shard_id)
+
+    async def _store(self, view: ClusterView) -> None:
+        """Remember map and addresses; leaders and brokers are true for a moment only."""
+        full = view.to_update()
+        known = ClusterUpdate(full=True, nodes=full.nodes)
+        known.shard_map.CopyFrom(full.shard_map)
+        data = known.SerializeToString(deterministic=True)
+        if data != self._stored:
+            await self._groups.store(known)
+            self._stored = data
+
+    def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
+        if update.full or update.nodes or update.HasField("shard_map"):
+            self._changed.set()
+        for report in update.leaders:
+            replica = self._replicas.get(report.shard_id)
+            leader = replica.leader if replica is not None else None
+            if leader is not None and leader.term == report.term and not self._learning_own:
+                # The cluster manager pushes it to all that are connected at once.
+                leader.brokers.sessions.note_announced()
+
+    # Leadership -------------------------------------------------------------------------------
+
+    def _hint(self, shard_id: int, leader_id: NodeId | None) -> str | None:
+        view = self._link.view
+        if leader_id == self._node_id:
+            # Elected, but not yet ready to decide: asking here again at once would not help.
+            return None
+        node = view.nodes.get(leader_id) if leader_id is not None else None
+        return node.grpc if node is not None else view.leader_endpoint(shard_id)
+
+    def _on_leading(self, replica: Replica) -> None:
+        self._keep_members(replica)
+        if replica.leader is None:
+            # It may have been kept open only because it led.
+            self._changed.set()
+            return
+        report = self._report(replica.shard_id, replica.leader.term)
+        self._learning_own = True
+        try:
+            self._link.learn_leader(report.shard_id, report.term, report.node_id, report.grpc)
+        finally:
+            self._learning_own = False
+        self._link.send(NodeMessage(leader=report))
+
+    def _report_again(self) -> None:
+        for shard_id, replica in self._replicas.items():
+            if replica.leader is not None:
+                report = self._report(shard_id, replica.leader.term)
+                self._link.send(NodeMessage(leader=report))
+        for keeper in self._keepers.values():
+            keeper.report_again()
+
+    def _keep_members(self, replica: Replica) -> None:
+        """Let the members of a shard be kept exactly while it is led here."""
+        before = self._keepers.pop(replica.shard_id, None)
+        ending = before.close() if before is not None else None
+        if ending is not None:
+            self._tasks.add(ending)
+            ending.add_done_callback(self._tasks.discard)
+        if replica.leader is None or self._is_stopping:
+            return
+        keeper = MembershipKeeper(
+            replica.shard_id,
+            replica.leader.term,
+            self._node_id,
+            replica.log,
+            wish=lambda: self._wish(replica.shard_id),
+            send=self._send_members,
+            clock=self._around.clock,
+        )
+        self._keepers[replica.shard_id] = keeper
+        keeper.start()
+
+    def _wish(self, shard_id: int) -> Wish | None:
+        placement = self._link.view.placements.get(shard_id)
+        if placement is None:
+            return None
+        return Wish(tuple(placement.replicas), tuple(placement.joining), tuple(placement.leaving))
+
+    def _send_members(self, report: MembersReport) -> None:
+        self._link.send(NodeMessage(members=report))
+
+    def _report(self, shard_id: int, term: int) -> LeaderReport:
+        return LeaderReport(
+            shard_id=shard_id, term=term, node_id=self._node_id, grpc=self._advertise
+        )
+
+    def _on_transfer(self, transfer: LeadershipTransfer) -> None:
+        replica = self._replicas.get(transfer.shard_id)
+        if replica is not None and replica.leader is not None and not self._is_stopping:
+            self._run(self._transfer(replica, NodeId(transfer.target)))
+
+    async def _transfer(self, replica: Replica, target: NodeId) -> None:
+        try:
+            await replica.log.transfer_leadership(target)
+        except MetadataError as error:
+            _logger.info("leadership stays", shard=replica.shard_id, target=target, why=str(error))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        start("shard_node_work", work, self._tasks)

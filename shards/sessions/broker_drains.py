@@ -1,0 +1,117 @@
+"""Wishes that a broker be emptied, or no longer: checked, recorded, and told to the cluster.
+
+The wish is of the broker's session and lives in the log of its manager's shard. That the units go
+is every shard's own work, see ``evacuation``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.limits import NODE_ID_BYTES_MAX
+from nextgen.tasks.background import start
+from protos.nextgen.v1.broker_service_pb2 import DrainWish
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.shard_service_pb2 import DrainRequest, DrainResponse
+from shards.domain.broker_session import SetDrain
+from shards.ports import BrokerDirectory, Clock
+from shards.sessions.broker_sessions import BrokerSessions
+from shards.state.shard_state import ShardState
+
+_logger = structlog.get_logger(__name__)
+
+
+class BrokerDrains:
+    """Drains of the brokers whose manager is in one shard, for one term."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        state: ShardState,
+        sessions: BrokerSessions,
+        directory: BrokerDirectory,
+        clock: Clock,
+    ) -> None:
+        self._shard_id = shard_id
+        self._state = state
+        self._sessions = sessions
+        self._directory = directory
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        sessions.on_drain_wish = self._wish
+
+    def __repr__(self) -> str:
+        return f"<BrokerDrains shard={self._shard_id}>"
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def drain(self, request: DrainRequest) -> DrainResponse:
+        """Record a wish, or that it is undone; answered when that is committed. May be repeated.
+
+        Raises:
+            Refused: The broker is not alive, nobody else could take its units, or the rate is too
+                high. Nothing has changed.
+            StaleShardMap: The broker's slot is in another shard.
+            NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
+        """
+        broker_id = request.broker_id
+        self._state.check_key(broker_id)
+        session = self._state.load_session(broker_id)
+        if session is None or not session.is_live:
+            await self._state.confirm()
+            shown = broker_id[:NODE_ID_BYTES_MAX]
+            raise Refused(RejectionCode.NO_BROKER, f"no broker {shown!a} is alive")
+        if not request.undo:
+            self._check_others(broker_id)
+        command = SetDrain(
+            broker_id, session.session_id, not request.undo, request.units_per_second
+        )
+        record = await self._sessions.carry_out(command)
+        _logger.info(
+            "drain recorded",
+            shard=self._shard_id,
+            broker=broker_id,
+            draining=record.draining,
+            units_per_second=record.drain_units_per_second,
+        )
+        return DrainResponse(broker=record)
+
+    def _check_others(self, broker_id: str) -> None:
+        """Return if another broker may be given units.
+
+        Raises:
+            Refused: None may. Whoever drained the last one would leave its topics nowhere to go,
+                and those that are looked up next as well.
+        """
+        now_ms = self._clock.wall_ms()
+        others = [each for each in self._directory.live() if each.broker_id != broker_id]
+        if any(not each.draining and each.quarantined_until_ms <= now_ms for each in others):
+            return
+        why = "each is draining or in quarantine" if others else "there is none"
+        raise Refused(
+            RejectionCode.NOT_ALLOWED,
+            f"broker {broker_id} is the last that may be given units: "
+            f"of {len(others)} other brokers {why}",
+        )
+
+    def _wish(self, record: BrokerRecorded, wish: DrainWish) -> None:
+        request = DrainRequest(broker_id=record.broker_id, units_per_second=wish.units_per_second)
+        self._run(self._grant(request))
+
+    async def _grant(self, request: DrainRequest) -> None:
+        try:
+            await self.drain(request)
+        except MetadataError as error:
+            # The broker sees in the directory that it does not drain, and stops without.
+            _logger.info("not drained", broker=request.broker_id, why=str(error))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        start("drain_wish", work, self._tasks)

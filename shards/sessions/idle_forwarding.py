@@ -1,0 +1,106 @@
+"""Takes what brokers say is idle to the shards that have assigned it.
+
+A broker names units of any shard to its manager; whether an assignment ends is for the topic
+controller of the unit's own shard. What gets lost on the way the broker names again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.kernel.limits import ASSIGN_TIMEOUT_MS
+from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.placement_limits import IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.tasks.background import start
+from protos.nextgen.v1.broker_service_pb2 import IdleUnit, IdleUnits
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
+from protos.nextgen.v1.shard_service_pb2 import UnassignRequest
+from shards.domain.assignment import REASON_IDLE
+from shards.ports import HomeShards, TopicControllers
+from shards.sessions.broker_sessions import BrokerSessions
+
+_FORWARDING_MAX = 64
+"""Messages of brokers on their way at a time; what comes beyond is left to the next look."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class IdleForwarding:
+    """Forwards for the brokers of one shard's managers, for one term."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        sessions: BrokerSessions,
+        homes: HomeShards,
+        controllers: TopicControllers,
+    ) -> None:
+        self._shard_id = shard_id
+        self._homes = homes
+        self._controllers = controllers
+        self._tasks: set[asyncio.Task[None]] = set()
+        sessions.on_idle = self._take
+
+    def __repr__(self) -> str:
+        return f"<IdleForwarding shard={self._shard_id} on_their_way={len(self._tasks)}>"
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _take(self, record: BrokerRecorded, idle: IdleUnits) -> None:
+        """Forward what a broker names.
+
+        Raises:
+            InvalidRequest: Too many units, or a name that is none.
+        """
+        if len(idle.units) > IDLE_UNITS_PER_MESSAGE_MAX:
+            raise InvalidRequest(
+                f"{len(idle.units)} idle units in one message, "
+                f"at most {IDLE_UNITS_PER_MESSAGE_MAX} are allowed"
+            )
+        units = [_as_assigned(record, unit) for unit in idle.units]
+        if units and len(self._tasks) < _FORWARDING_MAX:
+            start("idle_forwarding", self._forward(record.broker_id, units), self._tasks)
+
+    async def _forward(self, broker_id: str, units: list[UnitAssignment]) -> None:
+        by_shard: dict[int, list[UnitAssignment]] = {}
+        try:
+            for unit in units:
+                home = self._homes.home_of(KIND_TOPIC, parse_topic(unit.name).base_text)
+                by_shard.setdefault(home, []).append(unit)
+        except MetadataError as error:
+            _logger.info("idle units not forwarded", broker=broker_id, why=str(error))
+            return
+        for shard_id, group in by_shard.items():
+            request = UnassignRequest(units=group, reason=REASON_IDLE)
+            try:
+                response = await self._controllers.unassign(
+                    shard_id, request, timeout_ms=ASSIGN_TIMEOUT_MS
+                )
+            except MetadataError as error:
+                _logger.info("idle units stay", broker=broker_id, shard=shard_id, why=str(error))
+                continue
+            ended = sum(outcome.unassigned for outcome in response.outcomes)
+            _logger.info(
+                "idle units", broker=broker_id, shard=shard_id, named=len(group), ended=ended
+            )
+
+
+def _as_assigned(record: BrokerRecorded, unit: IdleUnit) -> UnitAssignment:
+    try:
+        parse_topic(unit.name)
+    except InvalidName as error:
+        raise InvalidRequest(f"broker {record.broker_id} names an idle unit: {error}") from error
+    return UnitAssignment(
+        topic_id=unit.topic_id,
+        unit=unit.unit,
+        name=unit.name,
+        epoch=unit.epoch,
+        broker_id=record.broker_id,
+        session_id=record.session_id,
+    )

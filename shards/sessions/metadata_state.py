@@ -1,0 +1,146 @@
+"""Tenants, namespaces and topics as a broker manager follows them, from items and events.
+
+An event that changes one carries no version. It is known all the same: an item of a snapshot says
+it, and every event after that makes it greater by one, by the rules of the inventories themselves.
+"""
+
+from __future__ import annotations
+
+from protos.nextgen.v1.broker_service_pb2 import Delivery, MetadataRemoved
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item, Kind
+from protos.nextgen.v1.inventory_pb2 import Namespace as NamespaceMessage
+from protos.nextgen.v1.inventory_pb2 import Tenant as TenantMessage
+from protos.nextgen.v1.inventory_pb2 import Topic as TopicMessage
+from shards.domain import namespace as namespaces
+from shards.domain import tenant as tenants
+from shards.domain import topic as topics
+from shards.domain.life import Life
+from shards.domain.namespace import Namespace
+from shards.domain.policies import NOTHING_SAID, PackedPolicies
+from shards.domain.tenant import Tenant
+from shards.domain.topic import Topic
+from shards.wire.event import decode_event, to_properties
+from shards.wire.inventory import namespace_message, tenant_message, topic_message
+
+MetadataState = Tenant | Namespace | Topic
+
+_TENANT_EVENTS = (
+    tenants.TenantCreated,
+    tenants.TenantPropertiesSet,
+    tenants.TenantPoliciesSet,
+    tenants.TenantDeletionStarted,
+    tenants.TenantDeletionAborted,
+    tenants.TenantDeleted,
+)
+_NAMESPACE_EVENTS = (
+    namespaces.NamespaceCreated,
+    namespaces.NamespacePropertiesSet,
+    namespaces.NamespacePoliciesSet,
+    namespaces.NamespaceDeletionStarted,
+    namespaces.NamespaceDeletionAborted,
+    namespaces.NamespaceDeleted,
+)
+_TOPIC_EVENTS = (
+    topics.TopicCreated,
+    topics.TopicPropertiesSet,
+    topics.TopicPoliciesSet,
+    topics.TopicDeleted,
+)
+
+
+def state_of(item: Item) -> MetadataState | None:
+    """Return what ``item`` holds, None for an absence."""
+    match item.WhichOneof("value"):
+        case "tenant":
+            tenant = item.tenant
+            return Tenant(
+                tenant.tenant_id,
+                tenant.name,
+                to_properties(tenant.properties),
+                tenant.version,
+                _life(tenant.state),
+                _packed(tenant),
+                tenant.policies_version,
+            )
+        case "namespace":
+            namespace = item.namespace
+            return Namespace(
+                namespace.namespace_id,
+                namespace.name,
+                namespace.tenant_id,
+                to_properties(namespace.properties),
+                namespace.version,
+                _life(namespace.state),
+                _packed(namespace),
+                namespace.policies_version,
+            )
+        case "topic":
+            topic = item.topic
+            return Topic(
+                topic.topic_id,
+                topic.name,
+                topic.partitions,
+                topic.version,
+                topic.namespace_id,
+                topic.created_time_ms,
+                to_properties(topic.properties),
+                _packed(topic),
+                topic.policies_version,
+            )
+    return None
+
+
+def state_after(state: MetadataState | None, event: Event) -> MetadataState | None:
+    """Return what ``state`` is after ``event``, itself if the event does not concern it.
+
+    Raises:
+        AssertionError: The event cannot follow: something before it was missed.
+        UnknownEvent: It is of a later program.
+    """
+    happened = decode_event(event)
+    if isinstance(happened, _TENANT_EVENTS):
+        assert not isinstance(state, Namespace | Topic), f"{happened.name} was no tenant"
+        return tenants.evolve(state, happened)
+    if isinstance(happened, _NAMESPACE_EVENTS):
+        assert not isinstance(state, Tenant | Topic), f"{happened.name} was no namespace"
+        return namespaces.evolve(state, happened)
+    if isinstance(happened, _TOPIC_EVENTS):
+        assert not isinstance(state, Tenant | Namespace), f"{happened.name} was no topic"
+        return topics.evolve(state, happened)
+    return state
+
+
+def id_of(state: MetadataState) -> str:
+    match state:
+        case Tenant():
+            return state.tenant_id
+        case Namespace():
+            return state.namespace_id
+        case Topic():
+            return state.topic_id
+
+
+def change_delivery(state: MetadataState) -> Delivery:
+    """Return the step that tells a broker of ``state``."""
+    match state:
+        case Tenant():
+            return Delivery(tenant=tenant_message(state))
+        case Namespace():
+            return Delivery(namespace=namespace_message(state))
+        case Topic():
+            return Delivery(topic=topic_message(state))
+
+
+def removal_delivery(kind: Kind, name: str, object_id: str) -> Delivery:
+    return Delivery(removed=MetadataRemoved(kind=kind, name=name, id=object_id))
+
+
+def _life(state: int) -> Life:
+    return Life.DELETING if state == LIFE_STATE_DELETING else Life.ACTIVE
+
+
+def _packed(message: TenantMessage | NamespaceMessage | TopicMessage) -> PackedPolicies:
+    if not message.HasField("policies"):
+        return NOTHING_SAID
+    return message.policies.SerializeToString(deterministic=True)

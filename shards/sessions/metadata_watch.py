@@ -1,0 +1,327 @@
+"""Keeps the metadata true that brokers were sent: a change goes to who has the object, no other.
+
+    sent to a session ──▶ its name is followed at its home shard ──▶ a higher version, a removal
+                                                                        │
+                          one delivery in the session's sequence ◀──────┘
+
+Versions settle every race. What is sent with an assignment may be newer than the stream, or older:
+only a higher version is sent again. An object has a later one of the same name as its successor
+only once it was deleted; a snapshot that seems to say so may be older than what was read at the
+home shard's leader, so that leader is asked before a broker is told to forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.stream_limits import (
+    METADATA_DELTAS_UNSYNCED_MAX,
+    METADATA_DOUBTS_PER_READ_MAX,
+    METADATA_NAMES_WATCHED_MAX,
+    METADATA_WATCH_RETRY_MS,
+)
+from nextgen.tasks.background import keep
+from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata
+from protos.nextgen.v1.inventory_pb2 import Kind
+from protos.nextgen.v1.shard_service_pb2 import ObjectName
+from shards.ports import Clock, HomeShards, MetadataReader
+from shards.sessions.home_watch import HomeWatch, WatchedName
+from shards.sessions.metadata_debts import Debt
+from shards.sessions.metadata_state import (
+    MetadataState,
+    change_delivery,
+    id_of,
+    removal_delivery,
+    state_of,
+)
+from shards.sessions.session_metadata import DeliverySequence, Sent
+
+_DOUBT_TIMEOUT_MS = 3_000
+"""Reading objects at their home shard, a leader's election included."""
+
+OnDelivery = Callable[[str], None]
+"""Is told the kind of each delivery of a change: tenant, namespace, topic or removed."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class MetadataWatch:
+    """What the sessions of one broker manager have, followed at its homes, for one term."""
+
+    def __init__(
+        self,
+        subscriber_id: str,
+        homes: HomeShards,
+        metadata: MetadataReader,
+        clock: Clock,
+        on_delivery: OnDelivery,
+    ) -> None:
+        self._subscriber_id = subscriber_id
+        self._homes = homes
+        self._metadata = metadata
+        self._clock = clock
+        self._on_delivery = on_delivery
+        self._names: dict[str, WatchedName] = {}
+        self._home_watches: dict[int, HomeWatch] = {}
+        self._doubted: dict[Sent, None] = {}
+        self._late: dict[Sent, list[Debt]] = {}
+        """What is owed of objects whose last change has no place in a sequence yet."""
+        self._settling: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._terms: dict[int, int] = {}
+        """By home shard: the highest term of its leaders that announced themselves here."""
+        self.are_reported: Callable[[], bool] = lambda: True
+        """Says whether it is known of every session what its broker holds."""
+        self.unwatched = 0
+        """Objects sent that were not followed, because too many are."""
+
+    def __repr__(self) -> str:
+        return f"<MetadataWatch {self._subscriber_id} names={len(self._names)}>"
+
+    @property
+    def name_count(self) -> int:
+        """Names that are followed."""
+        return len(self._names)
+
+    @property
+    def watch_count(self) -> int:
+        """Watches at all home shards together."""
+        return sum(home.watch_count for home in self._home_watches.values())
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._is_closed = True
+        for home in self._home_watches.values():
+            home.close()
+        self._names.clear()
+        self._late.clear()
+        if self._settling is not None:
+            self._settling.cancel()
+
+    @property
+    def subscriber_id(self) -> str:
+        """By which home shards know who watches."""
+        return self._subscriber_id
+
+    def note_leader(self, shard_id: int, term: int, node_id: str) -> bool:
+        """Note that a node leads a home shard; return whether its term is a later one."""
+        self._homes.note_leader(shard_id, term, node_id)
+        if term <= self.term_of(shard_id):
+            return False
+        self._terms[shard_id] = term
+        return True
+
+    def term_of(self, shard_id: int) -> int:
+        """Return the latest term of a home shard that was noted, 0 if none was."""
+        return self._terms.get(shard_id, 0)
+
+    def follows(self, shard_id: int) -> bool:
+        """Return whether objects of a home shard are watched, or are about to be.
+
+        If so, the next acknowledgements to that shard carry the noted term once all are.
+        """
+        home = self._home_watches.get(shard_id)
+        if home is None or not home.has_names:
+            return False
+        home.stream.acknowledge()
+        return True
+
+    def is_followed(self, name: str) -> bool:
+        """Say whether everything that becomes of the object of this name is told here."""
+        watched = self._names.get(name)
+        return watched is not None and watched.known_at > 0
+
+    def known(self, name: str) -> MetadataState | None:
+        """Return the object of a followed name as it was told last; None if it is not known."""
+        watched = self._names.get(name)
+        return watched.state if watched is not None and watched.known_at else None
+
+    def hold(self, sent: Sent) -> None:
+        """Keep ``sent`` true from here on. It was just put into its session's sequence.
+
+        May add to the sequence at once, if more is known here than was sent.
+        """
+        if self._is_closed:
+            return
+        watched = self._names.get(sent.name)
+        if watched is None:
+            self._follow(sent)
+            return
+        if sent not in watched.holders:
+            watched.holders.append(sent)
+        if watched.known_at:
+            self._compare(sent, watched)
+
+    def drop(self, sent: Sent) -> None:
+        """``sent`` is no longer in its session."""
+        self._doubted.pop(sent, None)
+        self._pay_with_last(sent)
+        watched = self._names.get(sent.name)
+        if watched is None or sent not in watched.holders:
+            return
+        watched.holders.remove(sent)
+        if not watched.holders:
+            del self._names[watched.name]
+            watched.home.discard(watched)
+
+    def drop_all(self, session: DeliverySequence) -> None:
+        """The session is over."""
+        if not self._is_closed:
+            for sent in (*session.metadata, *session.metadata.behind):
+                self.drop(sent)
+        # What its broker still says on a stream that is ending changes nothing.
+        session.metadata.behind.clear()
+        session.metadata.awaits_report = False
+        self.synced()
+
+    def take_report(self, session: DeliverySequence, held: HeldMetadata) -> None:
+        """Keep true as well what the broker says it has from an earlier leader."""
+        if not session.metadata.awaits_report:
+            return
+        learned, forgotten = session.metadata.take_report(held)
+        for sent in forgotten:
+            self.drop(sent)
+        for sent in learned:
+            self.hold(sent)
+
+    def deliver_waiting(self, session: DeliverySequence) -> None:
+        """Deliver what waited for the broker to sync, as much as there is room for."""
+        behind = session.metadata.behind
+        while behind and session.unsynced < METADATA_DELTAS_UNSYNCED_MAX:
+            sent = next(iter(behind))
+            del behind[sent]
+            watched = self._names.get(sent.name)
+            if sent.is_gone:
+                self._remove(sent)
+            elif watched is not None:
+                self._compare(sent, watched)
+            if sent not in behind and sent not in self._doubted:
+                self._pay_with_last(sent)
+
+    def synced(self) -> None:
+        """A broker has synced more, or a session has ended: home shards may be waiting for it."""
+        for home in self._home_watches.values():
+            home.synced()
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _follow(self, sent: Sent) -> None:
+        if len(self._names) >= METADATA_NAMES_WATCHED_MAX:
+            if not self.unwatched:
+                _logger.error("too many names to follow for brokers", names=len(self._names))
+            self.unwatched += 1
+            return
+        shard_id = self._homes.home_of(sent.kind, sent.name)
+        home = self._home_watches.get(shard_id)
+        if home is None:
+            stream = self._homes.watch(shard_id, self._subscriber_id)
+            stream.complete_with(partial(self._complete_term, shard_id))
+            home = HomeWatch(shard_id, stream, self._clock, self._changed)
+            self._home_watches[shard_id] = home
+        self._names[sent.name] = home.add(sent)
+
+    def _complete_term(self, shard_id: int) -> int:
+        """Return the noted term of a home shard if all that brokers hold of it is watched, or 0."""
+        is_complete = self._home_watches[shard_id].is_complete and self.are_reported()
+        return self.term_of(shard_id) if is_complete and not self.unwatched else 0
+
+    def _changed(self, watched: WatchedName, deleted_id: str) -> None:
+        """Tell who has the object of this name what has become of it."""
+        for sent in tuple(watched.holders):
+            if deleted_id:
+                if sent.object_id == deleted_id:
+                    self._remove(sent)
+            else:
+                self._compare(sent, watched)
+
+    def _compare(self, sent: Sent, watched: WatchedName) -> None:
+        state = watched.state
+        if state is None or id_of(state) != sent.object_id:
+            self._doubt(sent)
+        elif state.version > sent.version and self._has_room(sent):
+            sent.version = state.version
+            self._deliver(sent, change_delivery(state), watched)
+
+    def _remove(self, sent: Sent) -> None:
+        sent.is_gone = True
+        if self._has_room(sent):
+            watched = self._names.get(sent.name)
+            self.drop(sent)
+            sent.session.metadata.forget(sent)
+            removal = removal_delivery(sent.kind, sent.name, sent.object_id)
+            self._deliver(sent, removal, watched)
+
+    def _has_room(self, sent: Sent) -> bool:
+        if sent.session.unsynced < METADATA_DELTAS_UNSYNCED_MAX:
+            return True
+        sent.session.metadata.behind[sent] = None
+        self._owe_later(sent)
+        return False
+
+    def _deliver(self, sent: Sent, delivery: Delivery, watched: WatchedName | None) -> None:
+        kind = delivery.WhichOneof("body")
+        assert kind is not None, "a change of nothing"
+        sequence = sent.session.append(delivery)
+        if watched is not None:
+            watched.home.debts.owe(watched.came_at, sent.session, sequence)
+        self._on_delivery(kind)
+
+    def _owe_later(self, sent: Sent) -> None:
+        watched = self._names.get(sent.name)
+        if watched is not None:
+            debt = watched.home.debts.owe(watched.came_at, sent.session, None)
+            self._late.setdefault(sent, []).append(debt)
+
+    def _pay_with_last(self, sent: Sent) -> None:
+        """What is owed of ``sent`` is in the sequence, or of no use any more behind its end."""
+        for debt in self._late.pop(sent, ()):
+            debt.sequence = sent.session.sequence
+
+    # Doubt ------------------------------------------------------------------------------------
+
+    def _doubt(self, sent: Sent) -> None:
+        """Ask the home shard's leader whether it is gone: an id that ended never comes back."""
+        if sent not in self._doubted:
+            self._doubted[sent] = None
+            self._owe_later(sent)
+        if self._settling is None or self._settling.done():
+            self._settling = keep("metadata_doubts", self._settle)
+
+    async def _settle(self) -> None:
+        while self._doubted:
+            asked = list(islice(self._doubted, METADATA_DOUBTS_PER_READ_MAX))
+            try:
+                await self._settle_some(asked)
+            except MetadataError as error:
+                _logger.info("metadata is not known to be gone", why=str(error))
+                await asyncio.sleep(METADATA_WATCH_RETRY_MS / 1000)
+
+    async def _settle_some(self, asked: Sequence[Sent]) -> None:
+        names = _distinct((sent.kind, sent.name) for sent in asked)
+        items = await self._metadata.read(
+            [ObjectName(kind=kind, name=name) for kind, name in names],
+            timeout_ms=_DOUBT_TIMEOUT_MS,
+        )
+        if len(items) != len(names):
+            raise Unavailable(f"{len(names)} objects asked for, {len(items)} came")
+        states = {item.name: state_of(item) for item in items}
+        for sent in asked:
+            if sent not in self._doubted:
+                continue
+            del self._doubted[sent]
+            state = states[sent.name]
+            if state is None or id_of(state) != sent.object_id:
+                self._remove(sent)
+            if sent not in sent.session.metadata.behind:
+                self._pay_with_last(sent)
+        self.synced()
+
+
+def _distinct(pairs: Iterable[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
+    return list(dict.fromkeys(pairs))

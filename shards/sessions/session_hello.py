@@ -1,0 +1,82 @@
+"""What a broker says of itself when it connects, and what it is answered."""
+
+from __future__ import annotations
+
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.limits import (
+    ADDRESS_BYTES_MAX,
+    NODE_ID_BYTES_MAX,
+    SESSION_HEARTBEAT_MS,
+    SESSION_TTL_MS,
+    STORED_INTEGER_MAX,
+)
+from nextgen.kernel.stream_limits import HELD_OBJECTS_PER_MESSAGE_MAX
+from protos.nextgen.v1.broker_service_pb2 import BrokerHello, HeldMetadata, SessionEstablished
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from shards.sessions.session_soft_state import SessionSoftState
+
+
+def check_hello(hello: BrokerHello) -> None:
+    """Return if the hello makes sense.
+
+    Raises:
+        InvalidRequest: It does not.
+    """
+    broker_id = hello.broker_id
+    if not 0 < len(broker_id.encode()) <= NODE_ID_BYTES_MAX or not broker_id.isprintable():
+        raise InvalidRequest(f"a broker id has 1 to {NODE_ID_BYTES_MAX} printable bytes")
+    endpoints = hello.endpoints
+    if not endpoints.grpc:
+        raise InvalidRequest(f"broker {broker_id} does not say where its gRPC listens")
+    texts = (endpoints.grpc, endpoints.http, endpoints.pulsar_url, hello.zone, hello.rack)
+    for text in texts:
+        if len(text.encode()) > ADDRESS_BYTES_MAX:
+            raise InvalidRequest(
+                f"broker {broker_id} gives an address, zone or rack of {len(text.encode())} bytes, "
+                f"at most {ADDRESS_BYTES_MAX} are allowed"
+            )
+    if hello.last_sequence > STORED_INTEGER_MAX:
+        raise InvalidRequest(f"broker {broker_id} applied up to {hello.last_sequence}, nobody did")
+
+
+def check_held(held: HeldMetadata) -> None:
+    """Return if a page of what a broker holds is small enough.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
+    if len(held.objects) > HELD_OBJECTS_PER_MESSAGE_MAX:
+        raise InvalidRequest(
+            f"a broker says of {len(held.objects)} objects that it holds them, "
+            f"at most {HELD_OBJECTS_PER_MESSAGE_MAX} are allowed in one message"
+        )
+
+
+def is_same_broker(known: BrokerHello | BrokerRecorded, hello: BrokerHello) -> bool:
+    """Say whether the broker is who it was when it asked for a session, or began one."""
+    return (
+        known.broker_id == hello.broker_id
+        and known.endpoints == hello.endpoints
+        and known.capacity_units == hello.capacity_units
+        and (known.zone, known.rack) == (hello.zone, hello.rack)
+    )
+
+
+def is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:
+    """Say whether the broker is who it was and holds what this leader believes."""
+    return is_same_broker(session.record, hello) and session.can_resume(hello.last_sequence)
+
+
+def established_message(
+    session: SessionSoftState, resumed: bool, last_sequence: int
+) -> SessionEstablished:
+    """Return the answer to a hello."""
+    return SessionEstablished(
+        session_id=session.record.session_id,
+        epoch=session.record.epoch,
+        resumed=resumed,
+        session_ttl_ms=SESSION_TTL_MS,
+        heartbeat_ms=SESSION_HEARTBEAT_MS,
+        next_sequence=last_sequence + 1,
+        report_held=resumed and session.metadata.awaits_report,
+    )

@@ -1,0 +1,129 @@
+"""What the brokers of one shard carry, for one term: checked, told to others, recorded.
+
+    heartbeat ──▶ can it be? ──no──▶ refused by name, the last good one stands
+                     │ yes
+                     ▼
+               kept ──▶ changed by much, or a minute passed ──▶ cluster manager, at most every 5 s
+                   ╰──▶ changed by much ──▶ BrokerLoadReported, at most once a minute
+
+Brokers keep to the same times by themselves; those of an earlier release report with every
+heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+
+import structlog
+
+from nextgen.client.load_wire import load_from_proto
+from nextgen.kernel.broker_load import BrokerLoad, has_changed, refusal
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.placement_limits import (
+    LOAD_EVENT_MS_MIN,
+    LOAD_REPORT_MS_MAX,
+    LOAD_REPORT_MS_MIN,
+)
+from nextgen.tasks.background import start
+from protos.nextgen.v1.events_pb2 import LoadReport
+from shards.domain.broker_session import BrokerLoadReported
+from shards.ports import Clock, SessionReports
+from shards.sessions.session_soft_state import SessionSoftState
+from shards.state.shard_state import ShardState
+
+_logger = structlog.get_logger(__name__)
+
+_NOTHING = BrokerLoad()
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was told of one session, and when, in monotonic seconds."""
+
+    load: BrokerLoad = _NOTHING
+    at: float = -math.inf
+    recorded: BrokerLoad = _NOTHING
+    recorded_at: float = -math.inf
+
+
+class SessionLoads:
+    """Takes the load reports of one shard's brokers, for one term of leadership."""
+
+    def __init__(
+        self, shard_id: int, state: ShardState, reports: SessionReports, clock: Clock
+    ) -> None:
+        self._shard_id = shard_id
+        self._state = state
+        self._reports = reports
+        self._clock = clock
+        self._told: dict[str, _Told] = {}
+        self._recording: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<SessionLoads shard={self._shard_id} sessions={len(self._told)}>"
+
+    @property
+    def session_count(self) -> int:
+        """Sessions of which something is kept."""
+        return len(self._told)
+
+    def close(self) -> None:
+        """Record nothing more."""
+        for task in self._recording:
+            task.cancel()
+
+    def take(self, session: SessionSoftState, report: LoadReport) -> str:
+        """Take in what a live session says it carries; return why it is refused, "" if not."""
+        load = load_from_proto(report)
+        refused = refusal(load, session.record.capacity_units)
+        if refused:
+            _logger.info("load refused", broker=session.record.broker_id, why=refused)
+            return refused
+        session.load = report
+        told = self._told.setdefault(session.record.session_id, _Told())
+        now = self._clock.monotonic()
+        passed_ms = 1000 * (now - told.at)
+        if passed_ms >= LOAD_REPORT_MS_MAX or (
+            passed_ms >= LOAD_REPORT_MS_MIN and has_changed(told.load, load)
+        ):
+            told.load, told.at = load, now
+            self._report(session)
+        if 1000 * (now - told.recorded_at) >= LOAD_EVENT_MS_MIN and has_changed(
+            told.recorded, load
+        ):
+            told.recorded, told.recorded_at = load, now
+            self._record(session, report)
+        return ""
+
+    def forget(self, session_id: str) -> None:
+        """The session is over."""
+        self._told.pop(session_id, None)
+
+    def report_again(self, session: SessionSoftState) -> None:
+        """Tell the cluster manager once more: it may be another, which knows nothing."""
+        if session.record.session_id in self._told:
+            self._report(session)
+
+    def _report(self, session: SessionSoftState) -> None:
+        record = session.record
+        self._reports.report_load(record.broker_id, record.session_id, session.load)
+
+    def _record(self, session: SessionSoftState, report: LoadReport) -> None:
+        start("load_event", self._propose(session, report), self._recording)
+
+    async def _propose(self, session: SessionSoftState, report: LoadReport) -> None:
+        broker_id, session_id = session.record.broker_id, session.record.session_id
+        try:
+            known = self._state.load_session(broker_id)
+            if known is None or known.session_id != session_id or not known.is_live:
+                return
+            payload = report.SerializeToString(deterministic=True)
+            await self._state.propose((BrokerLoadReported(broker_id, session_id, payload),))
+        except MetadataError as error:
+            # A record for analysis: the next one comes in a minute, however much has changed.
+            told = self._told.get(session_id)
+            if told is not None:
+                told.recorded = _NOTHING
+            _logger.debug("load not recorded", broker=broker_id, why=str(error))

@@ -1,0 +1,278 @@
+"""What a broker manager knows of one broker session beside the log.
+
+Soft state of one leader: when the broker was last heard from, when its stream broke, the dense
+sequence of deliveries, what of it is not synced, and who waits for a sync. A new leader starts with
+every session as heard from at the moment it took over, and once every node was told of it each
+broker has ``SESSION_RETURN_MS`` to come; the sequence goes on where the broker says it stopped,
+metadata is sent again, and controllers repeat the requests whose answer they missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused, SessionExpired
+from nextgen.kernel.limits import (
+    DELIVERIES_BYTES_MAX,
+    DELIVERIES_PER_MESSAGE_MAX,
+    DELIVERIES_UNACKED_MAX,
+    SESSION_RESUME_MS,
+    SESSION_RETURN_MS,
+    SESSION_TTL_MS,
+)
+from protos.nextgen.v1.broker_service_pb2 import BrokerHello, Deliveries, Delivery, ManagerMessage
+from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
+from protos.nextgen.v1.shard_service_pb2 import TopicAssignment
+from shards.sessions.session_metadata import SessionMetadata
+
+_FIRST_DELIVERIES = frozenset({"tenant", "namespace", "assign", "release"})
+"""The kinds that brokers of every release know."""
+
+
+class SessionSoftState:
+    """One live session, as its present leader sees it."""
+
+    def __init__(self, record: BrokerRecorded, heard_at: float) -> None:
+        self.record = record
+        """Identity, endpoints and capacity, as they are in the log."""
+        self.heard_at = heard_at
+        self.load = LoadReport()
+        self.sequence = 0
+        """Of the last delivery."""
+        self.acked = 0
+        """Everything up to it was applied by the broker."""
+        self.skips_unknown = False
+        """Whether the broker is of a release that counts deliveries which it does not know."""
+        self.connection: BrokerConnection | None = None
+        self.broken_at: float | None = None
+        """When the broker's last connection to this leader broke, or, before the first, when it
+        could know where this leader is; None while there is one, and until then."""
+        self.looked_at_next = 0.0
+        """When the leader looks next whether its time is up."""
+        self._excused_at: float | None = None
+        """When the broker was heard from last before a silence that was excused."""
+        self.attached = asyncio.Event()
+        """Set once the broker connected here: only then is its sequence known."""
+        self.reported = asyncio.Event()
+        """Set once it is known what the broker holds; at the end of the session as well."""
+        self.ended: MetadataError | None = None
+        self._unacked: dict[int, Delivery] = {}
+        self.metadata = SessionMetadata(self)
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def __repr__(self) -> str:
+        return (
+            f"<SessionSoftState {self.record.broker_id} epoch={self.record.epoch} "
+            f"sent={self.sequence} acked={self.acked} connected={self.connection is not None}>"
+        )
+
+    @property
+    def deadline(self) -> float:
+        """When the session ends unless the broker is heard from, or is back, before."""
+        silent_until = self.heard_at + SESSION_TTL_MS / 1000
+        if self.broken_at is None:
+            return silent_until
+        patience_ms = SESSION_RESUME_MS if self.attached.is_set() else SESSION_RETURN_MS
+        return min(silent_until, self.broken_at + patience_ms / 1000)
+
+    def excuse(self) -> bool:
+        """Say whether to look once more at a broker that is silent on a connection that stands.
+
+        For a leader that did not run: once for each silence.
+        """
+        if self.broken_at is not None or self._excused_at == self.heard_at:
+            return False
+        self._excused_at = self.heard_at
+        return True
+
+    def can_resume(self, last_sequence: int) -> bool:
+        """Say whether a broker that applied everything up to ``last_sequence`` may go on."""
+        return not self.attached.is_set() or self.acked <= last_sequence <= self.sequence
+
+    def take_hello(self, hello: BrokerHello) -> None:
+        """Take in what the broker's release can do, and how many units it holds; before ``attach``.
+
+        The first release never reports what it holds: nobody knows more of it than what this leader
+        sends, and nothing may wait for the rest.
+        """
+        self.skips_unknown = hello.skips_unknown
+        if not self.metadata.awaits_report:
+            return
+        if self.skips_unknown or hello.HasField("units_held"):
+            said = hello.units_held if hello.HasField("units_held") else None
+            self.metadata.units_unreported = said
+        else:
+            self.metadata.awaits_report = False
+            self.reported.set()
+
+    def attach(self, connection: BrokerConnection, last_sequence: int) -> None:
+        """Make ``connection`` the session's only one; it is sent what is not yet applied."""
+        assert self.can_resume(last_sequence), "the broker skipped or forgot deliveries"
+        if self.connection is not None:
+            self.connection.fail(SessionExpired("the session was resumed on another connection"))
+        if not self.attached.is_set():
+            self.sequence = self.acked = last_sequence
+        self.connection = connection
+        self.broken_at = None
+        connection.cursor = last_sequence
+        self.acknowledge(last_sequence)
+        self.attached.set()
+        connection.changed.set()
+
+    def detach(self, connection: BrokerConnection, now: float) -> bool:
+        """Note that a connection is gone; return whether the broker is without one by that.
+
+        The session lives on until its ``deadline``.
+        """
+        if self.connection is not connection:
+            return False
+        self.connection = None
+        self.broken_at = now
+        return True
+
+    @property
+    def unsynced(self) -> int:
+        """How many deliveries the broker has not synced."""
+        return len(self._unacked)
+
+    async def wait_room(self, assignments: Sequence[TopicAssignment]) -> None:
+        """Return if the broker may have these as well; there is no await behind the last look.
+
+        Raises:
+            Refused: NO_CAPACITY: it would have more units than its capacity.
+            SessionExpired: The session ended before it was known what the broker holds.
+        """
+        capacity_units = self.record.capacity_units
+        while self.ended is None:
+            added = self.metadata.units_added(assignments)
+            units = self.metadata.units
+            # What it has already may be sent again, however full it is.
+            if not added or (units is not None and units + added <= capacity_units):
+                return
+            if not self.metadata.awaits_report:
+                raise Refused(
+                    RejectionCode.NO_CAPACITY,
+                    f"broker {self.record.broker_id} has {units} of {capacity_units} units, "
+                    f"there is no room for {added} more",
+                )
+            await self.reported.wait()
+        raise self.ended
+
+    def check_room(self, count: int) -> None:
+        """Return if so many more deliveries fit.
+
+        Raises:
+            Overloaded: The broker has not synced ``DELIVERIES_UNACKED_MAX`` of them.
+        """
+        if len(self._unacked) + count > DELIVERIES_UNACKED_MAX:
+            raise Overloaded(
+                f"{self.record.broker_id} has not synced {len(self._unacked)} deliveries"
+            )
+
+    def append(self, delivery: Delivery) -> int:
+        """Give ``delivery`` the next sequence, queue it, and return that sequence.
+
+        One that the broker would end its stream by is left out; then the last sequence is returned.
+        """
+        assert self.attached.is_set(), "the sequence of this session is not known yet"
+        if not self.skips_unknown and delivery.WhichOneof("body") not in _FIRST_DELIVERIES:
+            return self.sequence
+        self.sequence += 1
+        delivery.sequence = self.sequence
+        self._unacked[self.sequence] = delivery
+        if self.connection is not None:
+            self.connection.changed.set()
+        return self.sequence
+
+    def acknowledge(self, sequence: int) -> None:
+        """Let go of what the broker applied and of those who waited for it."""
+        sequence = min(sequence, self.sequence)
+        for applied in range(self.acked + 1, sequence + 1):
+            self._unacked.pop(applied, None)
+        self.acked = max(self.acked, sequence)
+        while self._waiting and self._waiting[0][0] <= self.acked:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    async def wait_synced(self, sequence: int) -> None:
+        """Return once the broker's sync position covers ``sequence``.
+
+        Raises:
+            SessionExpired: The session ended first.
+            MetadataError: This replica stopped leading first.
+        """
+        if self.ended is not None:
+            raise self.ended
+        if sequence <= self.acked:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((sequence, future))
+        await future
+
+    def end(self, error: MetadataError) -> None:
+        """Fail everybody who waits, and the connection, with ``error``."""
+        self.ended = error
+        self.attached.set()
+        self.reported.set()
+        if self.connection is not None:
+            self.connection.fail(error)
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+
+    def deliveries_after(self, cursor: int) -> list[Delivery]:
+        """Return what follows ``cursor``, in order, as much as one message may carry."""
+        taken: list[Delivery] = []
+        size = 0
+        last = min(self.sequence, cursor + DELIVERIES_PER_MESSAGE_MAX)
+        for sequence in range(max(cursor, self.acked) + 1, last + 1):
+            delivery = self._unacked[sequence]
+            size += delivery.ByteSize()
+            if taken and size > DELIVERIES_BYTES_MAX:
+                break
+            taken.append(delivery)
+        return taken
+
+
+class BrokerConnection:
+    """One stream of one broker. The adapter sends what ``take_messages`` returns, in order."""
+
+    def __init__(self, session: SessionSoftState) -> None:
+        self.session = session
+        self.cursor = 0
+        """Sequence of the last delivery that was handed to this connection."""
+        self.changed = asyncio.Event()
+        """Set when ``take_messages`` has something."""
+        self.error: MetadataError | None = None
+        self._answers: list[ManagerMessage] = []
+
+    def __repr__(self) -> str:
+        return f"<BrokerConnection {self.session.record.broker_id} sent={self.cursor}>"
+
+    def answer(self, message: ManagerMessage) -> None:
+        """Queue a message that is no delivery. At most one is made per message received."""
+        self._answers.append(message)
+        self.changed.set()
+
+    def fail(self, error: MetadataError) -> None:
+        """End the stream with ``error`` after what is queued."""
+        if self.error is None:
+            self.error = error
+            self.changed.set()
+
+    def take_messages(self) -> list[ManagerMessage]:
+        """Return what is to be sent at this moment, in order."""
+        self.changed.clear()
+        messages, self._answers = self._answers, []
+        deliveries = self.session.deliveries_after(self.cursor)
+        if deliveries:
+            self.cursor = deliveries[-1].sequence
+            messages.append(ManagerMessage(deliveries=Deliveries(deliveries=deliveries)))
+        if self.cursor < self.session.sequence:
+            self.changed.set()
+        return messages

@@ -1,0 +1,57 @@
+"""The level of each event of a shard, and how an event that is too late for a member is named.
+
+See ``nextgen.kernel.event_levels``. An event type keeps its level for ever. One that is added has
+the level of the program that adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.event_levels import not_known_everywhere
+from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.wire.event import DomainEvent, stored_name
+
+EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
+    tenant.TenantCreated: 1,
+    tenant.TenantPropertiesSet: 1,
+    tenant.TenantPoliciesSet: 2,
+    tenant.TenantDeletionStarted: 1,
+    tenant.TenantDeletionAborted: 1,
+    tenant.TenantDeleted: 1,
+    namespace.NamespaceCreated: 1,
+    namespace.NamespacePropertiesSet: 1,
+    namespace.NamespacePoliciesSet: 2,
+    namespace.NamespaceDeletionStarted: 1,
+    namespace.NamespaceDeletionAborted: 1,
+    namespace.NamespaceDeleted: 1,
+    topic.TopicCreated: 1,
+    topic.TopicPropertiesSet: 1,
+    topic.TopicPoliciesSet: 2,
+    topic.TopicDeleted: 1,
+    assignment.TopicAssigned: 1,
+    assignment.TopicUnassigned: 1,
+    broker_session.BrokerSessionEstablished: 1,
+    broker_session.BrokerDrainSet: 2,
+    broker_session.BrokerLoadReported: 2,
+    broker_session.BrokerSessionEnded: 1,
+    broker_session.CapacityGranted: 1,
+    shard.SlotsAdopted: 1,
+    parent_gate.ParentGateOpened: 1,
+    parent_gate.ParentGateClosed: 1,
+}
+
+
+def level_of(events: Iterable[DomainEvent]) -> int:
+    """Return the level that a replica must know to fold ``events``, 0 for none."""
+    return max([EVENT_LEVELS[type(event)] for event in events], default=0)
+
+
+def not_known(
+    shard_id: int, events: Iterable[DomainEvent], level: int, members: Sequence[str]
+) -> Refused:
+    """Return why ``events`` are not proposed: ``members`` may not know those above ``level``."""
+    late = next(event for event in events if EVENT_LEVELS[type(event)] > level)
+    return not_known_everywhere(f"shard {shard_id}", members, f"{stored_name(late)} events")

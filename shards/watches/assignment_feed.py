@@ -1,0 +1,438 @@
+"""Assignments of one shard as they change, for the caches that answer lookups.
+
+    log ──on_commit──▶ recent deltas ──▶ a cursor per subscription ──▶ updates
+                          │ too old                                      │
+                          └──────────── read from the log       acks ◀───┘
+
+A subscriber may use what it has until ``ASSIGNMENT_TTL_MS`` after it asked for that: each update
+says up to which of its questions a majority has confirmed, afterwards, that this leader leads. So a
+leader that was replaced, or slept, prolongs nothing, and the next one has waited long enough when
+it has led for one time-to-live (ADR 0029). A confirmation is of the position that was committed
+then and goes out with the update that reaches it: the first pages of a subscriber that catches up
+may end before a move that became effective without it. Updates come in order, so once a delta has
+been sent no later one can prolong what it replaced: after one time-to-live every subscriber has
+either taken the delta in or stopped answering. That is what ``wait_effective`` rests on, and it
+makes the wait end whatever a subscriber does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
+from nextgen.kernel.limits import (
+    ASSIGNMENT_BACKLOG_MAX,
+    ASSIGNMENT_CREATIONS_MS,
+    ASSIGNMENT_DELTAS_PER_UPDATE_MAX,
+    ASSIGNMENT_SUBSCRIBERS_MAX,
+    ASSIGNMENT_TTL_MS,
+    ASSIGNMENT_UPDATE_MS,
+    EVENTS_BATCH_BYTES_MAX,
+)
+from nextgen.replication.ports import Entry, PositionCompacted, ReplicatedLog
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, AssignmentUpdate
+from shards.ports import Cancellable, Clock
+from shards.watches.decoded_entries import DecodedEntries
+
+_TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
+
+_CREATIONS_SECONDS = ASSIGNMENT_CREATIONS_MS / 1000
+
+_MARGIN_SECONDS = 0.1
+"""An update that left just before the delta may arrive a little later: loopback or one rack."""
+
+_CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
+"""Confirmations that wait until their subscriber has caught up. An earlier one is of no use: the
+time that it gives is over."""
+
+
+class Creation(NamedTuple):
+    """A topic came into being: what a subscriber remembered as absent no longer is."""
+
+    position: int
+    name: str
+
+
+class Subscription:
+    """One subscriber's place in the feed. Made by ``AssignmentFeed.subscribe``."""
+
+    def __init__(
+        self, feed: AssignmentFeed, subscriber_id: str, cursor: int, *, names_creations: bool
+    ) -> None:
+        self._feed = feed
+        self.names_creations = names_creations
+        """Whether its updates name the topics that came into being."""
+        self.subscriber_id = subscriber_id
+        self.cursor = cursor
+        """Everything up to it has been sent."""
+        self.acked = 0
+        self.asked_at_ms = 0
+        """The subscriber's clock when its last message left."""
+        self.confirmed_at_ms = 0
+        """The same, of the latest message behind which leadership was confirmed at a position that
+        the updates have reached."""
+        self.error: MetadataError | None = None
+        self.changed = asyncio.Event()
+        """Set when there is something to send, or when ``error`` was set."""
+        self._is_first = True
+        self._unreached: deque[tuple[int, int]] = deque(maxlen=_CONFIRMATIONS_MAX)
+        """Confirmations beyond ``cursor``: their position, and when their message left."""
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.subscriber_id} sent={self.cursor} acked={self.acked}>"
+
+    def take_update(self) -> AssignmentUpdate:
+        """Return what is to be sent at this moment, deltas or none; ``changed`` says if more waits.
+
+        Raises:
+            MetadataError: The subscription ended.
+        """
+        if self.error is not None:
+            raise self.error
+        update = self._feed.advance(self)
+        while self._unreached and self._unreached[0][0] <= update.position:
+            _, self.confirmed_at_ms = self._unreached.popleft()
+        update.confirmed_at_ms = self.confirmed_at_ms
+        if self._is_first:
+            self._is_first = False
+            update.ttl_ms = ASSIGNMENT_TTL_MS
+        return update
+
+    async def confirm(self) -> None:
+        """Let the update that reaches the feed's position, and those behind it, prolong what the
+        subscriber may use, if this replica still leads.
+
+        Raises:
+            NotLeader: It does not.
+        """
+        asked_at_ms = self.asked_at_ms
+        await self._feed.confirm_leadership()
+        if asked_at_ms > self.confirmed_at_ms:
+            self._unreached.append((self._feed.commit_position, asked_at_ms))
+
+    def acknowledge(self, position: int) -> None:
+        """Note that everything up to ``position`` has taken effect at the subscriber."""
+        if position > self.acked:
+            self.acked = position
+            self._feed.settle()
+
+    def fail(self, error: MetadataError) -> None:
+        """End the subscription: the next ``take_update`` raises ``error``."""
+        if self.error is None:
+            self.error = error
+            self.changed.set()
+
+    def close(self) -> None:
+        """The stream is gone. Its subscriber may go on using what it has for one time-to-live."""
+        self._feed.leave(self)
+
+
+@dataclass(slots=True)
+class _Waiter:
+    position: int
+    deadline: float
+    future: asyncio.Future[None]
+    timer: Cancellable
+
+
+class AssignmentFeed:
+    """The feed of one shard, for as long as this replica leads it."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        log: ReplicatedLog,
+        clock: Clock,
+        decoded: DecodedEntries | None = None,
+    ) -> None:
+        self._shard_id = shard_id
+        # Shared with the change streams of the replica, who look at the same entries next.
+        self._decoded = decoded or DecodedEntries(shard_id)
+        self._log = log
+        self._clock = clock
+        self._leader_since = clock.monotonic()
+        self._position = log.status.commit_position
+        self._floor = self._position
+        self._recent: list[AssignmentDelta | Creation] = []
+        self._creations_due: Cancellable | None = None
+        self._subscriptions: dict[str, Subscription] = {}
+        self._departed: dict[str, tuple[int, float]] = {}
+        self._waiters: list[_Waiter] = []
+        self._unsubscribe = log.on_commit(self._on_commit)
+        self._timer = clock.call_at(self._leader_since + _TTL_SECONDS, self.settle)
+
+    def __repr__(self) -> str:
+        return (
+            f"<AssignmentFeed shard={self._shard_id} position={self._position} "
+            f"subscribers={len(self._subscriptions)} waiting={len(self._waiters)}>"
+        )
+
+    @property
+    def position(self) -> int:
+        """The last committed event position that the feed has seen."""
+        return self._position
+
+    @property
+    def commit_position(self) -> int:
+        """The last committed event position, whether the feed has seen it or not."""
+        return max(self._position, self._log.commit_position)
+
+    @property
+    def subscriber_count(self) -> int:
+        return len(self._subscriptions)
+
+    def subscribe(
+        self, subscriber_id: str, from_position: int, *, names_creations: bool = False
+    ) -> Subscription:
+        """Start or resume behind ``from_position``; 0 means from the present on.
+
+        An older subscription of the same subscriber ends. With ``names_creations`` updates also
+        name the topics that came into being.
+
+        Raises:
+            Overloaded: There are ``ASSIGNMENT_SUBSCRIBERS_MAX`` already.
+        """
+        older = self._subscriptions.pop(subscriber_id, None)
+        if older is not None:
+            older.fail(Unavailable(f"{subscriber_id} subscribed again elsewhere"))
+        if len(self._subscriptions) >= ASSIGNMENT_SUBSCRIBERS_MAX:
+            raise Overloaded(f"shard {self._shard_id} has {ASSIGNMENT_SUBSCRIBERS_MAX} subscribers")
+        subscription = Subscription(
+            self, subscriber_id, from_position or self._position, names_creations=names_creations
+        )
+        # What it took in before, here or at another leader, it has not forgotten. What is to come
+        # it has not taken in, whatever it followed before.
+        subscription.acked = min(subscription.cursor, self._position)
+        self._departed.pop(subscriber_id, None)
+        self._subscriptions[subscriber_id] = subscription
+        subscription.changed.set()
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """Forget a subscription; what its subscriber holds counts for one time-to-live more."""
+        if self._subscriptions.get(subscription.subscriber_id) is not subscription:
+            return
+        del self._subscriptions[subscription.subscriber_id]
+        now = self._clock.monotonic()
+        self._departed = {
+            subscriber_id: (acked, until)
+            for subscriber_id, (acked, until) in self._departed.items()
+            if until > now
+        }
+        self._departed[subscription.subscriber_id] = (subscription.acked, now + _TTL_SECONDS)
+
+    async def confirm_leadership(self) -> None:
+        """Return once a majority has confirmed that this replica leads; subscribers share that.
+
+        Raises:
+            NotLeader: It does not.
+        """
+        await self._log.read_index()
+
+    async def wait_effective(self, position: int) -> None:
+        """Return once no subscriber can answer with anything older than ``position``.
+
+        Ends within one time-to-live. A subscriber that has not acknowledged by then is cut off.
+
+        Raises:
+            MetadataError: The feed closed: this replica does not lead any more.
+        """
+        now = self._clock.monotonic()
+        if self._is_effective(position, now):
+            return
+        deadline = now + _TTL_SECONDS + _MARGIN_SECONDS
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_at(deadline, self.settle)
+        self._waiters.append(_Waiter(position, deadline, future, timer))
+        self._prompt()
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._waiters = [waiter for waiter in self._waiters if waiter.future is not future]
+
+    def settle(self) -> None:
+        """Let those go whose position became effective or whose time-to-live is over."""
+        now = self._clock.monotonic()
+        for waiter in self._waiters:
+            if waiter.future.done():
+                continue
+            if self._is_effective(waiter.position, now):
+                waiter.future.set_result(None)
+            elif now >= waiter.deadline:
+                self._cut_off(waiter.position)
+                waiter.future.set_result(None)
+
+    def close(self, error: MetadataError) -> None:
+        """End every subscription and every wait with ``error``."""
+        self._unsubscribe()
+        self._timer.cancel()
+        if self._creations_due is not None:
+            self._creations_due.cancel()
+        for subscription in tuple(self._subscriptions.values()):
+            subscription.fail(error)
+        for waiter in self._waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+
+    def advance(self, subscription: Subscription) -> AssignmentUpdate:
+        """Return the update behind the subscription's cursor and move the cursor."""
+        subscription.changed.clear()
+        if subscription.cursor > self._position:
+            return self._reset(subscription)
+        if subscription.cursor < self._floor:
+            update = self._advance_by_log(subscription)
+        else:
+            update = self._advance_by_recent(subscription)
+        subscription.cursor = update.position
+        if update.position < self._position:
+            subscription.changed.set()
+        return update
+
+    def _advance_by_recent(self, subscription: Subscription) -> AssignmentUpdate:
+        start = bisect_right(self._recent, subscription.cursor, key=lambda d: d.position)
+        changes = self._recent[start : start + ASSIGNMENT_DELTAS_PER_UPDATE_MAX]
+        is_all = start + len(changes) == len(self._recent)
+        position = self._position if is_all else changes[-1].position
+        return _update(position, changes, names_creations=subscription.names_creations)
+
+    def _advance_by_log(self, subscription: Subscription) -> AssignmentUpdate:
+        try:
+            entries = self._log.read(
+                subscription.cursor + 1,
+                events_max=ASSIGNMENT_DELTAS_PER_UPDATE_MAX,
+                bytes_max=EVENTS_BATCH_BYTES_MAX,
+            )
+        except PositionCompacted:
+            return self._reset(subscription)
+        if not entries:
+            return AssignmentUpdate(position=self._position)
+        changes = [
+            change
+            for entry in entries
+            for change in assignment_changes(self._decoded.events(entry))
+            if change.position > subscription.cursor
+        ]
+        position = entries[-1].next_position - 1
+        return _update(position, changes, names_creations=subscription.names_creations)
+
+    def _reset(self, subscription: Subscription) -> AssignmentUpdate:
+        subscription.cursor = self._position
+        return AssignmentUpdate(position=self._position, reset=True)
+
+    def _on_commit(self, entries: Sequence[Entry]) -> None:
+        known = len(self._recent)
+        if self._subscriptions:
+            for entry in entries:
+                self._recent.extend(assignment_changes(self._decoded.events(entry)))
+        deltas = [each for each in self._recent[known:] if type(each) is AssignmentDelta]
+        has_creations = len(self._recent) > known + len(deltas)
+        replaced = any(_replaces_an_answer(delta) for delta in deltas)
+        self._position = max(self._position, entries[-1].next_position - 1)
+        if not self._subscriptions:
+            # Nobody listens: not worth decoding. Whoever resumes later is served from the log.
+            self._recent.clear()
+            self._floor = self._position
+            return
+        if len(self._recent) > 2 * ASSIGNMENT_BACKLOG_MAX:
+            self._floor = self._recent[-ASSIGNMENT_BACKLOG_MAX - 1].position
+            del self._recent[:-ASSIGNMENT_BACKLOG_MAX]
+        # A position alone, or a first assignment, can wait for the regular update, unless
+        # somebody waits for it: nobody answers anything else than that until then.
+        if replaced or self._waiters:
+            self._prompt()
+        elif has_creations and any(s.names_creations for s in self._subscriptions.values()):
+            self._prompt_soon()
+
+    def _prompt_soon(self) -> None:
+        """Let creations of a while share an update: each alone costs as much as a commit."""
+        if self._creations_due is None:
+            due = self._clock.monotonic() + _CREATIONS_SECONDS
+            self._creations_due = self._clock.call_at(due, self._prompt)
+
+    def _prompt(self) -> None:
+        if self._creations_due is not None:
+            self._creations_due.cancel()
+            self._creations_due = None
+        for subscription in self._subscriptions.values():
+            subscription.changed.set()
+
+    def _is_effective(self, position: int, now: float) -> bool:
+        if now < self._leader_since + _TTL_SECONDS:
+            # The former leader may have had subscribers that have not come here yet.
+            return False
+        if any(s.acked < position for s in self._subscriptions.values()):
+            return False
+        return all(acked >= position or until <= now for acked, until in self._departed.values())
+
+    def _cut_off(self, position: int) -> None:
+        for subscription in tuple(self._subscriptions.values()):
+            if subscription.acked < position:
+                subscription.fail(
+                    Unavailable(
+                        f"{subscription.subscriber_id} acknowledged position "
+                        f"{subscription.acked}, {position} was due {ASSIGNMENT_TTL_MS} ms ago"
+                    )
+                )
+                self.leave(subscription)
+
+
+def _replaces_an_answer(delta: AssignmentDelta) -> bool:
+    """Say whether a subscriber may have an answer that ``delta`` puts an end to."""
+    return delta.epoch > 1 or not delta.broker_id
+
+
+def _update(
+    position: int, changes: Sequence[AssignmentDelta | Creation], *, names_creations: bool
+) -> AssignmentUpdate:
+    update = AssignmentUpdate(position=position)
+    for change in changes:
+        if isinstance(change, AssignmentDelta):
+            update.deltas.append(change)
+        elif names_creations:
+            update.created.append(change.name)
+    return update
+
+
+def assignment_changes(events: Iterable[Event]) -> Iterator[AssignmentDelta | Creation]:
+    """Yield what ``events`` of the log change of answers to lookups, in order."""
+    for event in events:
+        make = _CHANGES.get(event.WhichOneof("payload"))
+        if make is not None:
+            yield make(event)
+
+
+def _assigned(event: Event) -> AssignmentDelta:
+    assigned = event.topic_assigned
+    return AssignmentDelta(
+        position=event.position,
+        topic=assigned.name,
+        epoch=assigned.epoch,
+        broker_id=assigned.broker_id,
+        session_id=assigned.session_id,
+        topic_id=assigned.topic_id,
+    )
+
+
+def _unassigned(event: Event) -> AssignmentDelta:
+    ended = event.topic_unassigned
+    return AssignmentDelta(
+        position=event.position, topic=ended.name, epoch=ended.epoch, topic_id=ended.topic_id
+    )
+
+
+def _created(event: Event) -> Creation:
+    return Creation(event.position, event.topic_created.name)
+
+
+_CHANGES: dict[str | None, Callable[[Event], AssignmentDelta | Creation]] = {
+    "topic_created": _created,
+    "topic_assigned": _assigned,
+    "topic_unassigned": _unassigned,
+}

@@ -1,0 +1,233 @@
+"""Change streams of one replica: who watches, and what they are told of each commit.
+
+    log ──on_commit──▶ queue ─▶ a task: decode once, find who wants it ─▶ backlogs ─▶ streams
+                         │ full                                             │ full
+                         └───────▶ the stream catches up from the log ◀─────┘
+
+A commit only puts its entries into the queue. While nobody watches, nothing is decoded; a leased
+watch counts for nothing here, as the assignments' feed tells it. The task gives way to everything
+else after each slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from nextgen.client.change_index import ChangeIndex, change_of
+from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
+from nextgen.kernel.stream_limits import (
+    WATCH_EVENTS_PER_SLICE,
+    WATCH_HUB_EVENTS_MAX,
+    WATCH_SNAPSHOTS_OPEN_MAX,
+    WATCH_STREAMS_PER_SHARD_MAX,
+)
+from nextgen.replication.ports import Entry, ReplicatedLog
+from nextgen.tasks.background import start
+from protos.nextgen.v1.events_pb2 import Event
+from shards.metrics import WatchMetrics
+from shards.watches.assignment_feed import Subscription
+from shards.watches.change_snapshot import ReadTransaction
+from shards.watches.change_stream import ChangeStream
+from shards.watches.change_watch import ChangeWatch
+from shards.watches.decoded_entries import DecodedEntries
+from shards.watches.effective_writes import AcknowledgingStream, Subscriber
+
+_logger = structlog.get_logger(__name__)
+
+Subscribe = Callable[[str, int, bool], Subscription]
+"""Subscribes to the assignments of the shard, at its leader: subscriber id, position, whether
+creations are named. See ``AssignmentFeed.subscribe``."""
+
+Join = Callable[[AcknowledgingStream], Subscriber]
+"""Has effective writes wait for a stream's acknowledgements, at the shard's leader; see
+``EffectiveWrites.join``."""
+
+
+class ChangeHub:
+    """The change streams of one replica, whether it leads or not. Owned by the replica."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        log: ReplicatedLog,
+        decoded: DecodedEntries,
+        read_transaction: ReadTransaction,
+        metrics: WatchMetrics,
+        *,
+        subscribe: Subscribe,
+        join: Join,
+        wait_commit: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.shard_id = shard_id
+        self.log = log
+        self.decoded = decoded
+        self.read_transaction = read_transaction
+        self.metrics = metrics
+        self.subscribe = subscribe
+        self.join = join
+        self.wait_commit = wait_commit
+        self.index: ChangeIndex[ChangeStream, ChangeWatch] = ChangeIndex()
+        self.position = log.commit_position
+        """Everything up to it was put before whoever wants it."""
+        self.page_turn = asyncio.Lock()
+        """Held by the stream that reads a page of the log: one at a time."""
+        self.looks = asyncio.Semaphore(WATCH_SNAPSHOTS_OPEN_MAX)
+        self._seen = self.position
+        self._queue: deque[Entry] = deque()
+        self._queued_events = 0
+        self._generation = 0
+        """Grows whenever the queue is thrown away."""
+        self._wake = asyncio.Event()
+        self._streams: dict[str, ChangeStream] = {}
+        self._matching: asyncio.Task[None] | None = None
+        self._end_of_hurry: Callable[[], None] | None = None
+        self._closed: MetadataError | None = None
+        self._unsubscribe = log.on_commit(self._on_commit)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ChangeHub shard={self.shard_id} position={self.position} "
+            f"streams={len(self._streams)} queued={self._queued_events}>"
+        )
+
+    @property
+    def stream_count(self) -> int:
+        return len(self._streams)
+
+    @property
+    def watch_count(self) -> int:
+        return sum(stream.watch_count for stream in self._streams.values())
+
+    def open(self, subscriber_id: str) -> ChangeStream:
+        """Begin a stream. An older one of the same subscriber ends.
+
+        Raises:
+            Overloaded: There are ``WATCH_STREAMS_PER_SHARD_MAX`` already.
+            Unavailable: The replica stopped, or must not be served.
+        """
+        if self._closed is not None:
+            raise self._closed
+        older = self._streams.get(subscriber_id)
+        if older is not None:
+            older.fail(Unavailable(f"{subscriber_id} opened another stream"))
+            self.leave(older)
+        if len(self._streams) >= WATCH_STREAMS_PER_SHARD_MAX:
+            raise Overloaded(
+                f"shard {self.shard_id} has {WATCH_STREAMS_PER_SHARD_MAX} change streams"
+            )
+        stream = ChangeStream(self, subscriber_id)
+        self._streams[subscriber_id] = stream
+        if self._matching is None:
+            self._begin()
+        return stream
+
+    def leave(self, stream: ChangeStream) -> None:
+        """Forget a stream and its watches. One that has left already is ignored."""
+        if self._streams.get(stream.subscriber_id) is not stream:
+            return
+        del self._streams[stream.subscriber_id]
+        stream.leave_index()
+        if not self._streams:
+            self._pause()
+
+    def look(self) -> None:
+        """Notice a log that goes on behind a snapshot from elsewhere though nothing commits."""
+        if not self._queue and self.log.commit_position > self._seen:
+            self._skip_to(self.log.commit_position)
+
+    def close(self, error: MetadataError) -> None:
+        """End every stream with ``error``, and refuse those that come."""
+        if self._closed is not None:
+            return
+        self._closed = error
+        self._unsubscribe()
+        self._end_all(error)
+
+    def _end_all(self, error: MetadataError) -> None:
+        for stream in tuple(self._streams.values()):
+            stream.fail(error)
+            self.leave(stream)
+
+    def _begin(self) -> None:
+        self._seen = max(self._seen, self.log.commit_position)
+        self.position = self._seen
+        self._end_of_hurry = self.log.hurry_commits()
+        self._matching = start("change_matching", self._match_all(), on_failure=self._broke)
+
+    def _broke(self, error: BaseException) -> None:
+        # Without it no stream gets a change any more: the subscribers have to open new ones.
+        self._end_all(Unavailable(f"the change streams of shard {self.shard_id} broke: {error!r}"))
+
+    def _pause(self) -> None:
+        self._throw_away()
+        if self._matching is not None:
+            self._matching.cancel()
+            self._matching = None
+        if self._end_of_hurry is not None:
+            self._end_of_hurry()
+            self._end_of_hurry = None
+
+    def _on_commit(self, entries: Sequence[Entry]) -> None:
+        first, last = entries[0].first_position, entries[-1].next_position - 1
+        if not self.index:
+            # Nobody wants what is queued either: who joins from here on reads it from the log.
+            self._throw_away()
+            self._seen = self.position = max(self._seen, last)
+            return
+        if last <= self._seen:
+            return
+        waiting = self._queued_events + last - self._seen
+        if first > self._seen + 1 or waiting > WATCH_HUB_EVENTS_MAX:
+            # The log went on behind a snapshot, or faster than anybody can be told.
+            self._skip_to(last)
+            return
+        self._seen = last
+        self._queue.extend(entries)
+        self._queued_events = waiting
+        self._wake.set()
+
+    def _skip_to(self, position: int) -> None:
+        """Leave everything up to ``position`` to the streams, who read it from the log."""
+        for stream in self._streams.values():
+            stream.fall_behind()
+        self._throw_away()
+        self._seen = self.position = position
+
+    def _throw_away(self) -> None:
+        self._queue.clear()
+        self._queued_events = 0
+        self._generation += 1
+
+    async def _match_all(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                await self._match(self._queue[0])
+
+    async def _match(self, entry: Entry) -> None:
+        """Put the events of the first entry of the queue before whoever wants them."""
+        generation = self._generation
+        for events in self.decoded.slices(entry, WATCH_EVENTS_PER_SLICE):
+            for event in events:
+                if event.position > self.position:
+                    self._deliver(event)
+                    self.position = event.position
+            await asyncio.sleep(0)
+            if self._generation != generation:
+                return
+        self._queue.popleft()
+        self.position = max(self.position, entry.next_position - 1)
+        self._queued_events = self._seen - self.position
+
+    def _deliver(self, event: Event) -> None:
+        change = change_of(event)
+        if change is None:
+            return
+        for bucket in self.index.find(change):
+            for stream, watches in bucket.items():
+                stream.offer(event, watches)

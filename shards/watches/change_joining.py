@@ -1,0 +1,320 @@
+"""The watches of one stream on their way: their snapshots, and the log up to the present.
+
+    ahead ──(the position commits)──▶ coming ─▶ passing, in one pass over the log ─▶ level
+                                        ▲            │ the log was cut
+    waiting ──(a look at the view)──────┘◀── reset ──┘
+
+Those that catch up together read the log once. A pass ends when there is nothing left to read:
+then they are told the rest with the level watches of their stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nextgen.client.change_index import change_of
+from nextgen.kernel.errors import (
+    MetadataError,
+    Overloaded,
+    PositionAhead,
+    PositionCompacted,
+)
+from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX, FOLLOWER_READ_WAIT_MS
+from nextgen.kernel.stream_limits import (
+    WATCH_CATCH_UP_BYTES,
+    WATCH_EVENTS_PER_SLICE,
+    WATCH_JOINING_MAX,
+    WATCH_SNAPSHOT_MS_MAX,
+    WATCH_SNAPSHOTS_PER_READ_MAX,
+)
+from nextgen.replication.ports import LogPin
+from nextgen.tasks.background import start
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import Item
+from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
+from shards.watches.change_snapshot import SnapshotRun
+from shards.watches.change_watch import ChangeWatch, Stage
+
+if TYPE_CHECKING:
+    from shards.watches.change_hub import ChangeHub
+    from shards.watches.change_stream import ChangeStream
+
+_PIN_NAME = "watch"
+
+
+@dataclass(slots=True)
+class _Looking:
+    """A look at the view that is under way."""
+
+    run: SnapshotRun[ChangeWatch]
+    began_at: float
+
+
+class JoiningWatches:
+    """See the module. Owned by its stream, which calls ``close``."""
+
+    def __init__(self, hub: ChangeHub, stream: ChangeStream) -> None:
+        self._hub = hub
+        self._stream = stream
+        self._ahead: set[asyncio.Task[None]] = set()
+        self._waiting: deque[ChangeWatch] = deque()
+        self._coming: deque[ChangeWatch] = deque()
+        self._passing: dict[ChangeWatch, None] = {}
+        self._scanned = 0
+        """Everything up to it was told to those that are passing."""
+        self._looking: _Looking | None = None
+        self._pin: LogPin | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<JoiningWatches waiting={len(self._waiting)} coming={len(self._coming)} "
+            f"passing={len(self._passing)}>"
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another round would do something."""
+        if self._passing or self._coming or self._looking is not None:
+            return True
+        return bool(self._waiting) and not self._hub.looks.locked()
+
+    @property
+    def reads_log(self) -> bool:
+        """Whether a page of the log is due."""
+        return bool(self._passing or self._coming)
+
+    def add(self, watch: ChangeWatch) -> None:
+        """Begin with a watch."""
+        if watch.from_position > self._hub.log.commit_position:
+            start("change_watch_ahead", self._reach(watch), self._ahead)
+        elif watch.from_position:
+            self._come(watch, watch.from_position)
+        else:
+            self._begin(watch)
+
+    def reset(self, watch: ChangeWatch) -> None:
+        """Begin again with a watch that cannot be told event by event."""
+        self._hub.metrics.resets.inc()
+        self._stream.emit(WatchShardUpdate(watch_id=watch.watch_id, reset=True))
+        self._begin(watch)
+
+    def close(self) -> None:
+        """Stop reading."""
+        for task in self._ahead:
+            task.cancel()
+        self._stop_looking()
+        self._unpin()
+
+    # The log ----------------------------------------------------------------------------------
+
+    def read_page(self) -> None:
+        """Tell those that are passing what one page of the log holds for them."""
+        if not self._passing and not self._begin_pass():
+            return
+        try:
+            entries = self._hub.log.read(
+                self._scanned + 1,
+                events_max=WATCH_EVENTS_PER_SLICE,
+                bytes_max=WATCH_CATCH_UP_BYTES,
+            )
+        except PositionCompacted as error:
+            self._reset_cut(error.oldest)
+            return
+        wanted: dict[ChangeWatch, list[Event]] = {}
+        for entry in entries:
+            for event in self._hub.decoded.events(entry):
+                if event.position > self._scanned:
+                    self._collect(event, wanted)
+        if entries:
+            self._scanned = entries[-1].next_position - 1
+        for watch, events in wanted.items():
+            self._stream.emit_events(watch.watch_id, events, self._scanned)
+        if self._scanned >= self._hub.log.commit_position:
+            self._level()
+
+    def _begin_pass(self) -> bool:
+        while self._coming and len(self._passing) < WATCH_JOINING_MAX:
+            watch = self._coming.popleft()
+            if watch.stage is not Stage.ENDED:
+                self._passing[watch] = None
+        if not self._passing:
+            self._unpin_if_idle()
+            return False
+        self._scanned = min(watch.since for watch in self._passing)
+        return True
+
+    def _collect(self, event: Event, wanted: dict[ChangeWatch, list[Event]]) -> None:
+        change = change_of(event)
+        if change is None:
+            return
+        for watch in self._hub.index.find_of(self._stream, change):
+            if watch in self._passing and watch.since < event.position:
+                wanted.setdefault(watch, []).append(event)
+
+    def _level(self) -> None:
+        """Nothing is left to read: the hub has offered nothing behind this position yet."""
+        for watch in self._passing:
+            if watch.stage is Stage.ENDED:
+                continue
+            watch.since = max(watch.since, self._scanned)
+            watch.stage = Stage.LEVEL
+            self._stream.emit(WatchShardUpdate(watch_id=watch.watch_id, position=watch.since))
+            if watch.is_acknowledged:
+                # What it acknowledges from here on is the position of the stream.
+                self._stream.prompt()
+        self._passing.clear()
+        self._unpin_if_idle()
+
+    def _reset_cut(self, oldest: int) -> None:
+        """Begin again with those that have not been told what was cut off."""
+        for watch in tuple(self._passing):
+            watch.since = max(watch.since, self._scanned)
+            if watch.stage is Stage.ENDED or watch.since + 1 < oldest:
+                del self._passing[watch]
+                if watch.stage is not Stage.ENDED:
+                    self.reset(watch)
+        if self._passing:
+            self._scanned = min(watch.since for watch in self._passing)
+
+    def _come(self, watch: ChangeWatch, since: int) -> None:
+        watch.since = since
+        watch.stage = Stage.JOINING
+        self._coming.append(watch)
+        self._stream.wake()
+
+    async def _reach(self, watch: ChangeWatch) -> None:
+        """Wait until the watch's position is committed; end it when it is in the future."""
+        log, position = self._hub.log, watch.from_position
+        is_final = False
+        try:
+            if log.is_leader:
+                await log.read_index()
+                is_final = True
+            else:
+                with contextlib.suppress(TimeoutError):
+                    async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
+                        while log.commit_position < position:
+                            await self._hub.wait_commit()
+            if log.commit_position < position:
+                raise PositionAhead(position, log.commit_position, is_final=is_final)
+        except MetadataError as error:
+            self._stream.end_watch(watch, error)
+            return
+        if watch.stage is not Stage.ENDED:
+            self._come(watch, position)
+
+    # The view ---------------------------------------------------------------------------------
+
+    def _begin(self, watch: ChangeWatch) -> None:
+        watch.since = 0
+        if not watch.has_snapshot:
+            self._come(watch, self._hub.log.commit_position)
+            return
+        watch.stage = Stage.WAITING
+        self._waiting.append(watch)
+        self._stream.wake()
+
+    async def read_snapshots(self) -> None:
+        """Tell those that wait what one page of the view holds for them."""
+        if self._looking is None and not await self._look():
+            return
+        assert self._looking is not None, "a look has begun"
+        looking = self._looking
+        try:
+            pages = await looking.run.read()
+        except BaseException:
+            self._stop_looking()
+            raise
+        position = looking.run.position
+        for watch, items, is_last in pages:
+            if watch.stage is Stage.ENDED:
+                continue
+            self._emit_items(watch, items, position if is_last else None)
+            if is_last:
+                self._come(watch, position)
+        if looking.run.is_done:
+            self._stop_looking()
+        else:
+            self._bound(looking)
+
+    async def _look(self) -> bool:
+        """Begin to look at the view for those that wait; return whether that could be."""
+        watches = self._take_waiting()
+        if not watches or self._hub.looks.locked():
+            self._waiting.extendleft(reversed(watches))
+            return False
+        await self._hub.looks.acquire()
+        began_at = asyncio.get_running_loop().time()
+        selected = [(watch, watch.selection) for watch in watches]
+        run = SnapshotRun(self._hub.read_transaction, selected)
+        self._looking = _Looking(run, began_at)
+        try:
+            await run.open()
+        except BaseException:
+            self._stop_looking()
+            raise
+        if self._pin is None:
+            # Without it the log may be cut before they have caught up; then they begin again.
+            with contextlib.suppress(Overloaded, PositionCompacted):
+                self._pin = self._hub.log.pin(_PIN_NAME, run.position + 1)
+        return True
+
+    def _take_waiting(self) -> list[ChangeWatch]:
+        taken: list[ChangeWatch] = []
+        while self._waiting and len(taken) < WATCH_SNAPSHOTS_PER_READ_MAX:
+            watch = self._waiting.popleft()
+            if watch.stage is not Stage.ENDED:
+                taken.append(watch)
+        return taken
+
+    def _emit_items(self, watch: ChangeWatch, items: Sequence[Item], position: int | None) -> None:
+        """Send a page, in messages of a bounded size; ``position`` is set behind the last one."""
+        update = WatchShardUpdate(watch_id=watch.watch_id)
+        size_bytes = 0
+        for item in items:
+            item_bytes = item.ByteSize()
+            if update.items and size_bytes + item_bytes > EVENTS_BATCH_BYTES_MAX:
+                self._stream.emit(update)
+                update, size_bytes = WatchShardUpdate(watch_id=watch.watch_id), 0
+            update.items.append(item)
+            size_bytes += item_bytes
+        if position is not None:
+            update.snapshot_complete = True
+            update.position = position
+        if update.items or position is not None:
+            self._stream.emit(update)
+
+    def _bound(self, looking: _Looking) -> None:
+        """Let nobody look for too long: others look with half of the time left to them."""
+        elapsed_ms = (asyncio.get_running_loop().time() - looking.began_at) * 1000
+        if elapsed_ms > WATCH_SNAPSHOT_MS_MAX / 2:
+            self._waiting.extendleft(reversed(looking.run.give_back()))
+        if elapsed_ms > WATCH_SNAPSHOT_MS_MAX:
+            watch = looking.run.current
+            self._stop_looking()
+            if watch is not None:
+                late = f"the snapshot was not taken in {WATCH_SNAPSHOT_MS_MAX} ms"
+                self._stream.end_watch(watch, Overloaded(late))
+
+    def _stop_looking(self) -> None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.run.close()
+            self._hub.looks.release()
+        self._unpin_if_idle()
+
+    def _unpin_if_idle(self) -> None:
+        is_idle = not (self._waiting or self._coming or self._passing)
+        if is_idle and self._looking is None:
+            self._unpin()
+
+    def _unpin(self) -> None:
+        pin, self._pin = self._pin, None
+        if pin is not None:
+            pin.release()

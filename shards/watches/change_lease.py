@@ -1,0 +1,123 @@
+"""A leased watch: the assignments' feed, told through a change stream.
+
+What the subscriber knows has a time-to-live, and moves wait for its acknowledgements: the promises
+are those of ``AssignmentFeed`` (ADR 0029), whichever stream carries them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits import ASSIGNMENT_UPDATE_MS
+from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.tasks.background import keep
+from nextgen.tasks.timeouts import timeout_at
+from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
+from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, WatchRenew, WatchShardUpdate
+from shards.watches.assignment_feed import Subscription
+
+_UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
+
+
+class LeasedWatch:
+    """One subscription to the assignments' feed as a watch. ``close`` it.
+
+    ``wake`` is called when ``take_update`` has something new.
+    """
+
+    def __init__(
+        self,
+        shard_id: int,
+        watch_id: int,
+        subscription: Subscription,
+        wake: Callable[[], None],
+        *,
+        is_resumed: bool,
+    ) -> None:
+        self.watch_id = watch_id
+        self._shard_id = shard_id
+        self._subscription = subscription
+        self._wake = wake
+        self._is_resumed = is_resumed
+        self._is_due = True
+        self._taken = asyncio.Event()
+        self._confirming = keep("change_lease", self._confirm)
+
+    def renew(self, renew: WatchRenew) -> None:
+        """Take in what the subscriber says of itself."""
+        self._subscription.asked_at_ms = renew.asked_at_ms
+        self._subscription.acknowledge(renew.acked_position)
+
+    def take_update(self) -> WatchShardUpdate | None:
+        """Return what is to be sent at this moment, None for nothing.
+
+        Raises:
+            MetadataError: The watch has ended, for example as this replica does not lead any more.
+        """
+        if not self._is_due:
+            return None
+        self._is_due = False
+        self._taken.set()
+        told = self._subscription.take_update()
+        # Without a position to resume from it begins with the present and knows nothing before.
+        reset = told.reset or not self._is_resumed
+        self._is_resumed = True
+        return WatchShardUpdate(
+            watch_id=self.watch_id,
+            position=told.position,
+            reset=reset,
+            events=[_event_of(delta, self._shard_id) for delta in told.deltas],
+            ttl_ms=told.ttl_ms,
+            confirmed_at_ms=told.confirmed_at_ms,
+            names_creations=self._subscription.names_creations,
+            created=told.created,
+        )
+
+    def close(self) -> None:
+        """End the subscription; what the subscriber knows counts for one time-to-live more."""
+        self._confirming.cancel()
+        self._subscription.close()
+
+    async def _confirm(self) -> None:
+        """Let an update be due whenever there is a delta, and after each confirmation."""
+        loop = asyncio.get_running_loop()
+        confirm_at = loop.time()
+        while True:
+            if loop.time() >= confirm_at:
+                try:
+                    await self._subscription.confirm()
+                except MetadataError as error:
+                    self._subscription.fail(error)
+                confirm_at = loop.time() + _UPDATE_SECONDS
+            self._taken.clear()
+            self._is_due = True
+            self._wake()
+            await self._taken.wait()
+            with contextlib.suppress(TimeoutError):
+                async with timeout_at(confirm_at):
+                    await self._subscription.changed.wait()
+
+
+def _event_of(delta: AssignmentDelta, shard_id: int) -> Event:
+    """Return a change of an assignment as an event; term, time and cause are not told."""
+    try:
+        unit = parse_topic(delta.topic).unit.text
+    except InvalidName:
+        unit = ""
+    if not delta.broker_id:
+        ended = TopicUnassigned(
+            topic_id=delta.topic_id, unit=unit, name=delta.topic, epoch=delta.epoch
+        )
+        return Event(position=delta.position, shard_id=shard_id, topic_unassigned=ended)
+    assigned = TopicAssigned(
+        topic_id=delta.topic_id,
+        unit=unit,
+        name=delta.topic,
+        epoch=delta.epoch,
+        broker_id=delta.broker_id,
+        session_id=delta.session_id,
+    )
+    return Event(position=delta.position, shard_id=shard_id, topic_assigned=assigned)

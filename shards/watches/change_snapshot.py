@@ -1,0 +1,312 @@
+"""What a watch begins with: the items of the view as of one position.
+
+One look at the view is one read transaction, so everything that is read in it is as of one
+position, however many pages it takes. Pages are read on a worker thread and each is taken before
+the next is read: memory is bounded by a page, whatever is watched.
+
+Assignments are found through the topics they belong to, as the view keeps them by topic id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Generic, TypeGuard, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.names import (
+    PARTITION_SUFFIX,
+    InvalidName,
+    TopicName,
+    assignment_key,
+    parse_topic,
+)
+from nextgen.kernel.stream_limits import WATCH_SNAPSHOT_ITEMS_PER_PAGE
+from nextgen.replication.view.database import driver_of, read_applied, sqlite_errors
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item, Kind, UnitAssignment
+from shards.domain.assignment import Assignment
+from shards.domain.namespace import Namespace
+from shards.domain.states import State, StateKind
+from shards.domain.tenant import Tenant
+from shards.domain.topic import Topic
+from shards.projections.rows import MAPPINGS, Query, Row, read_states
+from shards.projections.tables import ASSIGNMENTS, TOPICS
+from shards.watches.change_watch import Selection
+from shards.wire.inventory import KINDS, item_message
+
+ReadTransaction = Callable[[], AbstractContextManager[Connection]]
+"""Opens a read transaction on a view, from any thread; see ``ViewStore.read_transaction``."""
+
+_TOPIC_ID = (
+    f"iif(typeof({TOPICS.name}.topic_id) = 'blob', "
+    f"lower(hex({TOPICS.name}.topic_id)), {TOPICS.name}.topic_id)"
+)
+"""A topic's id as it stands in the keys of its units; see ``rows.pack_id``."""
+
+_UNIT_COLUMNS = ", ".join(f"{ASSIGNMENTS.name}.{column.name}" for column in ASSIGNMENTS.columns)
+_SELECT_UNITS = (
+    f"SELECT {TOPICS.name}.name, {_UNIT_COLUMNS} FROM {TOPICS.name} JOIN {ASSIGNMENTS.name} "
+    # A unit's key is its topic's id, a slash and the unit; '0' is the character behind the slash.
+    f"ON {ASSIGNMENTS.name}.key >= {_TOPIC_ID} || '/' "
+    f"AND {ASSIGNMENTS.name}.key < {_TOPIC_ID} || '0' "
+    f"WHERE {TOPICS.name}.name >= ? AND {TOPICS.name}.name < ? "
+    f"AND ({TOPICS.name}.name, {ASSIGNMENTS.name}.key) > (?, ?) "
+    f"ORDER BY {TOPICS.name}.name, {ASSIGNMENTS.name}.key LIMIT {WATCH_SNAPSHOT_ITEMS_PER_PAGE}"
+)
+
+_LAST_CHARACTER = chr(sys.maxunicode)
+_SURROGATES = range(0xD800, 0xE000)
+"""No characters: UTF-8 has none of them."""
+
+_PARTITION = re.compile(re.escape(PARTITION_SUFFIX) + r"\d*")
+
+
+class ViewLook:
+    """One look at the view. Used by one thread at a time; ``close`` it."""
+
+    def __init__(self, read_transaction: ReadTransaction) -> None:
+        with ExitStack() as opening:
+            connection = opening.enter_context(read_transaction())
+            self._driver = driver_of(connection)
+            self.position = read_applied(self._driver).position
+            self._open = opening.pop_all()
+
+    def items(self, selection: Selection) -> Iterator[Sequence[Item]]:
+        """Yield what ``selection`` selects in pages, none of them empty: kind by kind, by name.
+
+        Units of partitioned topics come topic by topic.
+        """
+        for kind in selection.kinds:
+            for states in self._states(kind, selection):
+                if states:
+                    yield [_item(kind, state) for state in states]
+
+    def close(self) -> None:
+        """End the look. Closing again does nothing."""
+        self._open.close()
+
+    def _query(self, statement: str, parameters: tuple[object, ...] = ()) -> Sequence[Row]:
+        return self._driver.execute(statement, parameters).fetchall()
+
+    def _states(self, kind: Kind, selection: Selection) -> Iterator[Sequence[State]]:
+        if kind == KIND_ASSIGNMENT:
+            if selection.names:
+                return _named_assignments(self._query, selection.names)
+            return _assignments_with_prefix(self._query, selection.prefix)
+        if selection.names:
+            return _named(self._query, KINDS[kind], selection.names)
+        return _with_prefix(self._query, KINDS[kind], selection.prefix)
+
+
+Owner = TypeVar("Owner")
+T = TypeVar("T")
+
+
+class SnapshotRun(Generic[Owner]):
+    """Reads what several watches begin with in one look, one after the other. ``close`` it."""
+
+    def __init__(
+        self, read_transaction: ReadTransaction, selected: Sequence[tuple[Owner, Selection]]
+    ) -> None:
+        self.position = 0
+        """What is read is as of this position. Set by ``open``."""
+        self.current: Owner | None = None
+        """Whose items were given last, while more of them may come."""
+        self._read_transaction = read_transaction
+        self._left = deque(selected)
+        self._look: ViewLook | None = None
+        self._pages: Iterator[Sequence[Item]] = iter(())
+        self._working: asyncio.Future[Any] | None = None
+        self._is_closed = False
+
+    async def open(self) -> None:
+        """Begin the look.
+
+        Raises:
+            Unavailable: The view cannot be read at the moment.
+        """
+        self._look = await self._on_thread(lambda: ViewLook(self._read_transaction))
+        self.position = self._look.position
+
+    async def read(self) -> list[tuple[Owner, Sequence[Item], bool]]:
+        """Return about a page of items, each part with whose it is and whether it is their last.
+
+        Raises:
+            Unavailable: The view cannot be read at the moment.
+        """
+        return await self._on_thread(self._read)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was given."""
+        return self.current is None and not self._left
+
+    def give_back(self) -> list[Owner]:
+        """Return those whose items were not begun with, and leave them out."""
+        left = [owner for owner, _ in self._left]
+        self._left.clear()
+        return left
+
+    def close(self) -> None:
+        """End the look, once the thread has let go of it."""
+        self._is_closed = True
+        if self._working is None:
+            self._close_look()
+
+    def _close_look(self) -> None:
+        look, self._look = self._look, None
+        if look is not None:
+            look.close()
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        # Shielded: a thread that has begun goes on, and nobody may close what it reads.
+        working = asyncio.get_running_loop().run_in_executor(None, work)
+        self._working = working
+        working.add_done_callback(self._worked)
+        try:
+            with sqlite_errors():
+                return await asyncio.shield(working)
+        except (OSError, PoolTimeout) as error:
+            raise Unavailable(f"the view cannot be read at the moment: {error}") from error
+
+    def _worked(self, working: asyncio.Future[Any]) -> None:
+        self._working = None
+        if not self._is_closed or working.cancelled() or working.exception() is not None:
+            return
+        opened = working.result()
+        if isinstance(opened, ViewLook):
+            opened.close()
+        self._close_look()
+
+    def _read(self) -> list[tuple[Owner, Sequence[Item], bool]]:
+        assert self._look is not None, "the look was opened"
+        parts: list[tuple[Owner, Sequence[Item], bool]] = []
+        count = 0
+        while count < WATCH_SNAPSHOT_ITEMS_PER_PAGE:
+            if self.current is None:
+                if not self._left:
+                    break
+                self.current, selection = self._left.popleft()
+                self._pages = self._look.items(selection)
+            items = next(self._pages, None)
+            parts.append((self.current, items or (), items is None))
+            count += len(items or ()) + 1
+            if items is None:
+                self.current = None
+        return parts
+
+
+def _item(kind: Kind, state: State) -> Item:
+    if isinstance(state, Assignment):
+        unit = UnitAssignment(
+            topic_id=state.topic_id,
+            unit=state.unit,
+            name=state.name,
+            epoch=state.epoch,
+            broker_id=state.broker_id,
+            session_id=state.session_id,
+        )
+        return Item(kind=kind, name=state.name, assignment=unit)
+    assert isinstance(state, Tenant | Namespace | Topic), f"{state!r} is not watched"
+    return item_message(kind, state.name, state)
+
+
+def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), WATCH_SNAPSHOT_ITEMS_PER_PAGE):
+        yield names[start : start + WATCH_SNAPSHOT_ITEMS_PER_PAGE]
+
+
+def _named(query: Query, kind: StateKind, names: Sequence[str]) -> Iterator[Sequence[State]]:
+    for page in _pages(names):
+        found = read_states(query, kind, page)
+        yield [state for state in found.values() if state is not None]
+
+
+def _with_prefix(query: Query, kind: StateKind, prefix: str) -> Iterator[Sequence[State]]:
+    mapping = MAPPINGS[kind]
+    select = (
+        f"{mapping.select} WHERE {mapping.key} >= ? AND {mapping.key} > ? AND {mapping.key} < ? "
+        f"ORDER BY {mapping.key} LIMIT {WATCH_SNAPSHOT_ITEMS_PER_PAGE}"
+    )
+    after, end = "", end_of_prefix(prefix)
+    while True:
+        rows = query(select, (prefix, after, end))
+        yield [mapping.from_row(row) for row in rows]
+        if len(rows) < WATCH_SNAPSHOT_ITEMS_PER_PAGE:
+            return
+        after = rows[-1][0]
+
+
+def _named_assignments(query: Query, names: Sequence[str]) -> Iterator[Sequence[State]]:
+    for page in _pages(names):
+        parsed = [topic for name in page if (topic := _topic_of(name)) is not None]
+        topics = read_states(query, StateKind.TOPIC, {topic.base_text for topic in parsed})
+        keys: list[str] = []
+        for topic in parsed:
+            state = topics[topic.base_text]
+            if isinstance(state, Topic):
+                keys.append(assignment_key(state.topic_id, topic.unit))
+        found = read_states(query, StateKind.ASSIGNMENT, keys)
+        yield [state for state in found.values() if _is_assigned(state, "")]
+
+
+def _assignments_with_prefix(query: Query, prefix: str) -> Iterator[Sequence[State]]:
+    for base in _bases_of_partitions(prefix):
+        yield from _units(query, prefix, base, f"{base}\0")
+    yield from _units(query, prefix, prefix, end_of_prefix(prefix))
+
+
+def _units(query: Query, prefix: str, start: str, end: str) -> Iterator[Sequence[State]]:
+    """Yield the assigned units that ``prefix`` fits, of the topics from ``start`` to ``end``."""
+    from_row = MAPPINGS[StateKind.ASSIGNMENT].from_row
+    topic, key = start, ""
+    while True:
+        rows = query(_SELECT_UNITS, (topic, end, topic, key))
+        states = [from_row(row[1:]) for row in rows]
+        yield [state for state in states if _is_assigned(state, prefix)]
+        if len(rows) < WATCH_SNAPSHOT_ITEMS_PER_PAGE:
+            return
+        topic, key = rows[-1][0], rows[-1][1]
+
+
+def _is_assigned(state: State | None, prefix: str) -> TypeGuard[Assignment]:
+    return isinstance(state, Assignment) and bool(state.broker_id) and state.name.startswith(prefix)
+
+
+def _topic_of(name: str) -> TopicName | None:
+    try:
+        return parse_topic(name)
+    except InvalidName:
+        return None
+
+
+def _bases_of_partitions(prefix: str) -> Iterator[str]:
+    """Yield the topics, shorter than ``prefix``, whose partitions may begin with it."""
+    for place, character in enumerate(prefix):
+        if character == PARTITION_SUFFIX[0]:
+            tail = prefix[place:]
+            if PARTITION_SUFFIX.startswith(tail) or _PARTITION.fullmatch(tail):
+                yield prefix[:place]
+
+
+def end_of_prefix(prefix: str) -> str:
+    """Return the first text behind all that begin with ``prefix``, in the order of UTF-8 bytes.
+
+    No text is behind all of those that begin with U+10FFFF, the last character: for a ``prefix`` of
+    nothing else this is that character. No name *begins* with it: tenants and namespaces are ASCII,
+    and topics begin with their domain, ``persistent://``.
+    """
+    head = prefix.rstrip(_LAST_CHARACTER)
+    if not head:
+        return _LAST_CHARACTER
+    following = ord(head[-1]) + 1
+    if following == _SURROGATES.start:
+        following = _SURROGATES.stop
+    return head[:-1] + chr(following)

@@ -1,0 +1,78 @@
+"""Hands assignments to broker managers, and has effective writes wait for what is on the way.
+
+The metadata of a topic leaves with its assignment, before the broker's manager watches the topic: a
+change that is committed meanwhile is not effective before that watch has told it. One that was
+committed while the assignment was, or before it was tried again, leaves with it.
+"""
+
+from __future__ import annotations
+
+from nextgen.client.change_index import Change
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from protos.nextgen.v1.shard_service_pb2 import (
+    AssignRequest,
+    AssignResponse,
+    FollowRequest,
+    FollowResponse,
+    ReleaseRequest,
+    ReleaseResponse,
+)
+from shards.ports import BrokerManagers, HomeShards
+from shards.state.shard_state import ShardState
+from shards.watches.effective_writes import EffectiveWrites
+from shards.wire.inventory import topic_message
+
+
+class ExpectingManagers:
+    """``BrokerManagers`` as a shard's leader uses them."""
+
+    def __init__(
+        self,
+        state: ShardState,
+        managers: BrokerManagers,
+        effective: EffectiveWrites,
+        homes: HomeShards,
+    ) -> None:
+        self._state = state
+        self._managers = managers
+        self._effective = effective
+        self._homes = homes
+
+    async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
+        request.term = self._state.term
+        if not request.assignments:
+            # What a broker only prepares comes again, as it is then, once it is assigned.
+            return await self._managers.assign(request, timeout_ms=timeout_ms)
+        shard_id = self._homes.manager_shard(request.broker_id)
+        changes: list[Change] = [(KIND_TOPIC, each.topic.name) for each in request.assignments]
+        self._effective.expect(changes, shard_id)
+        are_watched = False
+        try:
+            await self._bring_up_to_date(request)
+            response = await self._managers.assign(request, timeout_ms=timeout_ms)
+            are_watched = response.watched
+        finally:
+            self._effective.stop_expecting(changes, shard_id, are_watched=are_watched)
+        return response
+
+    async def release(self, request: ReleaseRequest, *, timeout_ms: int) -> ReleaseResponse:
+        return await self._managers.release(request, timeout_ms=timeout_ms)
+
+    async def follow(
+        self, shard_id: int, request: FollowRequest, *, timeout_ms: int
+    ) -> FollowResponse:
+        return await self._managers.follow(shard_id, request, timeout_ms=timeout_ms)
+
+    async def _bring_up_to_date(self, request: AssignRequest) -> None:
+        """Give assignments their topics as they are: what changes from here on is waited for."""
+        topics = self._state.load_topics([each.topic.name for each in request.assignments])
+        is_changed = False
+        for each, topic in zip(request.assignments, topics, strict=True):
+            if topic is None or topic.topic_id != each.topic.topic_id:
+                continue
+            if topic.version > each.topic.version:
+                each.topic.CopyFrom(topic_message(topic))
+                is_changed = True
+        if is_changed:
+            # It may be pending: a broker is told nothing that a later leader may not know.
+            await self._state.confirm()

@@ -1,0 +1,283 @@
+"""Commands as they arrive: their names parsed, their slots known, nothing decided.
+
+A name that is none is not an error of the request: it is the command's rejection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from nextgen.client.policies_wire import policies_from_proto, unknown_choice
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.limits import (
+    COMMAND_ID_BYTES,
+    NAME_PART_BYTES_MAX,
+    STORED_INTEGER_MAX,
+    TOPICS_PER_CREATE_MAX,
+)
+from nextgen.kernel.names import (
+    InvalidName,
+    NamespaceName,
+    TopicName,
+    parse_namespace,
+    parse_tenant,
+    parse_topic,
+)
+from nextgen.kernel.write_limits import WRITE_REQUEST_COST
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
+from protos.nextgen.v1.shard_service_pb2 import (
+    CloseParentGate,
+    Command,
+    CreateNamespace,
+    CreateTenant,
+    CreateTopics,
+    DeleteNamespace,
+    DeleteTenant,
+    DeleteTopic,
+    ReopenParentGate,
+    SetNamespaceProperties,
+    SetPolicies,
+    SetTenantProperties,
+    SetTopicProperties,
+    TopicSpec,
+)
+from shards.domain import policies
+from shards.domain.parent_gate import ParentKind
+from shards.domain.topic import check_creatable
+from shards.wire.event import to_properties
+
+TenantBody = CreateTenant | SetTenantProperties | SetPolicies | DeleteTenant
+NamespaceBody = CreateNamespace | SetNamespaceProperties | SetPolicies | DeleteNamespace
+TopicBody = SetTopicProperties | SetPolicies | DeleteTopic
+GateBody = CloseParentGate | ReopenParentGate
+
+
+@dataclass(frozen=True, slots=True)
+class OnTenant:
+    """A command about one tenant. ``slot`` is that of its routing key, here and below."""
+
+    command_id: bytes
+    body: TenantBody
+    name: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnNamespace:
+    """A command about one namespace."""
+
+    command_id: bytes
+    body: NamespaceBody
+    name: NamespaceName
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnTopic:
+    """A command about one topic that should be there."""
+
+    command_id: bytes
+    body: TopicBody
+    name: TopicName
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """One topic of a create, or why there can be no such topic."""
+
+    spec: TopicSpec
+    name: TopicName
+    slot: int
+    refusal: Rejected | None
+
+
+@dataclass(frozen=True, slots=True)
+class OnNewTopics:
+    """``topics`` are in the order of the command; a name that is none is a ``Rejected``."""
+
+    command_id: bytes
+    topics: tuple[NewTopic | Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OnGate:
+    """An order to the gate of a parent, from the parent's home shard."""
+
+    command_id: bytes
+    body: GateBody
+    kind: ParentKind
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCommand:
+    """A command whose object cannot exist."""
+
+    command_id: bytes
+    rejected: Rejected
+
+
+ParsedCommand = OnTenant | OnNamespace | OnTopic | OnNewTopics | OnGate | RefusedCommand
+
+
+def parse_command(command: Command) -> ParsedCommand:
+    """Return ``command`` with its names parsed.
+
+    Raises:
+        InvalidRequest: It says nothing, or too much.
+    """
+    if len(command.command_id) not in (0, COMMAND_ID_BYTES):
+        raise InvalidRequest(
+            f"a command id has {COMMAND_ID_BYTES} bytes, this one {len(command.command_id)}"
+        )
+    field = command.WhichOneof("body")
+    if field is None:
+        raise InvalidRequest("a command without a body, or of a kind that is not known here")
+    parse = COMMAND_PARSERS[field]
+    try:
+        return parse(command.command_id, getattr(command, field))
+    except InvalidName as error:
+        return RefusedCommand(command.command_id, invalid_name(error))
+
+
+def tenant_of(command: ParsedCommand) -> str:
+    """Return the tenant whose object a command is about; of several topics, the first one's.
+
+    "" for the cluster's own commands, and for one whose object cannot exist.
+    """
+    match command:
+        case OnTenant():
+            return command.name
+        case OnNamespace() | OnTopic():
+            return command.name.tenant
+        case OnNewTopics():
+            names = (each.name.tenant for each in command.topics if isinstance(each, NewTopic))
+            return next(names, "")
+        case OnGate() | RefusedCommand():
+            return ""
+    assert_never(command)
+
+
+def cost_of(commands: Sequence[ParsedCommand]) -> int:
+    """Return what a request of ``commands`` costs a shard, in topics."""
+    cost = WRITE_REQUEST_COST
+    for command in commands:
+        cost += len(command.topics) if isinstance(command, OnNewTopics) else 1
+    return cost
+
+
+def invalid_name(error: InvalidName) -> Rejected:
+    return Rejected(RejectionCode.INVALID_NAME, str(error))
+
+
+def to_policies(name: str, body: SetPolicies) -> policies.SetPolicies:
+    """Return the order to set the policies of the object called ``name``."""
+    return policies.SetPolicies(
+        name,
+        body.policies.SerializeToString(deterministic=True),
+        policies_from_proto(body.policies),
+        body.expected_version,
+        body.expects_none,
+    )
+
+
+def slots_of(command: ParsedCommand) -> tuple[int, ...]:
+    """Return the slots that the shard must have to carry ``command`` out."""
+    match command:
+        case OnTenant() | OnNamespace() | OnTopic():
+            return (command.slot,)
+        case OnNewTopics():
+            return tuple([each.slot for each in command.topics if isinstance(each, NewTopic)])
+        case _:
+            return ()
+
+
+def _tenant(command_id: bytes, body: TenantBody) -> ParsedCommand:
+    name = parse_tenant(body.name)
+    return OnTenant(command_id, body, name, slot_of(name))
+
+
+def _namespace(command_id: bytes, body: NamespaceBody) -> ParsedCommand:
+    name = parse_namespace(body.name)
+    return OnNamespace(command_id, body, name, slot_of(name.text))
+
+
+def _topic(command_id: bytes, body: TopicBody) -> ParsedCommand:
+    name = parse_topic(body.name)
+    if name.partition is not None:
+        rejected = Rejected(
+            RejectionCode.INVALID_NAME, f"{name.text} names a partition, not a topic"
+        )
+        return RefusedCommand(command_id, rejected)
+    return OnTopic(command_id, body, name, slot_of(name.routing_key))
+
+
+def _create_topics(command_id: bytes, body: CreateTopics) -> ParsedCommand:
+    if not 0 < len(body.topics) <= TOPICS_PER_CREATE_MAX:
+        raise InvalidRequest(
+            f"{len(body.topics)} topics to create, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
+        )
+    return OnNewTopics(command_id, tuple([_new_topic(spec) for spec in body.topics]))
+
+
+def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
+    try:
+        name = parse_topic(spec.name)
+    except InvalidName as error:
+        return invalid_name(error)
+    refusal = check_creatable(name, spec.partitions, to_properties(spec.properties))
+    return NewTopic(spec, name, slot_of(name.routing_key), refusal)
+
+
+def _set_policies(command_id: bytes, body: SetPolicies) -> ParsedCommand:
+    if problem := unknown_choice(body.policies):
+        # Stored it would be kept, but nobody here would act on it: who sets it must know that.
+        return RefusedCommand(command_id, Rejected(RejectionCode.NOT_ALLOWED, problem))
+    parse = _POLICY_HOLDERS.get(body.kind)
+    if parse is None:
+        raise InvalidRequest(f"objects of kind {body.kind} have no policies")
+    return parse(command_id, body)
+
+
+_POLICY_HOLDERS: dict[int, Callable[[bytes, Any], ParsedCommand]] = {
+    KIND_TENANT: _tenant,
+    KIND_NAMESPACE: _namespace,
+    KIND_TOPIC: _topic,
+}
+
+
+def _gate(command_id: bytes, body: GateBody) -> ParsedCommand:
+    try:
+        kind = ParentKind(body.parent_kind)
+    except ValueError:
+        raise InvalidRequest(f"{body.parent_kind!a} is no kind of parent") from None
+    if not body.parent_id or not body.attempt:
+        raise InvalidRequest("an order to a gate names the parent's id and the attempt")
+    if body.attempt > STORED_INTEGER_MAX or len(body.parent_id) > NAME_PART_BYTES_MAX:
+        raise InvalidRequest(f"the attempt {body.attempt} or the parent's id is beyond any that is")
+    if kind is ParentKind.TENANT:
+        parse_tenant(body.parent_name)
+    else:
+        parse_namespace(body.parent_name)
+    return OnGate(command_id, body, kind)
+
+
+COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
+    "create_tenant": _tenant,
+    "set_tenant_properties": _tenant,
+    "delete_tenant": _tenant,
+    "create_namespace": _namespace,
+    "set_namespace_properties": _namespace,
+    "delete_namespace": _namespace,
+    "create_topics": _create_topics,
+    "set_topic_properties": _topic,
+    "delete_topic": _topic,
+    "set_policies": _set_policies,
+    "close_parent_gate": _gate,
+    "reopen_parent_gate": _gate,
+}
+"""By the name of the body's field."""

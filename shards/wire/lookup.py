@@ -1,0 +1,79 @@
+"""Lookup answers, assignments and releases as they travel."""
+
+from __future__ import annotations
+
+from nextgen.kernel.decider import Rejected, RejectionCode
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease
+from shards.domain.assignment import Assignment
+from shards.domain.topic import Topic
+from shards.wire.inventory import topic_message
+
+_RETRYABLE = frozenset(
+    {RejectionCode.NO_BROKER, RejectionCode.NO_CAPACITY, RejectionCode.SHARE_EXCEEDED}
+)
+"""Rejections that pass by themselves: a broker comes, capacity is leased or freed."""
+
+
+def served_answer(
+    assignment: Assignment, broker: BrokerRecorded, *, shard_id: int, position: int
+) -> LookupAnswer:
+    """Return where a unit is served. ``position`` is the log position this rests on."""
+    return LookupAnswer(
+        topic=assignment.name,
+        broker_id=assignment.broker_id,
+        broker_url=broker.endpoints.pulsar_url,
+        broker_grpc=broker.endpoints.grpc,
+        epoch=assignment.epoch,
+        session_id=assignment.session_id,
+        topic_id=assignment.topic_id,
+        shard_id=shard_id,
+        position=position,
+    )
+
+
+def rejected_answer(
+    name: str, rejected: Rejected, *, shard_id: int, position: int, partitions: int = 0
+) -> LookupAnswer:
+    """Return why a name is served nowhere."""
+    is_partitioned = rejected.code is RejectionCode.PARTITIONED
+    return LookupAnswer(
+        topic=name,
+        shard_id=shard_id,
+        position=position,
+        rejection_code=rejected.code.value,
+        message=rejected.message,
+        partitions=partitions if is_partitioned else 0,
+        retryable=rejected.code in _RETRYABLE,
+    )
+
+
+def assignment_message(
+    topic: Topic, assignment: Assignment, shard_id: int, *, take_over: bool = False
+) -> TopicAssignment:
+    """Return an assignment for its broker, the topic's own metadata included."""
+    return TopicAssignment(
+        topic=topic_message(topic),
+        unit=assignment.unit,
+        name=assignment.name,
+        epoch=assignment.epoch,
+        shard_id=shard_id,
+        take_over=take_over,
+    )
+
+
+def release_message(
+    ended: Assignment, successor: Assignment | None, broker: BrokerRecorded | None
+) -> TopicRelease:
+    """Return the word to the old owner. ``broker`` is where ``successor`` went, if known."""
+    release = TopicRelease(
+        topic_id=ended.topic_id, unit=ended.unit, name=ended.name, epoch=ended.epoch
+    )
+    if successor is not None:
+        release.new_broker_id = successor.broker_id
+        release.new_epoch = successor.epoch
+    if broker is not None:
+        release.new_broker_grpc = broker.endpoints.grpc
+        release.new_broker_url = broker.endpoints.pulsar_url
+    return release

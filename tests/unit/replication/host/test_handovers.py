@@ -1,0 +1,44 @@
+"""Nothing of a process is closed while one of its groups hands over."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nextgen.replication.host.handovers import Handovers
+from tests.support.virtual_time import run_virtual
+
+
+def test_whoever_waits_goes_on_when_the_last_handover_is_over() -> None:
+    async def scenario() -> None:
+        handovers = Handovers()
+        await handovers.wait()
+        handovers.begin()
+        handovers.begin()
+        waiting = [asyncio.ensure_future(handovers.wait()) for _ in range(3)]
+
+        handovers.end()
+        await asyncio.sleep(1)
+        assert not any(each.done() for each in waiting)
+
+        handovers.end()
+        await asyncio.gather(*waiting)
+
+    run_virtual(scenario)
+
+
+def test_who_begins_meanwhile_is_waited_for_too() -> None:
+    async def scenario() -> None:
+        handovers = Handovers()
+        handovers.begin()
+        waiting = asyncio.ensure_future(handovers.wait())
+        await asyncio.sleep(0)
+
+        handovers.end()
+        handovers.begin()
+        await asyncio.sleep(1)
+        assert not waiting.done()
+
+        handovers.end()
+        await waiting
+
+    run_virtual(scenario)

@@ -1,0 +1,196 @@
+"""When committed entries are folded: not before they are due, and at once when awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextgen.replication.journal.journal import JournalEntry
+from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
+from nextgen.replication.protocol.entry_codec import encode_records
+from nextgen.replication.raft.applier import Applier
+from nextgen.tasks.timeouts import timeout
+from tests.support.virtual_time import VirtualWorker, run_virtual
+
+DELAY_MS = 20
+FOLD_MS = 1.0
+
+
+class Entries:
+    """A log in memory; each entry holds one event."""
+
+    def __init__(self) -> None:
+        self.last_index = 0
+
+    def entries(self, from_index: int, to_index: int, bytes_max: int) -> list[JournalEntry]:
+        payload = encode_records([Record(b"event", 1)])
+        last = min(to_index, self.last_index)
+        return [JournalEntry(n, 1, n, 1, payload) for n in range(from_index, last + 1)]
+
+    def index_of_position(self, position: int) -> int:
+        return min(position, self.last_index + 1)
+
+
+class Batches:
+    """A view that remembers in which batches it was folded."""
+
+    def __init__(self) -> None:
+        self.indexes: list[list[int]] = []
+
+    def applied(self) -> AppliedPoint:
+        return AppliedPoint(0, 0, 0)
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        self.indexes.append([entry.index for entry in entries])
+
+    def make_durable(self) -> AppliedPoint:
+        raise NotImplementedError("no test here needs it")
+
+    def digest(self) -> ViewDigest | None:
+        return None
+
+    def write_snapshot(self, path: Path) -> AppliedPoint:
+        raise NotImplementedError("no test here needs it")
+
+    def install_snapshot(self, path: Path) -> AppliedPoint:
+        raise NotImplementedError("no test here needs it")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Desk:
+    """An applier with its log and its view."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.log = Entries()
+        self.view = Batches()
+        self.is_awaited = False
+        self.reached = asyncio.Event()
+        self.wanted = 0
+        self.applier = Applier(
+            self.log,
+            self.view,
+            applied=AppliedPoint(0, 0, 0),
+            executor=executor,
+            delay_ms=DELAY_MS,
+            retry_ms=1,
+            is_awaited=lambda: self.is_awaited,
+            on_applied=self._applied,
+            on_broken=self._broken,
+        )
+
+    def commit(self, index: int) -> None:
+        self.log.last_index = index
+        self.applier.committed(index)
+        self.applier.kick(index)
+
+    async def until(self, index: int) -> float:
+        """Wait until ``index`` is folded and return how many milliseconds that took."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        self.wanted = index
+        self.reached.clear()
+        if self.applier.applied.index < index:
+            async with timeout(5):
+                await self.reached.wait()
+        return (loop.time() - begin) * 1000
+
+    def _applied(self, point: AppliedPoint) -> None:
+        if point.index >= self.wanted:
+            self.reached.set()
+
+    def _broken(self, error: Exception) -> None:
+        raise error
+
+
+def run(scenario: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        desk = Desk(VirtualWorker(lambda: FOLD_MS))
+        await scenario(desk)
+        await desk.applier.stop()
+
+    run_virtual(main)
+
+
+def test_commits_that_follow_each_other_share_a_transaction() -> None:
+    async def scenario(desk: Desk) -> None:
+        for index in (1, 2, 3):
+            desk.commit(index)
+            await asyncio.sleep(0)
+        assert desk.view.indexes == []
+
+        took_ms = await desk.until(3)
+
+        assert desk.view.indexes == [[1, 2, 3]]
+        assert took_ms == pytest.approx(DELAY_MS + FOLD_MS)
+
+    run(scenario)
+
+
+def test_what_is_awaited_is_folded_at_once() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.commit(1)
+        desk.is_awaited = True
+        desk.applier.kick(1)
+        assert desk.applier.is_folding
+
+        await desk.until(1)
+
+        assert desk.view.indexes == [[1]]
+
+    run(scenario)
+
+
+def test_a_commit_that_somebody_waits_for_already_is_folded_at_once() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.is_awaited = True
+        desk.commit(1)
+
+        assert desk.applier.is_folding
+        await desk.until(1)
+
+    run(scenario)
+
+
+def test_a_view_is_never_older_than_the_delay_for_lack_of_a_kick() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.commit(1)
+        await desk.until(1)
+        desk.commit(2)
+
+        await desk.until(2)
+
+        assert desk.view.indexes == [[1], [2]]
+
+    run(scenario)
+
+
+def test_what_was_committed_before_this_start_does_not_wait() -> None:
+    """Its age is not known: it may be any."""
+
+    async def scenario(desk: Desk) -> None:
+        desk.log.last_index = 3
+        desk.applier.kick(3)
+
+        assert desk.applier.is_folding
+        await desk.until(3)
+        assert desk.view.indexes == [[1, 2, 3]]
+
+    run(scenario)
+
+
+def test_nothing_is_folded_after_a_stop_though_it_was_due_later() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.commit(1)
+        await desk.applier.stop()
+        await asyncio.sleep(DELAY_MS * 2 / 1000)
+
+        assert desk.view.indexes == []
+
+    run(scenario)

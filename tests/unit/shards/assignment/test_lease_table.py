@@ -1,0 +1,161 @@
+"""Leases in force, and when to renew them."""
+
+from __future__ import annotations
+
+from nextgen.kernel.placement_limits import LEASE_UNUSED_MS
+from protos.nextgen.v1.cluster_service_pb2 import CapacityLease, LeaseReturn
+from shards.assignment.lease_table import Lease, LeaseTable
+
+UNUSED_S = LEASE_UNUSED_MS / 1000
+
+
+def lease(
+    session_id: str, units: int = 10, ttl_ms: int = 90_000, version: int = 0
+) -> CapacityLease:
+    return CapacityLease(
+        broker_id="b", session_id=session_id, units=units, ttl_ms=ttl_ms, version=version
+    )
+
+
+def table_of(units: int, *uses: tuple[float, int], version: int = 3) -> LeaseTable:
+    """Return a table that was told a lease on "s", with what was used of it when."""
+    table = LeaseTable()
+    table.replace([lease("s", units, version=version)], asked_at=0.0)
+    for at, used in uses:
+        table.note_use("s", used, at)
+    return table
+
+
+def test_a_lease_is_in_force_from_its_request_on_for_its_time() -> None:
+    table = LeaseTable()
+
+    table.replace([lease("s", 10, 1_000)], asked_at=100.0)
+
+    assert table.lease("s", 100.999) == Lease("b", "s", 10, 101.0)
+    assert table.lease("s", 101.0) is None
+    assert table.lease("other", 100.0) is None
+
+
+def test_an_answer_replaces_all_that_was_known() -> None:
+    table = LeaseTable()
+    table.replace([lease("a"), lease("b")], asked_at=0.0)
+
+    table.replace([lease("b", 20)], asked_at=1.0)
+
+    assert table.session_ids() == ("b",)
+    assert table.units_leased == 20
+
+
+def test_renewal_is_due_at_a_third_of_the_shortest_time_left() -> None:
+    table = LeaseTable()
+    assert table.renew_at(10.0) is None
+
+    table.replace([lease("a", ttl_ms=90_000), lease("b", ttl_ms=60_000)], asked_at=10.0)
+
+    assert table.renew_at(10.0) == 30.0
+
+
+def test_a_dropped_lease_is_gone() -> None:
+    table = LeaseTable()
+    table.replace([lease("a")], asked_at=0.0)
+
+    table.drop("a")
+    table.drop("a")
+
+    assert table.lease("a", 0.0) is None
+
+
+def returned(units: int, version: int = 3) -> LeaseReturn:
+    return LeaseReturn(broker_id="b", session_id="s", units=units, version=version)
+
+
+def test_what_was_not_needed_for_long_is_given_back_and_used_no_more() -> None:
+    table = table_of(100, (0.0, 20), (UNUSED_S, 20))
+
+    table.begin_returns({"s": 10})
+
+    assert table.returns() == [returned(30)]
+    assert table.lease("s", 1.0) == Lease("b", "s", 30, 90.0, 3)
+
+
+def test_nothing_is_given_back_before_it_was_unused_for_long() -> None:
+    table = table_of(100, (0.0, 20), (UNUSED_S - 0.001, 20))
+
+    table.begin_returns({"s": 10})
+
+    assert table.returns() == []
+    assert table.lease("s", 1.0) == Lease("b", "s", 100, 90.0, 3)
+
+
+def test_a_peak_is_remembered_for_as_long_as_unused_units_are_kept() -> None:
+    table = table_of(100, (0.0, 0), (UNUSED_S - 1, 90), (UNUSED_S, 0), (2 * UNUSED_S - 1, 0))
+    table.begin_returns({"s": 10})
+    assert table.returns() == []
+
+    table.note_use("s", 0, 2 * UNUSED_S)
+    table.begin_returns({"s": 10})
+
+    assert table.returns() == [returned(10)]
+
+
+def test_a_return_is_said_and_kept_until_a_later_version_is_told() -> None:
+    """An answer of the same version may have passed a copy of the return that is on its way."""
+    table = table_of(100, (0.0, 20), (UNUSED_S, 20))
+    table.begin_returns({"s": 10})
+
+    table.replace([lease("s", 100, version=3)], asked_at=1.0)
+    assert table.returns() == [returned(30)]
+    assert table.lease("s", 1.0) == Lease("b", "s", 30, 91.0, 3)
+
+    table.replace([lease("s", 45, version=5)], asked_at=2.0)
+    assert table.returns() == []
+    assert table.lease("s", 2.0) == Lease("b", "s", 45, 92.0, 5)
+
+
+def test_a_return_is_repeated_as_it_was_though_less_is_needed_by_then() -> None:
+    table = table_of(100, (0.0, 20), (UNUSED_S, 20))
+    table.begin_returns({"s": 10})
+
+    for at in (2 * UNUSED_S, 3 * UNUSED_S):
+        table.note_use("s", 0, at)
+    table.begin_returns({"s": 10})
+
+    assert table.returns() == [returned(30)]
+
+
+def test_a_return_outlives_an_answer_without_the_lease() -> None:
+    table = table_of(100, (0.0, 20), (UNUSED_S, 20))
+    table.begin_returns({"s": 10})
+
+    table.replace([], asked_at=1.0)
+    table.replace([lease("s", 100, version=3)], asked_at=2.0)
+
+    assert table.returns() == [returned(30)]
+    assert table.lease("s", 2.0) == Lease("b", "s", 30, 92.0, 3)
+
+
+def test_returns_of_sessions_that_ended_are_forgotten() -> None:
+    table = table_of(100, (0.0, 20), (UNUSED_S, 20))
+    table.begin_returns({"s": 10})
+
+    table.forget_sessions({"s", "other"})
+    assert table.returns() == [returned(30)]
+    table.forget_sessions({"other"})
+
+    assert table.returns() == []
+
+
+def test_a_cluster_manager_that_tells_no_versions_is_returned_nothing() -> None:
+    table = table_of(100, (0.0, 0), (UNUSED_S, 0), version=0)
+
+    table.begin_returns({"s": 10})
+
+    assert table.returns() == []
+
+
+def test_a_session_without_a_known_first_block_returns_nothing() -> None:
+    table = table_of(100, (0.0, 0), (UNUSED_S, 0))
+
+    table.begin_returns({})
+
+    assert table.returns() == []

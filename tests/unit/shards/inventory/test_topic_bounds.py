@@ -1,0 +1,151 @@
+"""How many topics a namespace may have, shard by shard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.policies import NO_POLICIES, Policies
+from shards.inventory.service import InventoryService
+from tests.support.shard_world import ShardReplica, World, create_topics
+
+NAMESPACE = "acme/orders"
+OTHER = "acme/other"
+
+
+class SaidPolicies:
+    """What namespaces say. It is known here once it was read, unless ``forgets``."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Policies] = {}
+        self.error: MetadataError | None = None
+        self.reads: list[str] = []
+        self.forgets = False
+
+    def known(self, namespace: str) -> Policies | None:
+        if self.forgets or namespace not in self.reads:
+            return None
+        return self.said.get(namespace, NO_POLICIES)
+
+    @asynccontextmanager
+    async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[SaidPolicies]:
+        await asyncio.sleep(0)
+        self.reads += namespaces
+        yield self
+
+    def of(self, namespace: str) -> Policies | MetadataError:
+        return self.error or self.said.get(namespace, NO_POLICIES)
+
+
+@pytest.fixture
+def policies() -> SaidPolicies:
+    return SaidPolicies()
+
+
+@pytest.fixture(params=[1, 4], ids=["one shard", "four shards"])
+async def world(request: pytest.FixtureRequest, policies: SaidPolicies) -> AsyncIterator[World]:
+    made = World(shards=request.param)
+    for shard in made.shards.values():
+        shard.service = InventoryService(shard.state, made, policies=policies)
+    await made.create_tenant("acme")
+    await made.create_namespace(NAMESPACE)
+    await made.create_namespace(OTHER)
+    yield made
+    made.close()
+
+
+async def create(world: World, shard: ShardReplica, count: int, namespace: str = NAMESPACE):
+    """Create topics of which the shard is the home; return the codes of their outcomes."""
+    names: list[str] = []
+    number = 0
+    while len(names) < count:
+        name = f"persistent://{namespace}/t-{number}"
+        number += 1
+        if world.home_of_topic(name) is shard and shard.state.load_topic(name) is None:
+            names.append(name)
+    result = await world.run(shard, create_topics(names))
+    return [outcome.rejection_code for outcome in result.topics]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_shard_creates_its_share_and_not_one_more(world, policies, is_known):
+    policies.said[NAMESPACE] = Policies(topics_max=10)
+    policies.forgets = not is_known
+    shard = world.home_of_topic(f"persistent://{NAMESPACE}/t-0")
+    share = -(-10 // len(world.shards))
+
+    codes = await create(world, shard, share + 1)
+
+    assert codes == [""] * share + ["LIMIT_EXCEEDED"]
+    assert await create(world, shard, 1) == ["LIMIT_EXCEEDED"]
+    assert await create(world, shard, 1, OTHER) == [""], "another namespace has no bound"
+
+
+async def test_a_topic_that_goes_makes_room(world, policies):
+    policies.said[NAMESPACE] = Policies(topics_max=1)
+    name = f"persistent://{NAMESPACE}/t-0"
+    shard = world.home_of_topic(name)
+    assert await create(world, shard, 1) == [""]
+    assert await create(world, shard, 1) == ["LIMIT_EXCEEDED"]
+
+    await world.delete_topic(name)
+
+    assert await create(world, shard, 2) == ["", "LIMIT_EXCEEDED"]
+
+
+async def test_topics_that_were_there_before_the_bound_count(world, policies):
+    shard = world.home_of_topic(f"persistent://{NAMESPACE}/t-0")
+    assert await create(world, shard, 3) == [""] * 3
+
+    policies.said[NAMESPACE] = Policies(topics_max=3 * len(world.shards))
+
+    assert await create(world, shard, 1) == ["LIMIT_EXCEEDED"]
+    policies.said[NAMESPACE] = Policies(topics_max=0)
+    assert await create(world, shard, 1) == [""], "0 is no bound"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_bound_that_comes_while_the_namespace_is_asked_for_counts(
+    world, policies, is_known, monkeypatch
+):
+    """1. Nobody bounds the namespace. 2. Its home is asked whether it exists, and meanwhile a bound
+    is set. 3. It does, and what is created is decided by the bound."""
+    if is_known:
+        policies.reads.append(NAMESPACE)
+    read_parent = world.read_parent
+
+    async def read_slowly(kind, name):
+        policies.said[NAMESPACE] = Policies(topics_max=1)
+        return await read_parent(kind, name)
+
+    monkeypatch.setattr(world, "read_parent", read_slowly)
+    shard = world.home_of_topic(f"persistent://{NAMESPACE}/t-0")
+
+    assert await create(world, shard, 2) == ["", "LIMIT_EXCEEDED"]
+
+
+async def test_a_topic_that_exists_is_no_topic_more(world, policies):
+    policies.said[NAMESPACE] = Policies(topics_max=1)
+    name = f"persistent://{NAMESPACE}/t-0"
+    shard = world.home_of_topic(name)
+    assert await create(world, shard, 1) == [""]
+
+    result = await world.run(shard, create_topics([name]))
+
+    assert [outcome.rejection_code for outcome in result.topics] == ["ALREADY_EXISTS"]
+
+
+async def test_what_cannot_be_read_creates_nothing(world, policies):
+    policies.error = Unavailable("no home shard answers")
+    shard = world.home_of_topic(f"persistent://{NAMESPACE}/t-0")
+
+    with pytest.raises(Unavailable):
+        await create(world, shard, 1)
+
+    policies.error = None
+    policies.said[NAMESPACE] = Policies(topics_max=1)
+    assert await create(world, shard, 1) == [""]

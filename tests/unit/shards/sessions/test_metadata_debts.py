@@ -1,0 +1,273 @@
+"""Up to where a broker manager says that what it was told has taken effect at its brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nextgen.kernel.errors import MetadataError, NotLeader, SessionExpired
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from shards.sessions import metadata_debts, metadata_watch
+from shards.sessions.metadata_debts import MetadataDebts
+from tests.support.home_shards import FakeStream
+from tests.support.metadata_world import GATHER_S, MetadataWorld, in_world
+
+TOPIC = "persistent://acme/orders/paid"
+OTHER = "persistent://acme/orders/open"
+
+
+class Session:
+    """What of a session a debt looks at."""
+
+    def __init__(self) -> None:
+        self.acked = 0
+        self.sequence = 0
+        self.ended: MetadataError | None = None
+
+
+def test_what_was_said_has_taken_effect_up_to_the_first_debt() -> None:
+    debts, session = MetadataDebts(), Session()
+    debts.owe(7, session, 1)
+    debts.owe(5, session, 2)
+    assert debts.in_effect(9) == 4
+
+    session.acked = 1
+    assert debts.in_effect(9) == 4
+    session.acked = 2
+    assert debts.in_effect(9) == 9
+    assert len(debts) == 0
+
+
+def test_a_session_that_ended_owes_nothing() -> None:
+    debts, session = MetadataDebts(), Session()
+    debts.owe(7, session, 1)
+    debts.owe(8, session, None)
+
+    session.ended = SessionExpired("over")
+
+    assert debts.in_effect(9) == 9
+
+
+def test_what_has_no_place_in_a_sequence_yet_is_owed_until_it_has_and_is_synced() -> None:
+    debts, session = MetadataDebts(), Session()
+    debt = debts.owe(7, session, None)
+    session.acked = 100
+    assert debts.in_effect(9) == 6
+
+    debt.sequence = 101
+    assert debts.in_effect(9) == 6
+    session.acked = 101
+    assert debts.in_effect(9) == 9
+
+
+@pytest.mark.parametrize("paid", [True, False])
+def test_debts_that_are_paid_are_forgotten_though_nobody_asks(monkeypatch, paid: bool) -> None:
+    monkeypatch.setattr(metadata_debts, "_PRUNED_AT_MIN", 8)
+    debts, session = MetadataDebts(), Session()
+    for number in range(1, 101):
+        debts.owe(number, session, number)
+        session.acked = number if paid else 0
+
+    assert (len(debts) <= 16) is paid
+
+
+def test_debts_are_looked_through_when_they_have_doubled_and_not_each_time(monkeypatch) -> None:
+    monkeypatch.setattr(metadata_debts, "_PRUNED_AT_MIN", 8)
+    looks = 0
+
+    class Counting(Session):
+        @property
+        def ended(self) -> None:
+            nonlocal looks
+            looks += 1
+
+        @ended.setter
+        def ended(self, _error: MetadataError | None) -> None:
+            pass
+
+    debts, session = MetadataDebts(), Counting()
+    for number in range(1, 129):
+        debts.owe(number, session, number)
+
+    assert looks <= 2 * 128
+
+
+def stream_of(world: MetadataWorld) -> FakeStream:
+    (stream,) = world.homes.streams
+    return stream
+
+
+def in_effect(world: MetadataWorld) -> int:
+    return stream_of(world).in_effect(world.homes.homes[0].position)
+
+
+def last(world: MetadataWorld) -> int:
+    return world.homes.homes[0].position
+
+
+@pytest.mark.parametrize("name", [TOPIC, "acme/orders", "acme"])
+def test_a_change_has_taken_effect_once_every_broker_that_has_the_object_synced_it(
+    name: str,
+) -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        world.assign("b", TOPIC)
+        await world.settle()
+        assert in_effect(world) == last(world)
+
+        world.homes.set_policies(name, b"\x10\x05")
+        world.homes.deliver()
+        assert in_effect(world) == last(world) - 1
+
+        world.sync("a")
+        assert in_effect(world) == last(world) - 1, "b has not synced it"
+        said = stream_of(world).acknowledged
+        world.sync("b")
+        world.watch.synced()
+        assert in_effect(world) == last(world)
+        assert stream_of(world).acknowledged == said + 1
+
+    in_world(scenario, "a", "b")
+
+
+def test_a_change_that_concerns_no_broker_has_taken_effect_when_it_was_told() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        world.assign("a", TOPIC)
+        await world.settle()
+
+        world.homes.set_policies(OTHER, b"\x10\x05")
+        world.homes.deliver()
+
+        assert in_effect(world) == last(world)
+
+    in_world(scenario)
+
+
+def test_a_broker_whose_session_ends_delays_nothing_any_longer() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        world.homes.set_policies(TOPIC, b"\x10\x05")
+        world.homes.deliver()
+        assert in_effect(world) < last(world)
+        said = stream_of(world).acknowledged
+
+        session = world.brokers["a"].session
+        session.end(SessionExpired("over"))
+        world.watch.drop_all(session)
+
+        assert in_effect(world) == last(world)
+        assert stream_of(world).acknowledged > said
+
+    in_world(scenario)
+
+
+def test_a_deposed_manager_takes_nothing_for_delivered_that_its_brokers_did_not_sync() -> None:
+    """Its sessions end with its term. The brokers go on, at the next leader."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        stream, position = stream_of(world), last(world)
+        world.watch.note_leader(world.homes.home_of(KIND_TOPIC, TOPIC), 7, "shard-node-1")
+        assert stream.complete_term() == 7
+        world.homes.set_policies(TOPIC, b"\x10\x05")
+        world.homes.deliver()
+        assert stream.in_effect(last(world)) == position
+
+        world.watch.close()
+        world.brokers["a"].session.end(NotLeader("another leads"))
+
+        assert stream.in_effect(last(world)) <= position
+        assert stream.complete_term() == 0
+
+    in_world(scenario)
+
+
+def test_a_deletion_has_taken_effect_once_the_broker_was_told_to_forget() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+
+        world.homes.delete(TOPIC)
+        world.homes.deliver()
+        assert in_effect(world) < last(world)
+
+        world.sync("a")
+        assert in_effect(world) == last(world)
+
+    in_world(scenario)
+
+
+def test_what_waits_for_room_in_the_sequence_is_owed_until_it_was_synced(monkeypatch) -> None:
+    monkeypatch.setattr(metadata_watch, "METADATA_DELTAS_UNSYNCED_MAX", 1)
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        world.assign("a", TOPIC, OTHER)
+        await world.settle()
+        world.homes.set_policies(TOPIC, b"\x10\x05")
+        world.homes.set_policies(OTHER, b"\x10\x06")
+        world.homes.deliver()
+        assert in_effect(world) == last(world) - 2
+
+        world.sync("a")
+        assert in_effect(world) == last(world) - 1, "the other is delivered only now"
+        world.sync("a")
+        assert in_effect(world) == last(world)
+
+    in_world(scenario)
+
+
+def test_a_change_that_came_by_a_snapshot_is_owed_from_before_it() -> None:
+    """1. A topic is assigned. 2. It changes before it is watched, and then something else does. 3.
+    The watch begins with a snapshot behind both, of which the broker has nothing yet."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        world.homes.set_policies(TOPIC, b"\x10\x05")
+        changed_at = last(world)
+        world.create_topics(OTHER)
+        await asyncio.sleep(2 * GATHER_S)
+        world.homes.deliver()
+
+        assert in_effect(world) < changed_at < last(world)
+        world.sync("a")
+        assert in_effect(world) == last(world)
+
+        # What is told event by event holds back nothing that came before it.
+        world.homes.set_policies(TOPIC, b"\x10\x06")
+        world.homes.deliver()
+        assert in_effect(world) == last(world) - 1
+
+    in_world(scenario)
+
+
+def test_a_doubt_is_owed_until_it_was_settled() -> None:
+    """1. A broker has a topic. 2. The watch is told of it only behind a cut, in a snapshot, and
+    there it is gone. 3. Its home is asked."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        world.homes.is_reachable = False
+        world.homes.delete(TOPIC)
+        stream_of(world).reset()
+        world.homes.deliver()
+        assert in_effect(world) < last(world)
+
+        world.homes.is_reachable = True
+        await world.settle()
+
+        assert in_effect(world) == last(world)
+        assert world.brokers["a"].holding.topic(TOPIC) is None
+
+    in_world(scenario)

@@ -1,0 +1,289 @@
+"""Watches that acknowledge, on the streams of a leader: what an effective write waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nextgen.client.errors_wire import from_detail
+from nextgen.kernel.errors import InvalidRequest, NotLeader
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_NAMESPACE, KIND_TENANT
+from protos.nextgen.v1.shard_service_pb2 import WatchRenew
+from shards.domain.tenant import TenantCreated, TenantPoliciesSet
+from shards.watches import assignment_feed, change_stream, effective_writes
+from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
+from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
+
+TTL_S = 3_600.0
+"""No lease ends by itself where a test waits for something else."""
+
+ACME = (KIND_TENANT, "acme")
+
+
+@pytest.fixture(autouse=True)
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (assignment_feed, effective_writes):
+        monkeypatch.setattr(module, "_TTL_SECONDS", TTL_S)
+    # Nothing that is waited for here may have to wait until progress is due.
+    monkeypatch.setattr(change_stream, "_PROGRESS_SECONDS", 3_600)
+
+
+def watch_acme(subscriber: Subscriber, **more: object) -> Recorder:
+    recorder: Recorder = subscriber.watch(
+        kinds=(KIND_TENANT,), names=["acme"], acknowledged=True, **more
+    )
+    return recorder
+
+
+async def write(world: WatchWorld, version: int) -> asyncio.Task[None]:
+    """Commit a change of acme's policies, and wait in a task until it is effective."""
+    position = await world.commit(TenantPoliciesSet("acme", "t-1", b"\x10\x05", version))
+    assert world.effective is not None
+    return asyncio.create_task(world.effective.wait(position, {ACME}))
+
+
+async def until_level(subscriber: Subscriber, position: int) -> None:
+    """Take updates until no watch is behind, and the stream is at ``position``."""
+
+    def is_level() -> bool:
+        reached, behind = subscriber.places.taken_in()
+        return reached >= position and not behind
+
+    await subscriber.until(is_level)
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def led_world(world: WatchWorld) -> None:
+    """Lead, as if for long, with a tenant in the log."""
+    await world.commit(TenantCreated("t-1", "acme"))
+    feed = world.lead()
+    feed._leader_since -= TTL_S
+    assert world.effective is not None
+    world.effective._counts_from -= TTL_S
+
+
+@pytest.mark.parametrize(
+    "subscriber_id", [broker_manager_id("node-1", 3, 7), topic_controller_id("node-1", 3, 7)]
+)
+def test_a_write_that_waits_for_a_reader_waits_for_its_watch_from_when_that_is_there(
+    tmp_path: Path, subscriber_id: str
+) -> None:
+    """The watch comes while the write waits: it takes the place of the expectation."""
+
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber(subscriber_id)
+        watch_other = subscriber.watch(kinds=(KIND_TENANT,), names=["other"], acknowledged=True)
+        await subscriber.until_position(1)
+        subscriber.acknowledge()
+        await turns()
+        assert world.effective is not None
+        world.effective.expect_reader([ACME], subscriber_id)
+        waiting = await write(world, 1)
+        await turns()
+
+        recorder = watch_acme(subscriber)
+        await turns()
+        assert not waiting.done()
+
+        await subscriber.until(lambda: recorder.snapshot_position is not None)
+        await until_level(subscriber, 2)
+        assert not waiting.done()
+        subscriber.acknowledge()
+        await waiting
+        assert watch_other.events == []
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_a_write_is_effective_once_the_watch_has_taken_it_in_and_said_so(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        recorder = watch_acme(subscriber)
+        await subscriber.until_position(1)
+        subscriber.acknowledge()
+        for version in (1, 2, 3):
+            waiting = await write(world, version)
+            await subscriber.until(lambda version=version: len(recorder.events) == version)
+            await until_level(subscriber, 1 + version)
+            await turns()
+            assert not waiting.done(), "it was told, and nobody has said that it took effect"
+
+            subscriber.acknowledge()
+            await waiting
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_what_was_said_before_a_watch_began_does_not_count_for_it(tmp_path: Path) -> None:
+    """1. A subscriber is at 2. 2. It adds a watch. 3. What it said before is no word on that."""
+
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        subscriber.watch(kinds=(KIND_NAMESPACE,), names=["a/b"], acknowledged=True)
+        await world.commit(TenantPoliciesSet("acme", "t-1", b"\x10\x05", 1))
+        await subscriber.until_position(2)
+        subscriber.acknowledge()
+        watch_acme(subscriber)
+        assert world.effective is not None
+        waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
+        await turns()
+        assert not waiting.done()
+
+        subscriber.acknowledge()
+        await turns()
+        assert not waiting.done(), "the watch is behind, and it says so"
+
+        await subscriber.until_position(2)
+        await until_level(subscriber, 2)
+        subscriber.acknowledge()
+        await waiting
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_one_who_was_gone_for_a_moment_takes_in_what_he_missed_first(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        recorder = watch_acme(subscriber)
+        await subscriber.until_position(1)
+        subscriber.acknowledge()
+        subscriber.disconnect()
+        waiting = await write(world, 1)
+        await turns()
+        assert not waiting.done(), "he may rely on what he knew"
+
+        subscriber.connect()
+        subscriber.acknowledge()
+        await turns()
+        assert not waiting.done()
+        await subscriber.until(lambda: bool(recorder.events))
+        await subscriber.until_position(2)
+        await until_level(subscriber, 2)
+        subscriber.acknowledge()
+        await waiting
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_one_who_does_not_come_back_delays_a_write_for_one_time_to_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (assignment_feed, effective_writes):
+        monkeypatch.setattr(module, "_TTL_SECONDS", 0.5)
+
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        watch_acme(subscriber)
+        await subscriber.until_position(1)
+        subscriber.acknowledge()
+        subscriber.disconnect()
+
+        await (await write(world, 1))
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_a_write_that_changed_nothing_does_not_wait_for_the_next_tick(tmp_path: Path) -> None:
+    """Its position is that of something else, of which the watch is told nothing."""
+
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        watch_acme(subscriber)
+        await subscriber.until_position(1)
+        subscriber.acknowledge()
+        await world.commit(TenantCreated("t-2", "other"))
+        assert world.effective is not None
+        waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
+        await until_level(subscriber, 2)
+        await turns()
+        assert not waiting.done()
+
+        subscriber.acknowledge()
+        await waiting
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_leased_watches_are_prompted_as_well(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        subscriber.watch(kinds=(KIND_ASSIGNMENT,), leased=True, without_snapshot=True)
+        await subscriber.until_position(1)
+        subscriber.acknowledge()
+        waiting = await write(world, 1)
+        await subscriber.until_position(2)
+        await turns()
+        assert not waiting.done()
+
+        subscriber.acknowledge()
+        await waiting
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_only_the_leader_serves_watches_that_acknowledge(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        await world.commit(TenantCreated("t-1", "acme"))
+        subscriber = world.subscriber()
+        watch_acme(subscriber)
+
+        update = await subscriber.step()
+
+        assert isinstance(from_detail(update.error), NotLeader)
+
+    in_watch_world(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("leased_first", [True, False])
+def test_leased_and_acknowledged_watches_do_not_share_a_stream(
+    tmp_path: Path, leased_first: bool
+) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        leased = {"watch_id": 1, "kinds": [KIND_ASSIGNMENT], "leased": True}
+        acknowledged = {
+            "watch_id": 2,
+            "kinds": [KIND_TENANT],
+            "names": ["acme"],
+            "acknowledged": True,
+        }
+        first, second = (leased, acknowledged) if leased_first else (acknowledged, leased)
+        subscriber.ask(**first)
+        subscriber.ask(**second)
+
+        while not (update := await subscriber.step()).HasField("error"):
+            pass
+
+        assert update.watch_id == second["watch_id"]
+        assert isinstance(from_detail(update.error), InvalidRequest)
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_a_renewal_of_a_stream_without_such_watches_changes_nothing(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        await led_world(world)
+        subscriber = world.subscriber()
+        recorder = subscriber.watch(kinds=(KIND_TENANT,), names=["acme"])
+        assert subscriber.stream is not None
+        subscriber.stream.renew(WatchRenew(acked_position=2**60, behind=[7]))
+        await subscriber.until_position(1)
+        assert len(recorder.items) == 1
+
+        await (await write(world, 1))
+
+    in_watch_world(tmp_path, scenario)

@@ -1,0 +1,211 @@
+"""What watches begin with: looks at the view, shared, bounded, and ended whoever goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from nextgen.client.errors_wire import from_detail
+from nextgen.kernel.errors import Overloaded, Unavailable
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from shards.domain import topic
+from shards.watches import change_hub, change_joining
+from shards.watches.change_snapshot import SnapshotRun, end_of_prefix
+from shards.watches.change_watch import Selection
+from tests.support.shard_events import TIME_MS
+from tests.support.watch_world import Recorder, WatchWorld, in_watch_world
+
+EVERYTHING = Selection((KIND_TOPIC,), "", ())
+
+
+def created(number: int) -> topic.TopicCreated:
+    name = f"persistent://acme/orders/t-{number:05}"
+    return topic.TopicCreated(f"id-{number}", name, 0, "ns-1", TIME_MS)
+
+
+class CountedLooks:
+    """Read transactions of a view, and how many are open."""
+
+    def __init__(self, world: WatchWorld) -> None:
+        self._world = world
+        self.open = 0
+        self.opened = 0
+        self.open_max = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[Connection]:
+        with self._world.view.read_transaction() as connection:
+            self.open += 1
+            self.opened += 1
+            self.open_max = max(self.open, self.open_max)
+            try:
+                yield connection
+            finally:
+                self.open -= 1
+
+
+@given(st.text(max_size=4), st.text(max_size=4))
+def test_what_begins_with_a_prefix_is_before_its_end_and_nothing_else(
+    prefix: str, other: str
+) -> None:
+    # No name begins with U+10FFFF, and no text is behind all that do: see ``end_of_prefix``.
+    assume(not prefix or prefix.rstrip(chr(0x10FFFF)))
+    try:
+        in_bytes, after = prefix.encode(), end_of_prefix(prefix).encode()
+        text = other.encode()
+    except UnicodeEncodeError:
+        return
+    if in_bytes <= text < after and chr(0x10FFFF) not in other:
+        assert other.startswith(prefix)
+    assert (prefix + "x").encode() < after
+    assert end_of_prefix("a\ud7ff") == "a\ue000"
+
+
+def test_many_watches_share_a_look_at_the_view(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        last = await world.commit(*(created(number) for number in range(20)))
+        looks = world.hub.read_transaction = CountedLooks(world)
+        subscriber = world.subscriber()
+        seen = [
+            subscriber.watch(kinds=[KIND_TOPIC], names=[created(number).name])
+            for number in range(20)
+        ]
+        await subscriber.until_position(last)
+        assert [len(each.items) for each in seen] == [1] * 20
+        assert (looks.opened, looks.open) == (1, 0)
+        await subscriber.until(lambda: world.log.status.log_pins == 0)
+
+    in_watch_world(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_look_serves_a_bounded_number_of_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excess: int
+) -> None:
+    monkeypatch.setattr(change_joining, "WATCH_SNAPSHOTS_PER_READ_MAX", 4)
+
+    async def scenario(world: WatchWorld) -> None:
+        last = await world.commit(created(1))
+        looks = world.hub.read_transaction = CountedLooks(world)
+        subscriber = world.subscriber()
+        for _ in range(4 + excess):
+            subscriber.watch(kinds=[KIND_TOPIC])
+        await subscriber.until_position(last)
+        assert looks.opened == 1 + excess
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_only_so_many_streams_look_at_the_view_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_hub, "WATCH_SNAPSHOTS_OPEN_MAX", 2)
+
+    async def scenario(world: WatchWorld) -> None:
+        last = await world.commit(*(created(number) for number in range(600)))
+        looks = world.hub.read_transaction = CountedLooks(world)
+        subscribers = [world.subscriber(f"subscriber-{number}") for number in range(3)]
+        seen = [each.watch(kinds=[KIND_TOPIC]) for each in subscribers]
+        for subscriber in subscribers:
+            await subscriber.until(lambda each=subscriber: bool(each.updates))
+        await subscribers[0].until(lambda: bool(seen[0].items))
+        await subscribers[1].until(lambda: bool(seen[1].items))
+        await subscribers[2].step()
+        assert (looks.open, seen[2].items) == (2, [])
+        for subscriber in subscribers:
+            await subscriber.until_position(last)
+        assert [len(each.items) for each in seen] == [600] * 3
+        assert (looks.open, looks.open_max) == (0, 2)
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_a_snapshot_that_is_not_taken_in_time_ends_its_watch_and_lets_the_view_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        last = await world.commit(*(created(number) for number in range(1_100)))
+        looks = world.hub.read_transaction = CountedLooks(world)
+        subscriber = world.subscriber()
+        slow = subscriber.watch(kinds=[KIND_TOPIC])
+        sound = subscriber.watch(kinds=[KIND_TOPIC], names=[created(7).name])
+        await subscriber.until(lambda: bool(slow.items))
+        monkeypatch.setattr(change_joining, "WATCH_SNAPSHOT_MS_MAX", -1)
+        await subscriber.until(lambda: any(u.HasField("error") for u in subscriber.updates))
+        (refused,) = [update for update in subscriber.updates if update.HasField("error")]
+        assert refused.watch_id == slow.watch_id
+        assert isinstance(from_detail(refused.error), Overloaded)
+        assert looks.open == 0
+        monkeypatch.setattr(change_joining, "WATCH_SNAPSHOT_MS_MAX", 60_000)
+        subscriber.places.remove(slow.watch_id)
+        await subscriber.until_position(last)
+        assert len(sound.items) == 1
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_a_stream_that_goes_away_lets_the_view_and_the_log_go(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        await world.commit(*(created(number) for number in range(1_100)))
+        looks = world.hub.read_transaction = CountedLooks(world)
+        subscriber = world.subscriber()
+        seen = subscriber.watch(Recorder(), kinds=[KIND_TOPIC])
+        await subscriber.until(lambda: bool(seen.items))
+        assert (looks.open, world.log.status.log_pins) == (1, 1)
+        subscriber.disconnect()
+        assert (looks.open, world.log.status.log_pins) == (0, 0)
+        assert not world.hub.looks.locked()
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_a_look_is_closed_when_its_thread_has_let_go_of_it(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        looks = CountedLooks(world)
+        entered, go_on = threading.Event(), threading.Event()
+
+        @contextmanager
+        def slow() -> Iterator[Connection]:
+            with looks() as connection:
+                entered.set()
+                go_on.wait(20)
+                yield connection
+
+        run: SnapshotRun[str] = SnapshotRun(slow, [("one", EVERYTHING)])
+        opening = asyncio.create_task(run.open())
+        await asyncio.to_thread(entered.wait, 20)
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        run.close()
+        assert looks.open == 1
+        go_on.set()
+        async with timeout(20):
+            while looks.open:
+                await asyncio.sleep(0.01)
+
+    in_watch_world(tmp_path, scenario)
+
+
+def test_a_view_that_cannot_be_read_ends_the_stream_as_unavailable(tmp_path: Path) -> None:
+    async def scenario(world: WatchWorld) -> None:
+        def busy() -> CountedLooks:
+            raise PoolTimeout
+
+        world.hub.read_transaction = busy  # type: ignore[assignment]
+        subscriber = world.subscriber()
+        subscriber.watch(kinds=[KIND_TOPIC])
+        with pytest.raises(Unavailable, match="cannot be read"):
+            await subscriber.until(lambda: False)
+        assert not world.hub.looks.locked()
+
+    in_watch_world(tmp_path, scenario)

@@ -1,0 +1,288 @@
+"""The leased watch from the feed to a cache of answers, as a discovery node carries it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.domain.answer_cache import AnswerCache
+from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
+from nextgen.client.watch_places import WatchPlaces
+from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.limits import ASSIGNMENT_CREATIONS_MS, ASSIGNMENT_TTL_MS
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import WatchRenew
+from shards.watches import assignment_feed
+from shards.watches.assignment_feed import AssignmentFeed
+from shards.watches.change_lease import LeasedWatch
+from tests.support.absent_names import absent_names
+from tests.support.fake_cluster import StaticLink
+from tests.support.shard_harness import VirtualClock
+from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
+from tests.unit.shards.watches.test_assignment_feed import Feed, assigned, created, with_feed
+
+SHARD = 1
+TOPIC = "persistent://t/n/x"
+TTL_S = ASSIGNMENT_TTL_MS / 1_000
+LATENCY_S = 0.05
+
+
+class Node:
+    """A discovery node's cache behind a leased watch, over a network that takes its time."""
+
+    def __init__(self, it: Feed) -> None:
+        self._it = it
+        self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
+        self.absent = absent_names()
+        self._assignments = LeasedAssignments(FakeStream(), StaticLink(), self.cache, self.absent)  # type: ignore[arg-type]
+        self._places = WatchPlaces()
+        self._watch_id = self._places.add(
+            self._assignments,
+            kinds=[KIND_ASSIGNMENT],
+            prefix="",
+            names=(),
+            from_position=0,
+            without_snapshot=True,
+            leased=True,
+            on_lease=self._assignments._renew,
+            on_created=self._assignments._take_creations,
+        )
+        self._wake = asyncio.Event()
+        self._watch: LeasedWatch | None = None
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def has_answer(self) -> bool:
+        return self.cache.has_answer(TOPIC, self.now)
+
+    def connect(self) -> None:
+        self._connect(names_creations=True)
+
+    def connect_as_of_an_earlier_release(self) -> None:
+        """Follow a leader that does not know what ``WatchAdd.creations`` asks for."""
+        self._connect(names_creations=False)
+
+    def _connect(self, *, names_creations: bool) -> None:
+        add = self._places.request(self._watch_id)
+        assert add.creations, "a discovery node always asks for it"
+        self._watch = LeasedWatch(
+            SHARD,
+            self._watch_id,
+            self._it.feed.subscribe(
+                "discovery-1", add.from_position, names_creations=names_creations
+            ),
+            self._wake.set,
+            is_resumed=bool(add.from_position),
+        )
+        self._renew()
+
+    def disconnect(self) -> None:
+        assert self._watch is not None, "connect first"
+        self._watch.close()
+        self._places.disconnected()
+
+    async def step(self) -> None:
+        """Take one update in and acknowledge it."""
+        assert self._watch is not None, "connect first"
+        await asyncio.sleep(LATENCY_S)
+        while (update := self._watch.take_update()) is None:
+            self._wake.clear()
+            await self._wake.wait()
+        self._places.take(update, self.now)
+        self._renew()
+
+    async def steps_for(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            await self.step()
+
+    def _renew(self) -> None:
+        position = self._places.leased_position or 0
+        asked = WatchRenew(acked_position=position, asked_at_ms=int(self.now * 1_000))
+        assert self._watch is not None, "connect first"
+        self._watch.renew(asked)
+
+
+def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. An answer is cached. 2. The node is cut off for longer than its lease, and a move is
+    effective without it. 3. It returns, and catches up page by page."""
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_DELTAS_PER_UPDATE_MAX", 5)
+
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(assigned(TOPIC))
+        node = Node(it)
+        node.connect()
+        await node.steps_for(TTL_S)
+        answer = LookupAnswer(topic=TOPIC, epoch=1, session_id="s", topic_id="i", position=position)
+        assert node.cache.insert(SHARD, encoded_answer(answer), answer_facts(answer))
+        assert node.has_answer, "the scenario needs a cached answer"
+
+        node.disconnect()
+        for number in range(200):
+            await it.commit(created(f"t-{number}"))
+        moved = await it.commit(assigned(TOPIC, 2, "broker-2"))
+        await it.feed.wait_effective(moved)
+        assert not node.has_answer
+        node.connect()
+        while node.cache.position(SHARD) < moved:
+            await node.step()
+            assert not node.has_answer, f"a page up to {node.cache.position(SHARD)} renewed it"
+
+        assert node.now > TTL_S, "the scenario needs several confirmations"
+        await node.steps_for(1)
+        moved_answer = LookupAnswer(topic=TOPIC, epoch=2, topic_id="i", position=moved)
+        node.cache.insert(SHARD, encoded_answer(moved_answer), answer_facts(moved_answer))
+        assert node.has_answer, "a node that has caught up answers again"
+        node.disconnect()
+
+    with_feed(scenario)
+
+
+def watch_of(it: Feed, *, is_resumed: bool) -> LeasedWatch:
+    subscription = it.feed.subscribe("discovery-1", 0)
+    return LeasedWatch(SHARD, 1, subscription, lambda: None, is_resumed=is_resumed)
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_a_watch_that_does_not_resume_begins_with_a_reset_and_has_no_other(
+    is_resumed: bool,
+) -> None:
+    async def scenario(it: Feed) -> None:
+        watch = watch_of(it, is_resumed=is_resumed)
+
+        first = watch.take_update()
+        await it.commit(assigned(TOPIC, 2))
+        await asyncio.sleep(1)
+        second = watch.take_update()
+
+        assert first is not None
+        assert second is not None
+        assert (first.reset, second.reset) == (not is_resumed, False)
+        watch.close()
+
+    with_feed(scenario)
+
+
+def test_a_watch_has_an_update_when_one_is_due() -> None:
+    async def scenario(it: Feed) -> None:
+        watch = watch_of(it, is_resumed=True)
+
+        assert watch.take_update() is not None
+        assert watch.take_update() is None
+        watch.close()
+
+    with_feed(scenario)
+
+
+def test_a_watch_ends_when_no_majority_confirms_its_leader() -> None:
+    async def scenario(it: Feed) -> None:
+        watch = watch_of(it, is_resumed=True)
+        it.log.lose_quorum()
+
+        await asyncio.sleep(TTL_S)
+
+        with pytest.raises(NotLeader):
+            watch.take_update()
+        watch.close()
+
+    with_feed(scenario)
+
+
+# Absent names -------------------------------------------------------------------------------------
+
+
+def remember_absence(node: Node, position: int) -> bool:
+    return node.absent.put(SHARD, TOPIC, TOPIC, b"absent", position=position, now=node.now)
+
+
+def is_absent(node: Node) -> bool:
+    return node.absent.find(TOPIC, node.now) is not None
+
+
+def test_a_creation_ends_the_absence_at_a_node_within_the_time_it_waits_for_others() -> None:
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(created("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.step()
+        await node.step()
+        assert remember_absence(node, position)
+        assert is_absent(node), "the scenario needs a remembered absence"
+
+        created_at = node.now
+        await it.commit(created(TOPIC))
+        while is_absent(node):
+            await node.step()
+
+        assert node.now - created_at <= ASSIGNMENT_CREATIONS_MS / 1_000 + 2 * LATENCY_S
+        assert node.cache.position(SHARD) == position + 1
+
+    with_feed(scenario)
+
+
+def test_an_absence_ends_with_the_lease_of_a_node_that_is_cut_off() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.steps_for(1.0)
+        node.disconnect()
+        assert remember_absence(node, it.feed.position)
+
+        await asyncio.sleep(TTL_S - 0.1)
+
+        assert not is_absent(node)
+
+    with_feed(scenario)
+
+
+def test_a_creation_that_a_node_missed_is_named_by_the_next_leader_before_its_lease() -> None:
+    """1. An absence is remembered. 2. The node loses its stream, the topic is created, and another
+    replica leads. 3. The node resumes there: nothing may be absent by the new leader's lease."""
+
+    async def scenario(it: Feed) -> None:
+        position = await it.commit(assigned("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.steps_for(1.0)
+        node.disconnect()
+        await it.commit(created(TOPIC))
+        it.feed.close(NotLeader(SHARD))
+        it.feed = AssignmentFeed(SHARD, it.log, VirtualClock())
+        assert remember_absence(node, position)
+
+        node.connect()
+        seen = []
+        for _ in range(3):
+            await node.step()
+            seen.append(is_absent(node))
+
+        assert seen == [False] * 3
+        assert node.cache.position(SHARD) == position + 1
+
+    with_feed(scenario)
+
+
+def test_nothing_is_remembered_while_the_leader_names_no_creations() -> None:
+    async def scenario(it: Feed) -> None:
+        await it.commit(assigned("persistent://t/n/other"))
+        node = Node(it)
+        node.connect()
+        await node.step()
+        assert remember_absence(node, it.feed.position)
+        node.disconnect()
+
+        node.connect_as_of_an_earlier_release()
+        await node.step()
+
+        assert not is_absent(node)
+        assert not remember_absence(node, it.feed.position)
+
+    with_feed(scenario)

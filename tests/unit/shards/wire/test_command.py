@@ -1,0 +1,111 @@
+"""Every command that can arrive is parsed, its slots are known, bad names are rejections."""
+
+import pytest
+
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.hashing import slot_of
+from nextgen.kernel.limits import STORED_INTEGER_MAX
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from shards.wire.command import (
+    COMMAND_PARSERS,
+    OnGate,
+    OnNewTopics,
+    RefusedCommand,
+    parse_command,
+    slots_of,
+)
+
+COMMANDS = {
+    "create_tenant": (pb.CreateTenant(name="acme"), "acme"),
+    "set_tenant_properties": (pb.SetTenantProperties(name="acme"), "acme"),
+    "delete_tenant": (pb.DeleteTenant(name="acme"), "acme"),
+    "create_namespace": (pb.CreateNamespace(name="a/b"), "a/b"),
+    "set_namespace_properties": (pb.SetNamespaceProperties(name="a/b"), "a/b"),
+    "delete_namespace": (pb.DeleteNamespace(name="a/b"), "a/b"),
+    "create_topics": (pb.CreateTopics(topics=[pb.TopicSpec(name="a/b/c")]), "a/b/c"),
+    "set_topic_properties": (pb.SetTopicProperties(name="topic://a/b/c"), "a/b/c"),
+    "delete_topic": (pb.DeleteTopic(name="c"), "public/default/c"),
+    "set_policies": (pb.SetPolicies(kind=KIND_TOPIC, name="a/b/c"), "a/b/c"),
+}
+GATES = {
+    "close_parent_gate": pb.CloseParentGate(
+        parent_kind="tenant", parent_name="acme", parent_id="i", attempt=1
+    ),
+    "reopen_parent_gate": pb.ReopenParentGate(
+        parent_kind="namespace", parent_name="a/b", parent_id="i", attempt=1
+    ),
+}
+
+
+def test_every_command_of_the_contract_is_known():
+    fields = {field.name for field in pb.Command.DESCRIPTOR.oneofs_by_name["body"].fields}
+
+    assert set(COMMAND_PARSERS) == fields == set(COMMANDS) | set(GATES)
+
+
+@pytest.mark.parametrize("field", COMMANDS)
+def test_a_command_goes_to_the_slot_of_its_routing_key(field):
+    body, routing_key = COMMANDS[field]
+
+    parsed = parse_command(pb.Command(command_id=b"i" * 16, **{field: body}))
+
+    assert parsed.command_id == b"i" * 16
+    assert slots_of(parsed) == (slot_of(routing_key),)
+
+
+@pytest.mark.parametrize("field", GATES)
+def test_an_order_to_a_gate_goes_to_any_shard(field):
+    parsed = parse_command(pb.Command(**{field: GATES[field]}))
+
+    assert isinstance(parsed, OnGate)
+    assert slots_of(parsed) == ()
+
+
+@pytest.mark.parametrize("field", sorted(set(COMMANDS) - {"create_topics"}))
+def test_a_bad_name_is_the_commands_rejection(field):
+    body = type(COMMANDS[field][0])()
+    body.CopyFrom(COMMANDS[field][0])
+    body.name = "a//b//c"
+
+    parsed = parse_command(pb.Command(**{field: body}))
+
+    assert isinstance(parsed, RefusedCommand)
+    assert parsed.rejected.code is RejectionCode.INVALID_NAME
+    assert slots_of(parsed) == ()
+
+
+def test_a_bad_name_among_topics_to_create_is_that_topics_rejection():
+    specs = [pb.TopicSpec(name="a//b"), pb.TopicSpec(name="a/b/c")]
+
+    parsed = parse_command(pb.Command(create_topics=pb.CreateTopics(topics=specs)))
+
+    assert isinstance(parsed, OnNewTopics)
+    assert parsed.topics[0].code is RejectionCode.INVALID_NAME
+    assert slots_of(parsed) == (slot_of("a/b/c"),)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pb.CloseParentGate(parent_kind="tenant", parent_name="acme", attempt=1),
+        pb.CloseParentGate(parent_kind="tenant", parent_name="acme", parent_id="i"),
+        pb.CloseParentGate(parent_kind="topic", parent_name="acme", parent_id="i", attempt=1),
+    ],
+    ids=["no-id", "no-attempt", "kind"],
+)
+def test_an_incomplete_order_to_a_gate_is_refused(order):
+    with pytest.raises(InvalidRequest):
+        parse_command(pb.Command(close_parent_gate=order))
+
+
+@pytest.mark.parametrize("order", ["close_parent_gate", "reopen_parent_gate"])
+def test_an_attempt_that_no_table_holds_is_refused(order):
+    names = {"parent_kind": "tenant", "parent_name": "acme", "parent_id": "i"}
+    field = pb.Command.DESCRIPTOR.fields_by_name[order]
+    body = field.message_type._concrete_class
+
+    parse_command(pb.Command(**{order: body(attempt=STORED_INTEGER_MAX, **names)}))
+    with pytest.raises(InvalidRequest):
+        parse_command(pb.Command(**{order: body(attempt=STORED_INTEGER_MAX + 1, **names)}))
