@@ -1,10 +1,13 @@
 """The ``nextgen`` command. Each group of commands is a module that is loaded with it.
 
+The harness' commands are there where it is installed: here alone it is made known.
+
 Modules that import gRPC do so inside the command: ``--help`` and completion stay fast.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Annotated
@@ -15,18 +18,14 @@ from nextgen.cli import (
     audit_command,
     broker_commands,
     bulk_commands,
-    chaos_command,
     cluster_commands,
-    demo_command,
     event_commands,
     export_commands,
-    history_commands,
     inventory_commands,
     lookup_commands,
     message_commands,
     move_commands,
     node_commands,
-    perf_commands,
     pipeline_commands,
     placement_commands,
     policy_commands,
@@ -90,19 +89,19 @@ event_commands.register(app)
 export_commands.register(app)
 pipeline_commands.register(app)
 bulk_commands.register(app)
-history_commands.register(app)
 watch_commands.register(app)
 node_commands.register(app)
 broker_commands.register(app)
 quota_commands.register(app)
 rebalance_command.register(app)
 shard_commands.register(app)
-perf_commands.register(app)
-demo_command.register(app)
-chaos_command.register(app)
 trace_command.register(app)
 slo_command.register(app)
 audit_command.register(app)
+if importlib.util.find_spec("nextgen.harness") is not None:
+    from nextgen.harness.commands import register as register_harness
+
+    register_harness(app)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from nextgen.cli.command_run import run_blocking
+from nextgen.cli.console.own_cluster_checks import check_of
 from nextgen.cli.options import endpoints_of
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.cluster_proof import environment_of_child
@@ -83,15 +84,13 @@ def run_rebuild(arguments: Sequence[str]) -> int:
     """Run ``rebuild``; verified without a target it is of a cluster of its own.
 
     Raises:
-        RefusesToStart: The libraries of pipelines are not installed.
+        RefusesToStart: The libraries of pipelines, or the harness, are not installed.
     """
     has_target = _value_of("--target", arguments) is not None
     if "--verify" not in arguments or "--help" in arguments or has_target:
         return run_pipeline("rebuild", arguments)
     _check_libraries()
-    from nextgen.cli.pipeline_rebuild import run_on_own_cluster
-
-    return run_on_own_cluster(arguments)
+    return int(check_of("pipeline rebuild --verify")(arguments))
 
 
 def _value_of(flag: str, arguments: Sequence[str]) -> str | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nextgen.cli.command_run import run_command
+from nextgen.cli.console.own_cluster_checks import check_of
 from nextgen.cli.options import JsonFlag, Target, endpoints_of
 from nextgen.cli.output import print_json, print_line, print_table
 from nextgen.runtime.exit_code import CheckFailed
@@ -53,11 +54,12 @@ async def _verify(
     target: str | None, shard: int | None, events: int, shards: int
 ) -> tuple[Any, dict[str, Any]]:
     from nextgen.cli.shard_verify import verify_shards
-    from nextgen.cli.shard_verify_run import verify_own_cluster
 
     if target:
         return await verify_shards(endpoints_of(target, None), shard), {"leader_changes": 0}
-    return await verify_own_cluster(events=events, shards=shards)
+    found: tuple[Any, dict[str, Any]]
+    found = await check_of("shards verify")(events=events, shards=shards)
+    return found
 
 
 def _print(told: dict[str, Any]) -> None:

@@ -78,7 +78,9 @@ def _wall_clock_calls(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=str)
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
 def test_the_engine_imports_nothing_that_executes_what_it_reads(path: Path) -> None:
     assert not _imports(path) & (EXECUTING_MODULES | SPEAKING_MODULES) - {"pysyncobj.transport"}
 

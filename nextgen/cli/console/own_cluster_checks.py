@@ -1,0 +1,33 @@
+"""Checks that an operator's command carries out on a cluster of its own, when it has no target.
+
+The harness brings them; where it is not installed, the command says how to get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nextgen.kernel.errors import RefusesToStart
+
+_BROUGHT: dict[str, Callable[..., Any]] = {}
+"""By the command that wants it."""
+
+
+def bring_check(command: str, check: Callable[..., Any]) -> None:
+    """Have ``command`` use ``check`` when it is given no target."""
+    _BROUGHT[command] = check
+
+
+def check_of(command: str) -> Callable[..., Any]:
+    """Return what ``command`` does without a target.
+
+    Raises:
+        RefusesToStart: Nobody brought it.
+    """
+    if command not in _BROUGHT:
+        raise RefusesToStart(
+            f"'{command}' without --target needs the harness: install it with "
+            "pip install 'pulsar-nextgen[harness]'"
+        )
+    return _BROUGHT[command]
