@@ -22,7 +22,7 @@ import uvloop
 from brokers.adapters.ledger.memory_ledger import MemoryLedger, MemoryLedgerStore
 from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import NewEntry
-from brokers.service.subscription import (
+from brokers.service.subscriptions.subscription import (
     Ack,
     Consumer,
     ConsumerRequest,

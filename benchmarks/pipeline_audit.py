@@ -23,7 +23,7 @@ from benchmarks.support.pipeline_export import export_of, parse_arguments
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
 from pipelines.audit.job import audited_events, run
-from pipelines.session import open_session
+from pipelines.running.session import open_session
 
 
 def main() -> int:

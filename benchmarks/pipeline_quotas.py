@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from pipelines.quotas.job import JOB, run
 from pipelines.quotas.transform import facts
-from pipelines.session import HEAP, LOCAL_MASTER, open_session
+from pipelines.running.session import HEAP, LOCAL_MASTER, open_session
 
 
 def main() -> None:

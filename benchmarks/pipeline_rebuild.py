@@ -24,10 +24,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.support.pipeline_export import export_of, parse_arguments
-from pipelines.export_input import ExportInput, open_export
+from pipelines.exports.input import ExportInput, open_export
 from pipelines.rebuild import tables
 from pipelines.rebuild.job import read_table, run
-from pipelines.session import open_session
+from pipelines.running.session import open_session
 
 RATIO_MAX = 3.0
 COLUMNS = ("shard_id", "position", "time", "event_type", *tables.FOLDED_TYPES)

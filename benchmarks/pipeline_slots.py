@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pipelines.reshard.command import SETTINGS
 from pipelines.reshard.job import JOB, ReshardOptions, run
-from pipelines.session import HEAP, LOCAL_MASTER, open_session
+from pipelines.running.session import HEAP, LOCAL_MASTER, open_session
 
 GOAL_NAMES = 100_000_000
 GOAL_S = 900

@@ -26,7 +26,7 @@ from typing import Any
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from nextgen.export.shard_files import FileLimits
-from pipelines.session import HEAP, LOCAL_MASTER, open_session
+from pipelines.running.session import HEAP, LOCAL_MASTER, open_session
 from pipelines.stream.job import JOB, StreamOptions, run
 from protos.nextgen.v1 import events_pb2 as e
 from tests.support.export_logs import FakeLog

@@ -1,1 +1,3 @@
-"""The broker agent: keeps a session with its broker manager and what it is assigned."""
+"""A broker: serves the topics that its broker manager assigns, and keeps a session with it.
+``python -m brokers`` starts one. No other component imports it: they meet over the wire.
+"""

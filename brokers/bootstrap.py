@@ -11,21 +11,21 @@ from pathlib import Path
 import structlog
 from prometheus_client import REGISTRY
 
-from brokers.adapters.broker_servicer import BrokerServicer
-from brokers.adapters.cluster_locator import ClusterLocator
-from brokers.adapters.cluster_neighbours import ClusterNeighbours
+from brokers.adapters.broker_service.servicer import BrokerServicer
+from brokers.adapters.cluster.locator import ClusterLocator
+from brokers.adapters.cluster.manager_connection import GrpcManagerDialer
+from brokers.adapters.cluster.neighbours import ClusterNeighbours
 from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.load_meter import ProcessLoadMeter
-from brokers.adapters.manager_connection import GrpcManagerDialer
 from brokers.adapters.metrics import BrokerCollector
-from brokers.adapters.pulsar_front import Identity, PulsarFront
+from brokers.adapters.pulsar.front import Identity, PulsarFront
 from brokers.config import BrokerConfig
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.domain.storage_policy import StoragePolicy
-from brokers.service.agent import BrokerAgent
-from brokers.service.departure import Departure
-from brokers.service.idle_units import IdleUnits
+from brokers.service.session.agent import BrokerAgent
+from brokers.service.session.departure import Departure
+from brokers.service.topics.idle_units import IdleUnits
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool
 from nextgen.client.malformed_requests import MalformedRequests

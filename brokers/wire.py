@@ -23,7 +23,7 @@ from brokers.domain.holding import (
     UnknownStep,
 )
 from brokers.domain.refusal import Refusal, ServerError
-from brokers.domain.schema import Schema
+from brokers.domain.schemas.schema import Schema
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
     FromManager,

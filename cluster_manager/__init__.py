@@ -1,2 +1,4 @@
-"""The cluster manager: who is in the cluster, which shard has which slot, who leads, who may
-assign how much. See docs/flows/membership.md and docs/flows/lookup.md."""
+"""The cluster manager: members, the shard map, leaders, the broker directory, capacity, quotas.
+``python -m cluster_manager`` starts a replica. No other component imports it.
+See docs/flows/membership.md and docs/flows/lookup.md.
+"""

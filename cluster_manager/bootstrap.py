@@ -17,8 +17,8 @@ from cluster_manager.adapters.shard_grantor import OwnClusterSource, ShardGranto
 from cluster_manager.adapters.stored_view import StoredView, open_view_store
 from cluster_manager.config import ManagerConfig
 from cluster_manager.domain.cluster import FirstMapPlan
-from cluster_manager.peer_keeper import PeerKeeper
-from cluster_manager.service import ClusterManager
+from cluster_manager.service.peer_keeper import PeerKeeper
+from cluster_manager.service.replica import ClusterManager
 from nextgen.client.malformed_requests import MalformedRequests
 from nextgen.client.member_gate import MemberGate
 from nextgen.kernel.limits import JOIN_STREAMS_MAX

@@ -11,32 +11,32 @@ from typing import Final
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from discovery.adapters.catch_up_stream import CatchUpStreams
-from discovery.adapters.discovery_servicer import SERVICE_NAME, DiscoveryServicer
-from discovery.adapters.http_lookups import HttpLookups
 from discovery.adapters.metrics import DiscoveryCollector
-from discovery.adapters.pulsar_connection import ClientServices, DiscoveryConnection
-from discovery.adapters.shard_streams import ShardStreams
-from discovery.adapters.watches import CacheWatches
-from discovery.adapters.worker_line import WorkerEnd
-from discovery.adapters.worker_pool import WorkerPool
+from discovery.adapters.servers.discovery_servicer import SERVICE_NAME, DiscoveryServicer
+from discovery.adapters.servers.http_lookups import HttpLookups
+from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
+from discovery.adapters.shard_changes.catch_up_stream import CatchUpStreams
+from discovery.adapters.shard_changes.shard_streams import ShardStreams
+from discovery.adapters.shard_changes.watches import CacheWatches
+from discovery.adapters.workers.line import WorkerEnd
+from discovery.adapters.workers.pool import WorkerPool
 from discovery.config import DiscoveryConfig
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
-from discovery.service.command_desk import CommandDesk
+from discovery.service.admin.evacuations import EvacuationService
+from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.moves import MoveService
+from discovery.service.admin.policies import PoliciesService
+from discovery.service.admin.positions import PositionService
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.evacuations import EvacuationService
-from discovery.service.inventory import InventoryService
-from discovery.service.lookup import LookupService
-from discovery.service.lookup_meter import FIRST_PROCESS, LookupMeter
-from discovery.service.moves import MoveService
-from discovery.service.policies import PoliciesService
-from discovery.service.positions import PositionService
+from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups.lookup import LookupService
+from discovery.service.lookups.meter import FIRST_PROCESS, LookupMeter
+from discovery.service.lookups.topic_directory import CachedTopicDirectory, KnownTopics
 from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
-from discovery.service.topics import CachedTopicDirectory, KnownTopics
-from discovery.service.watch_desk import WatchDesk
+from discovery.service.watches.desk import WatchDesk
 from discovery.wire import encoded_answer_facts
 from nextgen.client.cluster_link import ClusterLink
 from nextgen.client.exchange import ExchangePool

@@ -1,1 +1,3 @@
-"""PySpark jobs over the exported event log, one folder each."""
+"""PySpark jobs over the exported event log: each job a folder with ``command``; rooms they share.
+``python -m pipelines JOB`` runs one. No other component imports it.
+"""

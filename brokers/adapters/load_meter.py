@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from brokers.adapters.pulsar_front import PulsarFront
+from brokers.adapters.pulsar.front import PulsarFront
 from brokers.adapters.unit_meter import UnitMeter, counted, rates_between
 from brokers.ports.session import Clock
 from nextgen.kernel.broker_load import BrokerLoad, Rates, UnitLoad

@@ -12,8 +12,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from brokers.adapters.pulsar_front import PulsarFront
-from brokers.service.agent import BrokerAgent
+from brokers.adapters.pulsar.front import PulsarFront
+from brokers.service.session.agent import BrokerAgent
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
 
 _COUNTERS = {

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from brokers.service.topic import Topic
+from brokers.service.topics.topic import Topic
 from brokers.service.traffic import Traffic
 from nextgen.kernel.broker_load import Rates, UnitLoad
 from nextgen.kernel.placement_limits import BUSIEST_UNITS_MAX

@@ -1,1 +1,3 @@
-"""Pure: what a broker holds, and the rules of its session."""
+"""A broker's rules, pure: what it holds, its session, positions, storage policies, refusals.
+Nothing here does I/O or reads a clock. Every other layer of the broker may call it.
+"""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from brokers.domain.deduplication import Chunk
 from brokers.domain.position import Position
+from brokers.domain.producing.deduplication import Chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 import structlog
 
-from cluster_manager.connection import NodeConnection
-from cluster_manager.service import ClusterManager
+from cluster_manager.service.connection import NodeConnection
+from cluster_manager.service.replica import ClusterManager
 from nextgen.client.errors_wire import abort, to_detail
 from nextgen.client.log_wire import replica_status
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError

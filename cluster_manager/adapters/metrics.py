@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cluster_manager.service import ClusterManager
+from cluster_manager.service.replica import ClusterManager
 
 
 class ManagerCollector(Collector):

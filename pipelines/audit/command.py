@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.audit.job import JOB, LAG_S, run
 from pipelines.audit.report import write_report
-from pipelines.options import (
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     ExportArgument,
@@ -20,7 +20,7 @@ from pipelines.options import (
     ReportOption,
     run_job,
 )
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 
 def register(app: typer.Typer) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pipelines.name_parts import namespace_of, tenant_of_namespace
-from pipelines.slots import topic_routing_key
+from pipelines.columns.name_parts import namespace_of, tenant_of_namespace
+from pipelines.columns.slots import topic_routing_key
 
 TENANT, NAMESPACE, TOPIC = "tenant", "namespace", "topic"
 
@@ -57,7 +57,7 @@ _UNITS = (f"{LEASED}.units", f"{ESTABLISHED}.capacity_units")
 
 
 def facts_of(events: DataFrame) -> DataFrame:
-    """Return one row per event of ``events`` (columns of ``pipelines.event_schema``).
+    """Return one row per event of ``events`` (columns of ``pipelines.exports.event_schema``).
 
     ==============  ==============================================================================
     shard_id (int), position, term (long), event_type, schema_version (int): as exported

@@ -14,14 +14,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from pipelines.audit import places
 from pipelines.audit.export_files import AuditInput, FileFinding, last_events_differ, look_at
 from pipelines.audit.facts import facts_of, file_hash, named_events
 from pipelines.audit.result import FINDINGS_COLLECTED, AuditResult, conclude
+from pipelines.audit.rules import places
 from pipelines.audit.transform import Clocks, rule_findings, with_doubts
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, address_of, read_events
-from pipelines.output import replaced_folder
-from pipelines.summary import Summary
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, address_of, read_events
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import Summary
 
 JOB = "audit"
 

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 from pipelines.audit.finding import RULES
 from pipelines.audit.result import AuditResult, sentence_of
 from pipelines.reporting.page import Page
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 _CERTAIN, _DOUBTFUL, _CLOCK = "#b8433a", "#d9b38c", "#33506e"
 

@@ -9,8 +9,8 @@ from pyspark.sql import Row
 from pipelines.audit.export_files import AuditInput
 from pipelines.audit.finding import RULES
 from pipelines.audit.transform import Clocks
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
-from pipelines.summary import Summary
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
+from pipelines.running.summary import Summary
 
 FINDINGS_COLLECTED = 200
 """Findings that come to the driver; all of them are in the folder that the job writes."""

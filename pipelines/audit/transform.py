@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipelines.audit import commands, inventory, ledger, ownership, slot_homes
 from pipelines.audit.finding import RULES, Basis
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
+from pipelines.audit.rules import commands, inventory, ledger, ownership, slot_homes
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from nextgen.kernel.limits import SHARDS_MAX
 from nextgen.kernel.slots import SlotTable, initial_table
 from pipelines.bulk import job
 from pipelines.bulk.report import write_report
-from pipelines.options import (
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     HeapOption,
@@ -27,7 +27,7 @@ from pipelines.options import (
     ReportOption,
     run_job,
 )
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 OUT_DEFAULT = Path("load-files")
 

@@ -30,10 +30,10 @@ from pipelines.bulk.transform import (
     rejects,
     validated,
 )
+from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
-from pipelines.output import replaced_folder
-from pipelines.slots import slot_owners
-from pipelines.summary import Summary
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import Summary
 
 JOB = "bulk"
 

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pipelines.bulk.names import canonical_name, refusal
-from pipelines.name_parts import namespace_of
-from pipelines.slots import topic_routing_key, with_slot
+from pipelines.columns.name_parts import namespace_of
+from pipelines.columns.slots import topic_routing_key, with_slot
 
 _KEY = "_routing_key"
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pipelines.durations import MINUTE_MS, SECOND_MS
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 from pipelines.generate.chance import below, fraction
 from pipelines.generate.clock import is_out, returns_before, traffic_at
 from pipelines.generate.lives import ASSIGNED, outages

@@ -6,14 +6,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from nextgen.kernel.lookup_slo import LATENCY_CLASSES
+from pipelines.columns.lookup_verdict import too_slow_of
+from pipelines.columns.slots import slot_owners
 from pipelines.durations import HOUR_MS, MINUTE_MS
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 from pipelines.generate.chance import below, fraction, happens
 from pipelines.generate.clock import is_death, outage_at, session_ends, traffic_at
 from pipelines.generate.narrow import narrow, together
 from pipelines.generate.world import World
-from pipelines.lookup_verdict import too_slow_of
-from pipelines.slots import slot_owners
 
 NODES = ("node-1", "node-2", "node-3")
 DISCOVERY_NODES = 2

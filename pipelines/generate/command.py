@@ -11,7 +11,7 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.runtime.exit_code import ExitCode, print_error
 from pipelines.generate.job import JOB, run
 from pipelines.generate.world import World
-from pipelines.options import (
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     HeapOption,

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.kernel.ids import ID_ENTROPY_BYTES
+from pipelines.columns.slots import slot_owners, topic_routing_key, with_slot
 from pipelines.durations import HOUR_MS, MINUTE_MS
 from pipelines.generate.chance import below, fraction, happens, hex_digits, one_of
 from pipelines.generate.clock import by_day, on_clock
@@ -22,7 +23,6 @@ from pipelines.generate.world import (
     PARTITIONED_SHARE,
     World,
 )
-from pipelines.slots import slot_owners, topic_routing_key, with_slot
 
 TENANT_WORDS = ("acme", "bank", "cargo", "data", "energy", "fleet", "games", "health", "media")
 NAMESPACE_WORDS = (

@@ -28,8 +28,8 @@ from pipelines.generate.transform import (
     numbered,
 )
 from pipelines.generate.world import World
-from pipelines.output import replaced_folder
-from pipelines.summary import Summary
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import Summary
 
 JOB = "generate"
 

@@ -14,12 +14,12 @@ from pyspark.sql import types as t
 
 from nextgen.client.policies_wire import pack_policies
 from nextgen.kernel.policies import Policies, Retention
+from pipelines.columns.lookup_verdict import slow_of, too_slow_of, why_bad
 from pipelines.durations import DAY_MS, HOUR_MS
-from pipelines.event_schema import ENVELOPE_COLUMNS, spark_schema
+from pipelines.exports.event_schema import ENVELOPE_COLUMNS, spark_schema
 from pipelines.generate.chance import below, fraction, hex_digits, one_of
 from pipelines.generate.cluster_events import NODES, latency_counts, window_errors
 from pipelines.generate.world import STARTS_MS, World
-from pipelines.lookup_verdict import slow_of, too_slow_of, why_bad
 
 EVENT_VERSION = 1
 """``schema_version`` of the events: what a release of this schema writes."""

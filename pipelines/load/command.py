@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from pipelines.options import (
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     ExportArgument,

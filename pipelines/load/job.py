@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +15,24 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
 from pipelines.errors import JobRefused
-from pipelines.export_input import ExportInput, open_export
+from pipelines.exports.input import ExportInput, open_export
 from pipelines.iso_time import time_at
 from pipelines.load import transform
+from pipelines.load.model import HOURS_SHOWN_MAX, Shown
 from pipelines.load.transform import BROKER, NAMESPACE, REPORTED, TENANT, TOPIC, USED_TYPES
-from pipelines.output import replaced_folder
-from pipelines.summary import Summary
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import Summary
 
 JOB = "load"
 
 HOT_TOPICS_MAX = 50
 BROKERS_SHOWN_MAX = 40
-HOURS_SHOWN_MAX = 24
 SHARDS_SHOWN_MAX = 256
 """Rows that come to the driver, for the summary and the page."""
 
 _KEPT = ".kept"
 SCOPES = ("cluster", "cluster, largest broker lost")
 """Rows of a forecast that are about the cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The rows that people are shown. Each list is bounded."""
-
-    skew: list[Row]
-    shards: list[Row]
-    brokers: list[Row]
-    hot_topics: list[Row]
-    tenants: list[Row]
-    shape: list[Row]
-    forecast: list[Row]
-    heat: list[Row]
-    """Broker, hour_of_day and mean bytes a second."""
 
 
 def run(spark: SparkSession, url: str, out: Path, *, report: Path | None = None) -> Summary:

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from pipelines.iso_time import time_at
-from pipelines.load.job import HOURS_SHOWN_MAX, Shown
+from pipelines.load.model import HOURS_SHOWN_MAX, Shown
 from pipelines.reporting.page import Page, plain_label
 
 _BAR = "#33506e"

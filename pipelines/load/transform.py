@@ -19,9 +19,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pipelines.columns.name_parts import namespace_of, tenant_of, topic_of
 from pipelines.durations import MINUTE_MS
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID
-from pipelines.name_parts import namespace_of, tenant_of, topic_of
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 
 REPORTED = "broker_load_reported"
 GRANTED = "capacity_granted"

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from nextgen.kernel.errors import InvalidRequest
-from pipelines.options import (
+from pipelines.quotas.model import HEADROOM_PERCENT, HEADROOM_PERCENT_MAX, Question
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     ExportArgument,
@@ -18,7 +19,6 @@ from pipelines.options import (
     ReportOption,
     run_job,
 )
-from pipelines.quotas.model import HEADROOM_PERCENT, HEADROOM_PERCENT_MAX, Question
 
 
 def register(app: typer.Typer) -> None:

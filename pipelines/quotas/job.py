@@ -19,12 +19,12 @@ from nextgen.kernel.placement_limits import QUOTA_TENANTS_MAX
 from nextgen.kernel.quota_file import QuotaFile, to_bytes
 from pipelines.durations import HOUR_MS
 from pipelines.errors import JobRefused
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
-from pipelines.output import replaced_folder
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.quotas import transform
 from pipelines.quotas.model import Question, Shares
 from pipelines.quotas.report import write_report
-from pipelines.summary import Summary
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import Summary
 
 JOB = "quotas"
 FILE = "quotas.json"

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 from nextgen.kernel.quota_file import QuotaFile
 from pipelines.quotas.model import Question, Shares
 from pipelines.reporting.page import Page, plain_label
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 BARS_MAX = 30
 """Brokers or tenants in one plot."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pipelines.columns.name_parts import tenant_of
 from pipelines.durations import HOUR_MS
-from pipelines.name_parts import tenant_of
 from pipelines.quotas.model import PERMILLE, Question, Shares
 
 UNITS, LOAD, SESSION, TENANT, QUOTAS = "units", "load", "session", "tenant", "quotas"

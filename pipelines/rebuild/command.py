@@ -9,7 +9,10 @@ import typer
 from pyspark.sql import SparkSession
 
 from nextgen.kernel.errors import InvalidRequest
-from pipelines.options import (
+from pipelines.rebuild import job
+from pipelines.rebuild.as_of import END, AsOf, parse_as_of
+from pipelines.rebuild.verify import DIFFERENCES, REACHED_WITHIN_S, run_verified
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     ExportArgument,
@@ -20,10 +23,7 @@ from pipelines.options import (
     ReportOption,
     run_job,
 )
-from pipelines.rebuild import job
-from pipelines.rebuild.as_of import END, AsOf, parse_as_of
-from pipelines.rebuild.verify import DIFFERENCES, REACHED_WITHIN_S, run_verified
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 OUT_DEFAULT = Path("rebuilt")
 

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from nextgen.export.manifest import ExportFile
 from nextgen.export.schema import UNKNOWN_TYPE
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.iso_time import unix_ms
-from pipelines.output import replaced_folder
 from pipelines.rebuild import tables, transform
 from pipelines.rebuild.as_of import END, AsOf, check_positions
-from pipelines.summary import Summary
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import Summary
 
 JOB = "rebuild"
 

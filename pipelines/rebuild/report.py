@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.rebuild import tables, transform
 from pipelines.rebuild.job import read_table
 from pipelines.reporting.page import ROWS_SHOWN_MAX, Page
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 TENANTS_SHOWN = 50
 _BAR = "#33506e"

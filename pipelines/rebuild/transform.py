@@ -1,4 +1,4 @@
-"""The fold: events, with the columns of ``pipelines.event_schema``, to rows as of the last of them.
+"""The fold: events, as ``pipelines.exports.event_schema`` has them, to rows as of the last of them.
 
 What an event does is what ``shards/projections/evolution.py`` and the aggregates behind it do, and
 a test folds the same events both ways. It rests on two things that a log has: positions are the
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
-from pipelines.name_parts import tenant_of
+from pipelines.columns.name_parts import tenant_of
 from pipelines.rebuild import tables
 from pipelines.rebuild.tables import (
     ACTIVE,

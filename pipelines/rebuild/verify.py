@@ -17,14 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import JobRefused
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
-from pipelines.output import replaced_folder
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.rebuild import compare, tables
 from pipelines.rebuild.as_of import AsOf
 from pipelines.rebuild.job import JOB, choose_input, read_table, write_tables
 from pipelines.rebuild.live import COMPLETE, LIVE_SCHEMA, live_snapshots, unavailable
 from pipelines.rebuild.shard_snapshot import shards_of
-from pipelines.summary import FINDINGS_SHOWN_MAX, RowsLost, Summary
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import FINDINGS_SHOWN_MAX, RowsLost, Summary
 
 LIVE = "live"
 DIFFERENCES = "differences"

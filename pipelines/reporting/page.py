@@ -13,7 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from pipelines.errors import JobRefused
-from pipelines.value_text import value_text
+from pipelines.reporting.value_text import value_text
 
 ROWS_SHOWN_MAX = 200
 """Of one table. A page is read by people."""

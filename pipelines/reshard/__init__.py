@@ -1,1 +1,3 @@
-"""``pipeline reshard``: what moves when the number of shards changes, in which order, how long."""
+"""Plans another number of shards: what moves, in which order, how long it takes.
+``pipelines.__main__`` imports ``command``; no other job imports this one.
+"""

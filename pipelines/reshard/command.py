@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 from pyspark.sql import SparkSession
 
-from pipelines.options import (
+from pipelines.reshard import job
+from pipelines.reshard.job import ReshardOptions
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     HeapOption,
@@ -18,9 +20,7 @@ from pipelines.options import (
     ReportOption,
     run_job,
 )
-from pipelines.reshard import job
-from pipelines.reshard.job import ReshardOptions
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 OUT_DEFAULT = Path("reshard")
 

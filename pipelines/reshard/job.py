@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.kernel.slots import SlotTable
+from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
-from pipelines.export_input import ExportInput, open_export
-from pipelines.output import replaced_folder
+from pipelines.exports.input import ExportInput, open_export
 from pipelines.reshard import maps
 from pipelines.reshard.report import write_report
 from pipelines.reshard.transform import (
@@ -24,8 +24,8 @@ from pipelines.reshard.transform import (
     volumes_of_events,
     volumes_of_keys,
 )
-from pipelines.slots import slot_owners
-from pipelines.summary import Summary
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import Summary
 
 JOB = "reshard"
 GENERATED = "generated:"

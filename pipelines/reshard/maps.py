@@ -12,7 +12,7 @@ from nextgen.kernel.json_fields import parse_json
 from nextgen.kernel.limits import SHARDS_MAX, SLOT_COUNT
 from nextgen.kernel.slots import SlotTable, initial_table, rebalanced
 from pipelines.errors import JobRefused
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput
 
 
 def table_of_shards(shards: int) -> SlotTable:

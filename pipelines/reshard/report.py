@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pipelines.reporting.page import Page
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 SHOWN_MAX = 500
 """Rows of one table that come to the driver."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from nextgen.kernel.limits import SLOT_COUNT
 from nextgen.kernel.slots import SlotTable
-from pipelines.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
+from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
 
 VOLUMES = ("tenants", "namespaces", "topics", "units", "events")
 """What is counted by slot; ``events`` are those of the history that speak of the slot's names."""

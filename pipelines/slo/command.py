@@ -8,7 +8,7 @@ import typer
 
 from nextgen.kernel.errors import InvalidRequest
 from pipelines.iso_time import time_ms_of
-from pipelines.options import (
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     ExportArgument,

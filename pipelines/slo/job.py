@@ -17,8 +17,9 @@ from pyspark.sql.types import StructType
 from nextgen.export.manifest import ExportFile
 from pipelines.durations import MINUTE_MS
 from pipelines.errors import JobRefused
-from pipelines.export_input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
-from pipelines.output import replaced_folder
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
+from pipelines.running.output import replaced_folder
+from pipelines.running.summary import FINDINGS_SHOWN_MAX, Summary
 from pipelines.slo.model import Answer, Question
 from pipelines.slo.report import write_report
 from pipelines.slo.transform import (
@@ -36,7 +37,6 @@ from pipelines.slo.transform import (
 )
 from pipelines.slo.windows import COUNTED, IMPOSSIBLE, OUTSIDE, REPEATED, WINDOW_EVENT, classified
 from pipelines.slo.windows import recorded_windows as recorded
-from pipelines.summary import FINDINGS_SHOWN_MAX, Summary
 
 JOB = "slo"
 

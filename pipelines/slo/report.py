@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from nextgen.kernel.lookup_slo import LOOKUP_MS_MAX, LOOKUP_P99_MS_MAX, LOOKUP_WINDOW_BOUNDS_MS
 from pipelines.iso_time import time_at
 from pipelines.reporting.page import Page
+from pipelines.running.summary import Summary
 from pipelines.slo.model import Answer, Question
-from pipelines.summary import Summary
 
 _GOOD, _BAD, _LINE = "#2f7d5b", "#b8433a", "#33506e"
 

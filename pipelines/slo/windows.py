@@ -15,7 +15,7 @@ from nextgen.kernel.lookup_slo import (
     LOOKUP_WINDOW_MS,
 )
 from nextgen.kernel.placement_limits import LOOKUPS_PER_WINDOW_MAX
-from pipelines.lookup_verdict import filled, slow_of, sum_of, too_slow_of, why_bad
+from pipelines.columns.lookup_verdict import filled, slow_of, sum_of, too_slow_of, why_bad
 
 WINDOW_EVENT = "lookup_window_recorded"
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pyspark.sql import SparkSession
 
-from pipelines.options import (
+from pipelines.running.options import (
     DEFAULT_HEAP,
     DEFAULT_MASTER,
     ExportArgument,
@@ -19,9 +19,9 @@ from pipelines.options import (
     MasterOption,
     run_job,
 )
+from pipelines.running.summary import Summary
 from pipelines.stream import job
 from pipelines.stream.job import StreamOptions
-from pipelines.summary import Summary
 
 OUT_DEFAULT = Path("stream")
 

@@ -23,8 +23,9 @@ from nextgen.export.store import open_store
 from nextgen.kernel.json_fields import parse_json
 from pipelines.durations import DAY_MS, MINUTE_MS
 from pipelines.errors import JobRefused
-from pipelines.export_input import open_export
-from pipelines.output import MARKER
+from pipelines.exports.input import open_export
+from pipelines.running.output import MARKER
+from pipelines.running.summary import Summary
 from pipelines.stream.offsets import rows_up_to
 from pipelines.stream.source import export_stream
 from pipelines.stream.tables import NO_BATCH, BatchedTable
@@ -40,7 +41,6 @@ from pipelines.stream.transform import (
     merged,
     table_rows,
 )
-from pipelines.summary import Summary
 
 JOB = "stream"
 

@@ -29,7 +29,7 @@ from nextgen.export.directory import read_manifest
 from nextgen.export.errors import ExportRefused
 from nextgen.export.manifest import ExportFile, Manifest
 from nextgen.export.store import open_store
-from pipelines.event_schema import spark_schema
+from pipelines.exports.event_schema import spark_schema
 from pipelines.stream import offsets
 
 FORMAT = "nextgen-export-stream"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.session import open_session
+from pipelines.running.session import open_session
 
 HEAP = "1g"
 

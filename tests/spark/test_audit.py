@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from nextgen.export.columns import EventColumns
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
-from pipelines.audit import places
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
 from pipelines.audit.finding import RULES, Basis
 from pipelines.audit.job import LAG_S, audited_events, run
 from pipelines.audit.report import write_report
+from pipelines.audit.rules import places
 from pipelines.audit.transform import Clocks, rule_findings
 from tests.support.export_logs import FakeLog
 from tests.support.spark_breakages import LOG_BREAKAGES

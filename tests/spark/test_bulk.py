@@ -20,8 +20,8 @@ from pipelines.bulk import job
 from pipelines.bulk.names import REASONS, canonical_name, refusal
 from pipelines.bulk.report import write_report
 from pipelines.bulk.transform import distinct_by_shard, placed, validated
+from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
-from pipelines.slots import slot_owners
 from shards.domain.topic import check_creatable
 
 TABLE = initial_table((1, 2, 3))

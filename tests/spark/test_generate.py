@@ -21,13 +21,13 @@ from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.kernel.names import parse_topic
 from pipelines.durations import DAY_MS
 from pipelines.errors import JobRefused
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from pipelines.generate.job import run
 from pipelines.generate.lives import unit_history
 from pipelines.generate.payloads import events as events_of_narrow
 from pipelines.generate.transform import numbered, unit_events
 from pipelines.generate.world import STARTS_MS, World
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 
 WORLD = World(topics=250, days=2, seed=11, shards=2, brokers=3)
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nextgen.export.schema import SCHEMA_VERSION
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from tests.support.write_golden_export import GOLDEN, read_events
 
 VERSIONS = tuple(f"v{number}" for number in range(1, SCHEMA_VERSION + 1))

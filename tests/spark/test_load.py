@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from pipelines.errors import JobRefused
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from pipelines.load import job, transform
 from pipelines.load.job import TABLES, run
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 from protos.nextgen.v1 import events_pb2 as e
 from tests.support.export_logs import FakeLog, events
 from tests.support.spark_histories import DAY_MS, HOUR_MS, History

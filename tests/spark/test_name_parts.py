@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.kernel.names import Domain, TopicName, UnitKind, parse_topic
-from pipelines import name_parts
+from pipelines.columns import name_parts
 
 NAMES = (
     "persistent://acme/orders/in",

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from nextgen.export.errors import ExportRefused
 from nextgen.kernel.quota_file import QuotaFile, from_bytes
 from pipelines.errors import JobRefused
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from pipelines.quotas import transform
 from pipelines.quotas.job import FILE, TENANTS, run
 from pipelines.quotas.model import Question, Shares

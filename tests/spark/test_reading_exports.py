@@ -15,8 +15,8 @@ from nextgen.export.run import export_log
 from nextgen.export.schema import SCHEMA_VERSION
 from nextgen.export.shard_files import FileLimits
 from pipelines.errors import JobRefused
-from pipelines.event_schema import spark_schema
-from pipelines.export_input import damage_refused, open_export, read_events
+from pipelines.exports.event_schema import spark_schema
+from pipelines.exports.input import damage_refused, open_export, read_events
 from tests.support.export_logs import FakeLog, events
 
 

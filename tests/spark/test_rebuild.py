@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from pipelines.rebuild import tables, transform
 from pipelines.rebuild.as_of import AsOf
 from pipelines.rebuild.job import choose_input, read_table, run

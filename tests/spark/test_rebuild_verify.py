@@ -14,7 +14,7 @@ from pipelines.rebuild.job import read_table
 from pipelines.rebuild.report import write_report
 from pipelines.rebuild.tables import NAMESPACES, POLICIES, TENANTS, TOPICS
 from pipelines.rebuild.verify import DIFFERENCES, run_verified
-from pipelines.summary import Summary
+from pipelines.running.summary import Summary
 from protos.nextgen.v1.inventory_pb2 import Item
 from tests.support.spark_histories import History
 from tests.support.spark_live import FakeCluster, Items, items_of, serving

@@ -14,12 +14,12 @@ from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.limits import SLOT_COUNT
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import initial_table, rebalanced
+from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from pipelines.reshard.job import ReshardOptions, run
 from pipelines.reshard.maps import table_after, table_of_export, table_of_file
 from pipelines.reshard.transform import generated_keys, volumes_of_events
-from pipelines.slots import slot_owners
 from protos.nextgen.v1.events_pb2 import ShardMapChanged
 from tests.support.spark_histories import History, told_history
 

@@ -17,7 +17,7 @@ from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from nextgen.kernel.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
 from pipelines.errors import JobRefused
-from pipelines.export_input import open_export
+from pipelines.exports.input import open_export
 from pipelines.slo import job
 from pipelines.slo.model import Question
 from pipelines.slo.transform import (

@@ -11,7 +11,7 @@ from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.limits import SLOT_COUNT
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.slots import initial_table
-from pipelines.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
+from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
 
 ALPHABETS = ("abcdefghijklmnopqrstuvwxyz0123456789-_./:=", "aé漢😀\x00 ~", "0")
 

@@ -21,9 +21,9 @@ from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from nextgen.export.shard_files import FileLimits
 from pipelines.errors import JobRefused
+from pipelines.running.summary import Summary
 from pipelines.stream.job import StreamOptions, StreamTables, run, start
 from pipelines.stream.transform import ROWS_SCHEMA, merged
-from pipelines.summary import Summary
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
 from tests.support.export_logs import FakeLog
 from tests.support.spark_histories import DAY_MS, MINUTE_MS, History, told_history

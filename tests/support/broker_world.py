@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from brokers.adapters.ledger.memory_ledger import MemoryLedgers
-from brokers.adapters.pulsar_connection import BrokerConnection
-from brokers.adapters.pulsar_front import Identity, PulsarFront
+from brokers.adapters.pulsar.connection import BrokerConnection
+from brokers.adapters.pulsar.front import Identity, PulsarFront
 from brokers.domain.holding import Assignment, Payload, Release, TopicMetadata
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.domain.storage_policy import StoragePolicy
-from brokers.service.agent import BrokerAgent
+from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.names import NamespaceName, TopicName, parse_topic

@@ -12,7 +12,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 
-from discovery.adapters.http_lookups import HttpLookups
+from discovery.adapters.servers.http_lookups import HttpLookups
 from nextgen.client.proving_channel import ProvingChannel
 from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout

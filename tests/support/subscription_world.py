@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from brokers.adapters.ledger.memory_ledger import MemoryLedger, MemoryLedgers, MemoryLedgerStore
-from brokers.domain.ack_set import words_of
 from brokers.domain.position import Position
+from brokers.domain.subscriptions.ack_set import words_of
 from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry, NewEntry
-from brokers.service.subscription import (
+from brokers.service.subscriptions.subscription import (
     NO_EPOCH,
     Ack,
     Consumer,

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from brokers.adapters.ledger.accepting import Listeners, check_entry, check_state, remember
-from brokers.adapters.ledger.files import INDEX, OnStep, UnitDirectory, remove
-from brokers.adapters.ledger.measuring import FIRST_KEPT
-from brokers.adapters.ledger.recent import RecentCache, RecentEntries
-from brokers.adapters.ledger.records import IndexPoint, entry_record_bytes
-from brokers.adapters.ledger.table_reader import Readers, TableReader
-from brokers.adapters.ledger.takeover import Holding
-from brokers.adapters.ledger.unit_files import Batch, PendingEntry, UnitFiles
-from brokers.adapters.ledger.writers import Outcome, Queue, Writer
+from brokers.adapters.ledger.format.files import INDEX, OnStep, UnitDirectory, remove
+from brokers.adapters.ledger.format.measuring import FIRST_KEPT
+from brokers.adapters.ledger.format.records import IndexPoint, entry_record_bytes
+from brokers.adapters.ledger.ownership.takeover import Holding
+from brokers.adapters.ledger.reading.recent import RecentCache, RecentEntries
+from brokers.adapters.ledger.reading.table_reader import Readers, TableReader
+from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
+from brokers.adapters.ledger.writing.writers import Outcome, Queue, Writer
 from brokers.domain.acknowledgements import Acknowledged
 from brokers.domain.position import Position, ledger_id_of
 from brokers.ports.ledger import Entry, Fenced, NewEntry, StorageFailed, TopicLedger

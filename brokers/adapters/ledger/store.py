@@ -16,21 +16,21 @@ from functools import partial
 from pathlib import Path
 
 from brokers.adapters.ledger.disk_ledger import DiskLedger
-from brokers.adapters.ledger.files import OnStep, Owner, UnitDirectory, sync_directory
-from brokers.adapters.ledger.foreign_reader import ForeignReader
-from brokers.adapters.ledger.read_files import Indexes, ReadFiles
-from brokers.adapters.ledger.recent import RecentCache
-from brokers.adapters.ledger.self_seal import seal_own
-from brokers.adapters.ledger.table_reader import Readers
-from brokers.adapters.ledger.takeover import (
+from brokers.adapters.ledger.format.files import OnStep, Owner, UnitDirectory, sync_directory
+from brokers.adapters.ledger.ownership.self_seal import seal_own
+from brokers.adapters.ledger.ownership.takeover import (
     Holding,
     Takeover,
     Unit,
     read_ahead,
     remove_superfluous,
 )
-from brokers.adapters.ledger.unit_files import UnitFiles
-from brokers.adapters.ledger.writers import Writer
+from brokers.adapters.ledger.reading.foreign_reader import ForeignReader
+from brokers.adapters.ledger.reading.read_files import Indexes, ReadFiles
+from brokers.adapters.ledger.reading.recent import RecentCache
+from brokers.adapters.ledger.reading.table_reader import Readers
+from brokers.adapters.ledger.writing.unit_files import UnitFiles
+from brokers.adapters.ledger.writing.writers import Writer
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.ports.ledger import LedgerDamaged, LedgerReader, LedgerStore, StorageFailed
 from nextgen.kernel import pulsar_limits

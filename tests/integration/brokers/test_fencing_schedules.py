@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brokers.adapters.ledger.files import ENTRIES, Listing, Owner, UnitDirectory
-from brokers.adapters.ledger.measuring import opened, read_header
-from brokers.adapters.ledger.records import decode_entry
-from brokers.adapters.ledger.scanning import Scan
-from brokers.adapters.ledger.takeover import Holding, Takeover, Unit, remove_superfluous
-from brokers.adapters.ledger.unit_files import Batch, PendingEntry, UnitFiles
+from brokers.adapters.ledger.format.files import ENTRIES, Listing, Owner, UnitDirectory
+from brokers.adapters.ledger.format.measuring import opened, read_header
+from brokers.adapters.ledger.format.records import decode_entry
+from brokers.adapters.ledger.format.scanning import Scan
+from brokers.adapters.ledger.ownership.takeover import Holding, Takeover, Unit, remove_superfluous
+from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.domain.position import Position, epoch_of, ledger_id_of, segment_of
 from brokers.ports.ledger import Fenced, NewEntry
 

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from discovery.adapters.catch_up_stream import CatchUpStreams
+from discovery.adapters.shard_changes.catch_up_stream import CatchUpStreams
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import InvalidRequest, NotLeader, PositionAhead, Unavailable
 from nextgen.runtime.grpc_server import GrpcServer, new_server

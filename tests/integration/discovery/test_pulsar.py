@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from discovery.service import command_desk, topics
+from discovery.service.lookups import command_desk
+from discovery.service.lookups import topic_directory as topics
 from nextgen.kernel.errors import ConnectionLost, Unavailable
 from nextgen.kernel.names import parse_topic
 from nextgen.pulsar.client import PulsarClientConnection

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cluster_manager import capacity
 from cluster_manager.domain import capacity_ledger as ledger
+from cluster_manager.service import capacity
 from shards.assignment.lease_keeper import LeaseKeeper
 from shards.assignment.lease_table import LeaseTable, _Need
 from tests.simulation.mutants.mutant import Edit, Mutant

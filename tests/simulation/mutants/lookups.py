@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from discovery.adapters.leased_assignments import LeasedAssignments
-from discovery.adapters.loop_turns import LoopTurns
-from discovery.adapters.pulsar_connection import DiscoveryConnection
+from discovery.adapters.servers.loop_turns import LoopTurns
+from discovery.adapters.servers.pulsar_connection import DiscoveryConnection
+from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache, Delta
-from discovery.service.lookup import LookupService
-from discovery.service.lookup_line import LookupLine
-from discovery.service.shard_lookups import ShardLookups
+from discovery.service.lookups.line import LookupLine
+from discovery.service.lookups.lookup import LookupService
+from discovery.service.lookups.shard_lookups import ShardLookups
 from shards.watches.assignment_feed import AssignmentFeed, Subscription
 from shards.watches.change_lease import LeasedWatch
 from tests.simulation.mutants.mutant import Edit, Mutant

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from brokers.service.higher_epochs import HigherEpochs
-from discovery.adapters.leased_assignments import LeasedAssignments
-from discovery.service.inventory import InventoryService
-from discovery.service.lookup import LookupService
-from discovery.service.shard_lookups import _Flight
+from brokers.service.topics.higher_epochs import HigherEpochs
+from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
+from discovery.service.admin.inventory import InventoryService
+from discovery.service.lookups.lookup import LookupService
+from discovery.service.lookups.shard_lookups import _Flight
 from nextgen.client.discovery_nodes import DiscoveryNodes
 from nextgen.replication.election.term_probe import TermProbe
 from nextgen.replication.election.timers import Election

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.domain.session import BrokerSession
-from brokers.service.agent import BrokerAgent
+from brokers.service.session.agent import BrokerAgent
 from shards.domain import broker_session as rules
 from shards.sessions import session_hello
 from shards.sessions.broker_sessions import BrokerSessions

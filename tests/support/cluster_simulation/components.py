@@ -13,8 +13,8 @@ from unittest.mock import patch
 from brokers import bootstrap as broker
 from brokers.config import BrokerConfig
 from cluster_manager import bootstrap as cluster_manager
-from cluster_manager import capacity
 from cluster_manager.config import ManagerConfig, Peer
+from cluster_manager.service import capacity
 from discovery import bootstrap as discovery
 from discovery.config import DiscoveryConfig
 from nextgen.client import issued

@@ -23,13 +23,13 @@ from unittest.mock import patch
 
 from brokers import bootstrap
 from brokers.adapters.ledger.memory_ledger import MemoryLedgers, MemoryLedgerStore
-from brokers.adapters.pulsar_front import PulsarFront
+from brokers.adapters.pulsar.front import PulsarFront
 from brokers.domain.position import Position, epoch_of
-from brokers.domain.producer_access import AccessMode
+from brokers.domain.producing.access import AccessMode
 from brokers.domain.refusal import Refusal
 from brokers.ports.producer import Publication
-from brokers.service.agent import BrokerAgent
-from brokers.service.producers import Producer, ProducerRequest
+from brokers.service.producing.producers import Producer, ProducerRequest
+from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.names import parse_topic
 
 CONNECTED_MAX = 12

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from brokers.adapters import manager_connection
+from brokers.adapters.cluster import manager_connection
 from brokers.adapters.metrics import BrokerCollector
 from nextgen.cli.replica_change import ReplicaChanger
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX

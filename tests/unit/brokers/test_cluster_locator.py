@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from brokers.adapters.cluster_locator import ClusterLocator
+from brokers.adapters.cluster.locator import ClusterLocator
 from brokers.ports.session import ManagerLocation
 from nextgen.client.cluster_link import ChangeListener, ClusterView
 from nextgen.kernel.slots import initial_table

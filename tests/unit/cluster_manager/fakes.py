@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cluster_manager.adapters.stored_view import StoredView, open_view_store
-from cluster_manager.connection import NodeConnection
 from cluster_manager.domain.cluster import FirstMapPlan
-from cluster_manager.service import ClusterManager
+from cluster_manager.service.connection import NodeConnection
+from cluster_manager.service.replica import ClusterManager
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, NodeId

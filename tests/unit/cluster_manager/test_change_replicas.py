@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_manager.connection import NodeConnection
 from cluster_manager.domain.leader_spread import STABLE_MS
+from cluster_manager.service.connection import NodeConnection
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import (
     InvalidRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster_manager.connection import NodeConnection
+from cluster_manager.service.connection import NodeConnection
 from nextgen.kernel.errors import NotLeader, Overloaded
 from nextgen.kernel.limits import JOIN_OUTBOX_UPDATES_MAX
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate

@@ -11,7 +11,7 @@ import pytest
 from cluster_manager import wire
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
-from cluster_manager.event_levels import EVENT_LEVELS, level_of, not_known
+from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
 from nextgen.replication.ports import NodeId

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cluster_manager.capacity import SILENCE_MS, Silence, decide_leases, leases_of
 from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.cluster import INITIAL, ClusterState, fold_events
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged, place_replicas
+from cluster_manager.service.capacity import SILENCE_MS, Silence, decide_leases, leases_of
 from nextgen.kernel.capacity_blocks import first_block
 from nextgen.kernel.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseUse

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_manager.connection import NodeConnection
-from cluster_manager.load_board import SHOWN_UNITS_MAX
+from cluster_manager.service.connection import NodeConnection
+from cluster_manager.service.load_board import SHOWN_UNITS_MAX
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.placement_limits import (
     BUSIEST_UNITS_MAX,

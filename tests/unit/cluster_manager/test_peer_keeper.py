@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from cluster_manager.peer_keeper import LOOK_AGAIN_S, PeerKeeper
+from cluster_manager.service.peer_keeper import LOOK_AGAIN_S, PeerKeeper
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId, ReplicatedLog

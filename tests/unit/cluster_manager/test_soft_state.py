@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster_manager.domain.leader_spread import Leadership
-from cluster_manager.soft_state import LeaderEndpoint, LeaderEndpoints
+from cluster_manager.service.soft_state import LeaderEndpoint, LeaderEndpoints
 
 KNOWN = LeaderEndpoint(1, 5, "a", "a:1")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import java
 from pipelines.errors import JobRefused
-from pipelines.java import JAVA_VERSION_MIN, check_java
+from pipelines.running import java
+from pipelines.running.java import JAVA_VERSION_MIN, check_java
 
 
 def java_that_says(folder: Path, told: str) -> Path:

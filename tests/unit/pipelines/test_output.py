@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import JobRefused
-from pipelines.output import MARKER, replaced_folder
+from pipelines.running.output import MARKER, replaced_folder
 
 
 def write(path: Path, content: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nextgen.export.local_store import LocalStore
 from nextgen.export.manifest import ExportFile, Gap, Manifest, ShardExported
-from pipelines.export_input import ExportInput
+from pipelines.exports.input import ExportInput
 from pipelines.rebuild.job import FoldInput
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pipelines.summary import FINDINGS_SHOWN_MAX, RowsLost, Summary, print_summary
+from pipelines.running.summary import FINDINGS_SHOWN_MAX, RowsLost, Summary, print_summary
 
 
 def test_rows_that_add_up_are_reconciled() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.value_text import value_text
+from pipelines.reporting.value_text import value_text
 
 
 @pytest.mark.parametrize(

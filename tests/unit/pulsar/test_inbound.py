@@ -7,9 +7,9 @@ import struct
 
 from structlog.testing import capture_logs
 
-from discovery.adapters.pulsar_connection import ClientServices, DiscoveryConnection
-from discovery.service.command_desk import CommandDesk
+from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.service.counters import DiscoveryCounters
+from discovery.service.lookups.command_desk import CommandDesk
 from nextgen.kernel.inbound_limits import (
     COMMAND_FIELDS_MAX,
     CONNECTIONS_BEFORE_CONNECT_MAX,

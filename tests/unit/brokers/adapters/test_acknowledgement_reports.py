@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, aclosing
 
 import pytest
 
-from brokers.adapters.acknowledgement_reports import AcknowledgementReports
+from brokers.adapters.broker_service.acknowledgement_reports import AcknowledgementReports
 from brokers.domain.acknowledgements import Acknowledgements
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.placement_limits import (

@@ -9,11 +9,11 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from brokers.adapters.broker_servicer import BrokerServicer
+from brokers.adapters.broker_service.servicer import BrokerServicer
 from brokers.adapters.load_meter import ProcessLoadMeter
 from brokers.adapters.metrics import BrokerCollector
 from brokers.domain.position import ledger_id_of
-from brokers.domain.schema import version_bytes
+from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
 from nextgen.kernel.broker_load import Rates

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.adapters.pulsar_answers import MessageHeads, message_id, varint
-from brokers.adapters.pulsar_handles import ClosedIds
-from brokers.adapters.pulsar_message_ids import position_of
+from brokers.adapters.pulsar.answers import MessageHeads, message_id, varint
+from brokers.adapters.pulsar.handles import ClosedIds
+from brokers.adapters.pulsar.message_ids import position_of
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry

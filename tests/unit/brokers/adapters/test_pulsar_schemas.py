@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokers.domain.schema import version_bytes
+from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
 from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from protos.pulsar import PulsarApi_pb2 as pulsar

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.ack_set import all_open, mask_of, word_count, words_of
+from brokers.domain.subscriptions.ack_set import all_open, mask_of, word_count, words_of
 
 
 def test_words_are_javas_lowest_first_and_signed() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.acked_ranges import AckedRanges
 from brokers.domain.position import BEFORE_ALL, Position
+from brokers.domain.subscriptions.acked_ranges import AckedRanges
 
 positions = st.builds(Position, st.integers(1, 3), st.integers(0, 12))
 ranges = st.tuples(positions, st.integers(0, 5))

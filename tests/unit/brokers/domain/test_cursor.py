@@ -7,8 +7,8 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.cursor import Cursor, before
 from brokers.domain.position import BEFORE_ALL, Position
+from brokers.domain.subscriptions.cursor import Cursor, before
 from nextgen.kernel.pulsar_limits import CURSOR_HOLES_MAX
 
 STORED = [Position(1, entry) for entry in range(4)] + [Position(3, entry) for entry in range(4)]

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.cursor import Cursor
-from brokers.domain.cursor_record import UnknownCursorVersion, decode_cursor, encode_cursor
 from brokers.domain.position import Position
-from brokers.domain.subscription_kind import SubscriptionKind
+from brokers.domain.subscriptions.cursor import Cursor
+from brokers.domain.subscriptions.cursor_record import (
+    UnknownCursorVersion,
+    decode_cursor,
+    encode_cursor,
+)
+from brokers.domain.subscriptions.kind import SubscriptionKind
 from nextgen.kernel.pulsar_limits import ACK_SET_WORDS_MAX, CURSOR_HOLES_MAX
 
 positions = st.builds(Position, st.integers(2**20, 2**20 + 3), st.integers(0, 40))

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.deduplication import Chunk, ProducerSequence, last_sequence_id
+from brokers.domain.producing.deduplication import Chunk, ProducerSequence, last_sequence_id
 
 
 def test_what_was_let_in_is_not_let_in_again():

@@ -1,7 +1,7 @@
 import pytest
 
-from brokers.domain.delayed import DelayedEntries
 from brokers.domain.position import Position
+from brokers.domain.subscriptions.delayed import DelayedEntries
 from nextgen.kernel.pulsar_limits import DELAYED_DUE_PER_TURN_MAX, DELAYED_ENTRIES_MAX
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.key_hash import KEY_SLOTS, key_slot, murmur3_32
+from brokers.domain.subscriptions.key_hash import KEY_SLOTS, key_slot, murmur3_32
 from nextgen.kernel.pulsar_limits import PULSAR_MESSAGE_BYTES_MAX
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.key_hash import KEY_SLOTS
-from brokers.domain.key_ranges import SplitRanges, StickyRanges
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.subscriptions.key_hash import KEY_SLOTS
+from brokers.domain.subscriptions.key_ranges import SplitRanges, StickyRanges
 from nextgen.kernel.pulsar_limits import STICKY_RANGES_MAX
 
 SAMPLE = range(0, KEY_SLOTS, 37)

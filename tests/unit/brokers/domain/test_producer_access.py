@@ -1,6 +1,6 @@
 import pytest
 
-from brokers.domain.producer_access import AccessMode, Asking, Granted, Left, ProducerAccess
+from brokers.domain.producing.access import AccessMode, Asking, Granted, Left, ProducerAccess
 from brokers.domain.refusal import Refusal, ServerError
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.domain.position import Position
-from brokers.domain.redelivery import RedeliveryCounts, ReplayQueue
+from brokers.domain.subscriptions.redelivery import RedeliveryCounts, ReplayQueue
 from nextgen.kernel.pulsar_limits import REDELIVERY_COUNTS_MAX
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from brokers.domain.round_robin import RoundRobin
+from brokers.domain.subscriptions.round_robin import RoundRobin
 
 
 @dataclass(eq=False)

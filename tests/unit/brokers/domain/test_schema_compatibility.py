@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.domain.schema import Schema, SchemaKind
-from brokers.domain.schema_compatibility import (
+from brokers.domain.schemas.compatibility import (
     InvalidSchema,
     check_schema,
     reading_obstacle,
 )
-from brokers.domain.schema_strategies import version_obstacle
+from brokers.domain.schemas.schema import Schema, SchemaKind
+from brokers.domain.schemas.strategies import version_obstacle
 from nextgen.kernel.policies import SchemaCompatibility
 
 STRING = 1

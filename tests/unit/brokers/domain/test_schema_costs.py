@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from brokers.domain.schema import Schema, SchemaKind
-from brokers.domain.schema_compatibility import check_schema, reading_obstacle
+from brokers.domain.schemas.compatibility import check_schema, reading_obstacle
+from brokers.domain.schemas.schema import Schema, SchemaKind
 from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_COMPARISONS_MAX
 
 CPU_S_MAX = 1

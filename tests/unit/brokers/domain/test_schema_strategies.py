@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from brokers.domain.schema import Schema, SchemaKind
-from brokers.domain.schema_strategies import (
+from brokers.domain.schemas.schema import Schema, SchemaKind
+from brokers.domain.schemas.strategies import (
     consumer_obstacle,
     is_with_all,
     reads_all,

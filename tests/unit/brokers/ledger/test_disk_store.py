@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.adapters.ledger import measuring
+from brokers.adapters.ledger.format import measuring
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.ports.ledger import (

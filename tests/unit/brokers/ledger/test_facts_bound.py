@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.adapters.ledger.measuring import read_facts
+from brokers.adapters.ledger.format.measuring import read_facts
 from brokers.adapters.ledger.store import DiskLedgerStore
 from nextgen.kernel.pulsar_limits import LEDGER_INDEX_BYTES
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from brokers.adapters.ledger.recent import RecentCache, RecentEntries
+from brokers.adapters.ledger.reading.recent import RecentCache, RecentEntries
 from brokers.domain.position import Position
 from brokers.ports.ledger import Entry
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.adapters.ledger import records
-from brokers.adapters.ledger.records import (
+from brokers.adapters.ledger.format import records
+from brokers.adapters.ledger.format.records import (
     HEAD_BYTES,
     FileHeader,
     IndexPoint,

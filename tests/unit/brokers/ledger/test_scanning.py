@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from brokers.adapters.ledger import scanning
-from brokers.adapters.ledger.measuring import opened
-from brokers.adapters.ledger.records import Kind, Record, encode
-from brokers.adapters.ledger.scanning import Scan
+from brokers.adapters.ledger.format import scanning
+from brokers.adapters.ledger.format.measuring import opened
+from brokers.adapters.ledger.format.records import Kind, Record, encode
+from brokers.adapters.ledger.format.scanning import Scan
 from brokers.ports.ledger import LedgerDamaged
 
 SALT = 5

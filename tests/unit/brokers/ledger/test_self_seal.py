@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from brokers.adapters.ledger.files import ENTRIES, Owner, UnitDirectory
-from brokers.adapters.ledger.measuring import opened, read_header
-from brokers.adapters.ledger.records import decode_entry
-from brokers.adapters.ledger.scanning import Scan
-from brokers.adapters.ledger.seals import read_seal
-from brokers.adapters.ledger.self_seal import seal_own
+from brokers.adapters.ledger.format.files import ENTRIES, Owner, UnitDirectory
+from brokers.adapters.ledger.format.measuring import opened, read_header
+from brokers.adapters.ledger.format.records import decode_entry
+from brokers.adapters.ledger.format.scanning import Scan
+from brokers.adapters.ledger.ownership.seals import read_seal
+from brokers.adapters.ledger.ownership.self_seal import seal_own
+from brokers.adapters.ledger.ownership.takeover import Holding, Takeover, Unit, remove_superfluous
 from brokers.adapters.ledger.store import DiskLedgerStore
-from brokers.adapters.ledger.takeover import Holding, Takeover, Unit, remove_superfluous
-from brokers.adapters.ledger.unit_files import Batch, PendingEntry, UnitFiles
+from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.domain.position import BEFORE_ALL, Position, epoch_of, ledger_id_of, segment_of
 from brokers.ports.ledger import Fenced, NewEntry, StorageFailed
 from nextgen.kernel.pulsar_limits import LEDGER_INDEX_BYTES

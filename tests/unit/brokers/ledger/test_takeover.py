@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from brokers.adapters.ledger import takeover as takeover_module
-from brokers.adapters.ledger.files import ENTRIES, Owner, UnitDirectory, create_fence
-from brokers.adapters.ledger.measuring import measure_epoch
-from brokers.adapters.ledger.seals import Seal, encode_seal
+from brokers.adapters.ledger.format.files import ENTRIES, Owner, UnitDirectory, create_fence
+from brokers.adapters.ledger.format.measuring import measure_epoch
+from brokers.adapters.ledger.ownership import takeover as takeover_module
+from brokers.adapters.ledger.ownership.seals import Seal, encode_seal
+from brokers.adapters.ledger.ownership.takeover import Holding, Takeover, Unit, remove_superfluous
 from brokers.adapters.ledger.store import DiskLedgerStore
-from brokers.adapters.ledger.takeover import Holding, Takeover, Unit, remove_superfluous
-from brokers.adapters.ledger.unit_files import Batch, PendingEntry, UnitFiles
+from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.domain.position import Position, ledger_id_of
 from brokers.ports.ledger import Fenced, NewEntry
 

@@ -21,8 +21,8 @@ from brokers.ports.session import (
     Timing,
     TurnedAway,
 )
-from brokers.service import agent as agent_module
-from brokers.service.agent import BrokerAgent
+from brokers.service.session import agent as agent_module
+from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.broker_load import BrokerLoad
 from nextgen.kernel.limits import BROKER_RECONNECT_BACKOFF_MS_MAX
 from nextgen.tasks.timeouts import timeout

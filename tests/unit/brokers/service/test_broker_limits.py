@@ -9,7 +9,7 @@ import pytest
 
 from brokers.domain.holding import Assignment, TopicMetadata
 from brokers.ports.ledger import Fenced
-from brokers.service.name_locks import NameLocks
+from brokers.service.topics.name_locks import NameLocks
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.pulsar_limits import (
     CONSUMER_NAME_BYTES_MAX,

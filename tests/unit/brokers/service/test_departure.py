@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.service.departure import (
+from brokers.service.session.departure import (
     ACCEPTED_MS_MAX,
     CUT_OFF_MS_MAX,
     LOOK_MS,

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from brokers.domain.key_hash import key_slot
 from brokers.domain.refusal import Refusal, ServerError
-from brokers.service.subscription import KeySharedRequest, SubscriptionKind
+from brokers.domain.subscriptions.key_hash import key_slot
+from brokers.service.subscriptions.subscription import KeySharedRequest, SubscriptionKind
 from nextgen.kernel.pulsar_limits import REPLAY_ENTRIES_PAUSE
 from tests.support.subscription_world import (
     NOW_MS,
@@ -241,7 +241,7 @@ def test_a_delayed_message_of_a_key_waits_for_its_time() -> None:
 
 
 async def test_looking_ahead_for_other_keys_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokers.service.dispatch_individual.REPLAY_ENTRIES_PAUSE", 5)
+    monkeypatch.setattr("brokers.service.subscriptions.dispatch.individual.REPLAY_ENTRIES_PAUSE", 5)
     assert REPLAY_ENTRIES_PAUSE > 5
     world = await SubscriptionWorld().open(KEY_SHARED)
     slow = world.join(key_shared=sticky(LOW))

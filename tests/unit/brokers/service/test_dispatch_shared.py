@@ -8,7 +8,7 @@ import pytest
 
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.ledger import NewEntry
-from brokers.service.subscription import SubscriptionKind
+from brokers.service.subscriptions.subscription import SubscriptionKind
 from nextgen.kernel.pulsar_limits import (
     CHUNK_OWNERS_MAX,
     CONSUMER_UNACKED_MAX,
@@ -333,7 +333,7 @@ async def test_a_chunk_waits_for_the_consumer_that_has_the_others() -> None:
 async def test_chunked_messages_that_are_half_sent_are_remembered_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("brokers.service.dispatch_shared.CHUNK_OWNERS_MAX", 2)
+    monkeypatch.setattr("brokers.service.subscriptions.dispatch.shared.CHUNK_OWNERS_MAX", 2)
     assert CHUNK_OWNERS_MAX > 2
     world = await SubscriptionWorld().open(SHARED)
     consumer = world.join(permits=100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.domain.refusal import Refusal, ServerError
-from brokers.service.subscription import NO_EPOCH, SubscriptionKind
+from brokers.service.subscriptions.subscription import NO_EPOCH, SubscriptionKind
 from nextgen.kernel.pulsar_limits import CURSOR_HOLES_PAUSE
 from tests.support.subscription_world import SubscriptionWorld, settle
 

@@ -11,7 +11,7 @@ import pytest
 
 from brokers.domain.holding import Assignment, Moving, Prepare, Release, TopicMetadata
 from brokers.domain.position import ledger_id_of
-from brokers.service import topics
+from brokers.service.topics import open_topics as topics
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle, topic_id_of, until
 

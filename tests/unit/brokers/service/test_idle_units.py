@@ -12,7 +12,7 @@ from brokers.domain.holding import (
     TenantMetadata,
     TopicMetadata,
 )
-from brokers.service.idle_units import IdleUnits
+from brokers.service.topics.idle_units import IdleUnits
 from nextgen.kernel.placement_limits import IDLE_UNITS_PER_MESSAGE_MAX
 from nextgen.kernel.policies import NO_POLICIES, Policies
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from brokers.service.load_reports import LoadReports
+from brokers.service.session.load_reports import LoadReports
 from nextgen.kernel.broker_load import BrokerLoad, Rates
 from nextgen.kernel.placement_limits import LOAD_REPORT_MS_MAX, LOAD_REPORT_MS_MIN
 

@@ -7,11 +7,11 @@ import itertools
 
 import pytest
 
-from brokers.domain.cursor import before
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.subscriptions.cursor import before
 from brokers.ports.ledger import Fenced, StorageFailed
-from brokers.service.subscription import (
+from brokers.service.subscriptions.subscription import (
     Ack,
     Subscription,
     SubscriptionKind,

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from brokers.domain.ack_set import all_open, mask_of, words_of
-from brokers.domain.key_hash import key_slot
 from brokers.domain.position import BEFORE_ALL, Position
+from brokers.domain.subscriptions.ack_set import all_open, mask_of, words_of
+from brokers.domain.subscriptions.key_hash import key_slot
 from brokers.ports.consumer import Dispatch
-from brokers.service.subscription import Ack, SubscriptionKind
+from brokers.service.subscriptions.subscription import Ack, SubscriptionKind
 from tests.support.subscription_world import FakeConsumer, SubscriptionWorld, settle
 from tests.support.virtual_time import VirtualTimeLoop
 

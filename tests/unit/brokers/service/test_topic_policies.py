@@ -11,7 +11,7 @@ import pytest
 
 from brokers.domain.holding import NamespaceMetadata, TenantMetadata, TopicMetadata
 from brokers.domain.position import Position
-from brokers.service.upkeep import Upkeep
+from brokers.service.topics.upkeep import Upkeep
 from nextgen.kernel.policies import (
     NO_POLICIES,
     BacklogAction,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from discovery.adapters import pulsar_connection
-from discovery.adapters.loop_turns import LoopTurns
-from discovery.adapters.pulsar_connection import ClientServices, DiscoveryConnection
-from discovery.service.command_desk import CommandDesk
+from discovery.adapters.servers import pulsar_connection
+from discovery.adapters.servers.loop_turns import LoopTurns
+from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.service.counters import DiscoveryCounters
+from discovery.service.lookups.command_desk import CommandDesk
 from nextgen.kernel.discovery_limits import (
     DISCOVERY_ROUNDS_BETWEEN_TURNS,
     DISCOVERY_SHORT_READ_BYTES,

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from discovery.adapters.metrics import DiscoveryCollector
 from discovery.service.report import Report
-from discovery.service.watch_desk import WATCH_KINDS, WatchDesk
+from discovery.service.watches.desk import WATCH_KINDS, WatchDesk
 from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
 from tests.support.fake_cluster import StaticLink, full_update

@@ -8,7 +8,7 @@ from typing import Any
 
 from discovery.domain.answer_cache import AnswerCache
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookup import LookupService
+from discovery.service.lookups.lookup import LookupService
 from discovery.wire import encoded_answer_facts
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.names import parse_topic

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from discovery.service import command_desk
-from discovery.service.command_desk import CommandDesk
 from discovery.service.counters import DiscoveryCounters
+from discovery.service.lookups import command_desk
+from discovery.service.lookups.command_desk import CommandDesk
 from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from protos.pulsar import PulsarApi_pb2 as pulsar

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from discovery.service.admin.inventory import InventoryService
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.inventory import InventoryService
 from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.kernel.names import parse_topic
 from nextgen.kernel.write_limits import WRITE_REQUEST_COST, WRITES_SENT_MAX

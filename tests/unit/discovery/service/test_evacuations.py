@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discovery.service.evacuations import EvacuationService
+from discovery.service.admin.evacuations import EvacuationService
 from nextgen.client.cluster_view import ClusterView
 from nextgen.kernel.errors import (
     ConnectionLost,

@@ -11,8 +11,8 @@ import pytest
 
 from discovery.domain.answer_cache import AnswerCache, Delta
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookup import LookupService
-from discovery.service.shard_lookups import ShardLookups
+from discovery.service.lookups.lookup import LookupService
+from discovery.service.lookups.shard_lookups import ShardLookups
 from discovery.wire import decoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import InvalidRequest, NotLeader
 from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX

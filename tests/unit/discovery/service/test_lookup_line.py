@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from discovery.service.lookup_line import LookupLine, tenant_in
+from discovery.service.lookups.line import LookupLine, tenant_in
 from nextgen.kernel.discovery_limits import (
     LOOKUP_BATCHES_RESERVED,
     LOOKUP_NAMES_RESERVED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from discovery.domain.lookup_windows import LookupTally
-from discovery.service.lookup_meter import LookupMeter
+from discovery.service.lookups.meter import LookupMeter
 from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_MS
 from nextgen.kernel.placement_limits import LOOKUP_WINDOWS_KEPT_MAX
 from nextgen.tasks.timeouts import timeout

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from discovery.adapters.http_lookups import HttpLookups
+from discovery.adapters.servers.http_lookups import HttpLookups
 from discovery.domain.answer_cache import AnswerCache
-from discovery.service import command_desk
-from discovery.service.command_desk import CommandDesk
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookup import LookupService
+from discovery.service.lookups import command_desk
+from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups.lookup import LookupService
 from discovery.wire import encoded_answer_facts
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import NotLeader, Refused, Unavailable

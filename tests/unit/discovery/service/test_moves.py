@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from discovery.service.admin.moves import MoveService
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.moves import MoveService
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError, NotLeader
 from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
 from nextgen.kernel.names import parse_topic

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.policies import PoliciesService, holder_of
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.inventory import InventoryService
-from discovery.service.policies import PoliciesService, holder_of
 from nextgen.kernel.errors import InvalidRequest, Refused
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb

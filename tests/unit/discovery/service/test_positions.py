@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from discovery.service.positions import PositionService
+from discovery.service.admin.positions import PositionService
 from nextgen.client.cluster_view import ClusterView
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.outcome_limits import POSITION_FRESH_MS, POSITION_WAIT_MS

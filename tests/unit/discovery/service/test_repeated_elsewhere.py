@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.positions import PositionService
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.inventory import InventoryService
-from discovery.service.positions import PositionService
 from nextgen.client.cluster_link import ChangeListener
 from nextgen.client.cluster_view import ClusterView
 from nextgen.client.discovery_nodes import DiscoveryNodes, Response

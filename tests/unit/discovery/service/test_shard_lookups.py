@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from discovery.domain.answer_cache import AnswerCache, Delta
-from discovery.service import lookup_line, shard_lookups
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.shard_lookups import ShardLookups
+from discovery.service.lookups import line as lookup_line
+from discovery.service.lookups import shard_lookups
+from discovery.service.lookups.shard_lookups import ShardLookups
 from discovery.wire import decoded_answer, encoded_answer_facts
 from nextgen.kernel.discovery_limits import LOOKUP_TENANT_NAMES_WAITING_MAX
 from nextgen.kernel.errors import NotLeader

@@ -5,7 +5,7 @@ import pytest
 from discovery.domain.answer_cache import AnswerCache, AnswerFacts, Delta
 from discovery.domain.partition_counts import PartitionCounts
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.topics import CachedTopicDirectory, KnownTopics
+from discovery.service.lookups.topic_directory import CachedTopicDirectory, KnownTopics
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.names import parse_namespace, parse_topic
 from nextgen.kernel.pulsar_limits import PARTITION_COUNT_TTL_MS

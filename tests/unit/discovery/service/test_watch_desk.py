@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from discovery.domain.watch_scope import WatchedKind
-from discovery.service import watch_desk
-from discovery.service.public_watch import PublicWatch
-from discovery.service.shard_feed import EncodedEvents
-from discovery.service.watch_desk import WatchDesk
+from discovery.service.watches import desk as watch_desk
+from discovery.service.watches.desk import WatchDesk
+from discovery.service.watches.public_watch import PublicWatch
+from discovery.service.watches.shard_feed import EncodedEvents
 from nextgen.kernel.errors import (
     InvalidRequest,
     Overloaded,

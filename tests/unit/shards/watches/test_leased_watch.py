@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from discovery.adapters.leased_assignments import LeasedAssignments
+from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.client.watch_places import WatchPlaces

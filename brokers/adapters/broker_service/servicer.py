@@ -1,0 +1,162 @@
+"""BrokerService over gRPC: what is served here, and how it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import grpc.aio
+
+from brokers.adapters.broker_service.acknowledgement_reports import AcknowledgementReports
+from brokers.adapters.broker_service.topic_statistics import topic_stats
+from brokers.adapters.pulsar.directory import held_schema
+from brokers.domain.acknowledgements import Acknowledgements
+from brokers.ports.session import Clock
+from brokers.service.session.agent import BrokerAgent
+from brokers.service.topics.open_topics import Topics
+from brokers.wire import held_item, serving
+from nextgen.client.errors_wire import abort
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
+from nextgen.kernel.limits import NAMES_PER_GET_MAX, SERVES_NAMES_MAX, TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.pulsar_limits import TOPIC_STATS_NAMES_MAX
+from protos.nextgen.v1 import broker_service_pb2 as wire
+from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceServicer
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class BrokerServicer(BrokerServiceServicer):
+    """Answers from what the agent holds and, where it serves clients, from its open topics."""
+
+    def __init__(
+        self,
+        agent: BrokerAgent,
+        topics: Topics | None,
+        *,
+        broker_id: str,
+        capacity_units: int,
+        clock: Clock,
+        acknowledgements: Acknowledgements | None = None,
+    ) -> None:
+        self._agent = agent
+        self._topics = topics
+        self._broker_id = broker_id
+        self._capacity_units = capacity_units
+        self._clock = clock
+        self._reports = AcknowledgementReports(
+            Acknowledgements() if acknowledgements is None else acknowledgements,
+            broker_id=broker_id,
+            session_id=lambda: agent.session.session_id,
+        )
+
+    async def Serves(self, request: wire.ServesRequest, context: _Context) -> wire.ServesResponse:
+        return await self._answer(request, context)
+
+    async def ServesStream(
+        self, request_iterator: AsyncIterator[wire.ServesRequest], context: _Context
+    ) -> AsyncIterator[wire.ServesResponse]:
+        async for request in request_iterator:
+            yield await self._answer(request, context)
+
+    async def GetBrokerStatus(
+        self, request: wire.GetBrokerStatusRequest, context: _Context
+    ) -> wire.BrokerStatus:
+        session = self._agent.session
+        holding = session.holding
+        return wire.BrokerStatus(
+            broker_id=self._broker_id,
+            session_id=session.session_id,
+            epoch=session.epoch,
+            applied_sequence=session.applied_sequence,
+            topics=len(holding.assignments),
+            namespaces=len(holding.namespaces),
+            tenants=len(holding.tenants),
+            capacity_units=self._capacity_units,
+            counters=self._counters(),
+        )
+
+    async def GetSchema(
+        self, request: wire.GetSchemaRequest, context: _Context
+    ) -> wire.GetSchemaResponse:
+        try:
+            if self._topics is None:
+                raise Unavailable("this broker serves no clients")
+            found = await held_schema(
+                self._topics, parse_topic(request.topic), request.version or None
+            )
+        except InvalidName as error:
+            await abort(context, InvalidRequest(str(error)))
+        except MetadataError as error:
+            await abort(context, error)
+        if found is None:
+            return wire.GetSchemaResponse(found=False)
+        return wire.GetSchemaResponse(
+            found=True,
+            version=found.version,
+            name=found.name,
+            kind=found.kind,
+            data=found.data,
+            properties=dict(found.properties),
+        )
+
+    async def GetTopicStats(
+        self, request: wire.GetTopicStatsRequest, context: _Context
+    ) -> wire.GetTopicStatsResponse:
+        if len(request.topics) > TOPIC_STATS_NAMES_MAX:
+            message = f"{len(request.topics)} names, at most {TOPIC_STATS_NAMES_MAX}"
+            await abort(context, InvalidRequest(message))
+        if self._topics is None:
+            return wire.GetTopicStatsResponse()
+        return wire.GetTopicStatsResponse(topics=topic_stats(self._topics, request.topics))
+
+    async def GetMetadata(
+        self, request: wire.GetMetadataRequest, context: _Context
+    ) -> wire.GetMetadataResponse:
+        if len(request.names) > NAMES_PER_GET_MAX:
+            message = f"{len(request.names)} names asked for, at most {NAMES_PER_GET_MAX}"
+            await abort(context, InvalidRequest(message))
+        if any(len(each.name) > TOPIC_TEXT_CHARACTERS_MAX for each in request.names):
+            # The answer repeats them, and would not fit into a message.
+            message = f"a name has at most {TOPIC_TEXT_CHARACTERS_MAX} characters"
+            await abort(context, InvalidRequest(message))
+        session = self._agent.session
+        return wire.GetMetadataResponse(
+            items=[held_item(session.holding, each.kind, each.name) for each in request.names],
+            broker_id=self._broker_id,
+            session_id=session.session_id,
+            applied_sequence=session.applied_sequence,
+        )
+
+    async def WatchAcknowledgements(
+        self, request: wire.WatchAcknowledgementsRequest, context: _Context
+    ) -> AsyncIterator[wire.AcknowledgementReport]:
+        try:
+            async with aclosing(self._reports.watch()) as reports:
+                async for report in reports:
+                    yield report
+        except MetadataError as error:
+            await abort(context, error)
+
+    def _counters(self) -> dict[str, int]:
+        counters = self._agent.counters.as_dict()
+        counters["tombstones"] = self._agent.session.holding.tombstones
+        if self._topics is not None:
+            counters["open_topics"] = len(self._topics)
+            counters["producers"] = sum(len(topic.producers) for topic in self._topics)
+            counters["consumers"] = sum(topic.consumers for topic in self._topics)
+        return counters
+
+    async def _answer(self, request: wire.ServesRequest, context: _Context) -> wire.ServesResponse:
+        if len(request.topics) > SERVES_NAMES_MAX:
+            message = f"{len(request.topics)} names in one message, at most {SERVES_NAMES_MAX}"
+            await abort(context, InvalidRequest(message))
+        holding = self._agent.session.holding
+        now_ms = self._clock()
+        self._agent.counters.names_checked += len(request.topics)
+        return wire.ServesResponse(
+            answers=[serving(holding, topic, now_ms) for topic in request.topics],
+            broker_id=self._broker_id,
+            session_id=self._agent.session.session_id,
+        )

@@ -1,0 +1,273 @@
+"""How far an epoch's files are valid: what was written whole, in one piece from the beginning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from brokers.adapters.ledger.accepting import remember
+from brokers.adapters.ledger.format.files import (
+    ENTRIES,
+    INDEX,
+    STATE,
+    Listing,
+    UnitDirectory,
+    read_file,
+)
+from brokers.adapters.ledger.format.records import (
+    HEAD_BYTES,
+    FileHeader,
+    IndexPoint,
+    Kind,
+    SegmentEnd,
+    decode_entry,
+    decode_entry_ids,
+    decode_header,
+    decode_index,
+    decode_state,
+    record_at,
+    record_bytes,
+)
+from brokers.adapters.ledger.format.scanning import Scan
+from brokers.domain.position import ledger_id_of
+from brokers.ports.ledger import LedgerDamaged
+
+FIRST_KEPT = "\0first"
+"""Key of the fact, not shown to anybody, which ledger id is the lowest that is kept."""
+
+_HEADER_BYTES_GUESS = 4096
+_FIRST_PIECE_BYTES = 4096
+_TAIL_PIECE_BYTES = 32 * 1024
+"""Read at a time of a file that is open: what lies behind its end is read for nothing."""
+_LOOKS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A segment's sparse index as it is stored."""
+
+    points: list[IndexPoint]
+    producers: dict[str, int]
+    """Of the entries in front of the last point."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSegment:
+    """One entries file."""
+
+    header: FileHeader
+    end: SegmentEnd
+    producers: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """One file of facts."""
+
+    header: FileHeader
+    facts: dict[str, bytes]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredEpoch:
+    """All files of one epoch."""
+
+    segments: tuple[SegmentEnd, ...]
+    state: tuple[int, int] | None
+    producers: dict[str, int] | None
+    """Highest sequence ids at its end; None if the epoch never came to serve."""
+    facts: dict[str, bytes] = field(default_factory=dict)
+    """What holds at the end of ``state``."""
+
+    def open_files(self, directory: UnitDirectory, epoch: int) -> list[str]:
+        """Return the files that may hold what was not fsynced yet."""
+        paths = []
+        if self.segments:
+            paths.append(directory.numbered(epoch, self.segments[-1].segment, ENTRIES))
+        if self.state is not None:
+            paths.append(directory.numbered(epoch, self.state[0], STATE))
+        return paths
+
+
+def first_kept(facts: Mapping[str, bytes]) -> int:
+    """Return the lowest ledger id that is kept."""
+    return int.from_bytes(facts.get(FIRST_KEPT, b""), "big")
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """Open for reading."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def read_header(handle: int, path: str) -> tuple[FileHeader, int]:
+    """Return a file's header and where it ends.
+
+    Raises:
+        LedgerDamaged: It is not whole, although such a file gets its name only when it is.
+    """
+    content = os.pread(handle, _HEADER_BYTES_GUESS, 0)
+    length = record_bytes(memoryview(content)[:HEAD_BYTES])
+    if length is not None and length > len(content):
+        content = os.pread(handle, length, 0)
+    record = record_at(memoryview(content), 0, 0)
+    if record is None or record.kind != Kind.HEADER:
+        raise LedgerDamaged(f"{path}: no valid header at byte 0")
+    return decode_header(record), record.end
+
+
+def read_points(path: str, salt: int) -> Points:
+    """Return what is valid of a stored index; nothing if it is missing or another segment's."""
+    points: list[IndexPoint] = []
+    producers: dict[str, int] = {}
+    try:
+        content = memoryview(read_file(path))
+    except FileNotFoundError:
+        return Points(points, producers)
+    record = record_at(content, 0, 0)
+    if record is None or record.kind != Kind.HEADER or decode_header(record).salt != salt:
+        return Points(points, producers)
+    while (record := record_at(content, record.end, salt)) is not None:
+        point, seen = decode_index(record.body)
+        points.append(point)
+        for name, sequence_id in seen.items():
+            remember(producers, name, sequence_id)
+    return Points(points, producers)
+
+
+def measure_segment(directory: UnitDirectory, epoch: int, number: int) -> MeasuredSegment:
+    """Measure one entries file; only what its index does not cover yet is read.
+
+    Raises:
+        LedgerDamaged: Bytes that were durable once are not valid.
+    """
+    path = directory.numbered(epoch, number, ENTRIES)
+    with opened(path) as handle:
+        header, header_end = read_header(handle, path)
+        stored = read_points(directory.numbered(epoch, number, INDEX), header.salt)
+        producers = dict(header.producers)
+        for name, sequence_id in stored.producers.items():
+            remember(producers, name, sequence_id)
+        start = stored.points[-1] if stored.points else IndexPoint(header_end, 0, 0)
+        scan = _tail_scan(handle, path, start.offset, header.salt)
+        end = _measure_tail(scan, number, start, producers)
+        if start.entry_id:
+            first_time_ms = _first_time_ms(handle, path, header, header_end)
+            end = replace(end, first_time_ms=first_time_ms)
+    return MeasuredSegment(header, end, producers)
+
+
+def _tail_scan(handle: int, path: str, start: int, salt: int, limit: int | None = None) -> Scan:
+    return Scan(handle, path, start=start, salt=salt, limit=limit, piece_bytes=_TAIL_PIECE_BYTES)
+
+
+def _measure_tail(
+    scan: Scan, number: int, start: IndexPoint, producers: dict[str, int]
+) -> SegmentEnd:
+    """Measure from a point of the index on, where ``scan`` is; note the sequence ids in it.
+
+    The time of the first entry is that of the first one behind the point.
+    """
+    entries, last_time_ms = start.entry_id, start.time_ms
+    first_time_ms = 0
+    kind = Kind.ENTRY
+    producer, highest = b"", -1
+    for record in scan.to_the_end(durable=start.offset):
+        entry_id, time_ms, sequence_id, name = decode_entry_ids(record.body)
+        if record.kind != kind or entry_id != entries:
+            raise LedgerDamaged(f"{scan.path}: entry {entries} is not at byte {record.offset}")
+        if entries == start.entry_id:
+            first_time_ms, producer, highest = time_ms, name, sequence_id
+        elif name != producer:
+            # One producer's entries in a row are noted as one.
+            remember(producers, producer.decode(), highest)
+            producer, highest = name, sequence_id
+        elif sequence_id > highest:
+            highest = sequence_id
+        entries += 1
+        last_time_ms = time_ms
+    if entries > start.entry_id:
+        remember(producers, producer.decode(), highest)
+    return SegmentEnd(number, scan.end, entries, first_time_ms, last_time_ms)
+
+
+def read_facts(path: str, limit: int | None = None) -> StoredFacts:
+    """Read a file of facts, up to ``limit`` if it is sealed.
+
+    Raises:
+        LedgerDamaged: Bytes that were durable once are not valid.
+    """
+    with opened(path) as handle:
+        header, header_end = read_header(handle, path)
+        scan = _tail_scan(handle, path, header_end, header.salt, limit)
+        facts: dict[str, bytes] = {}
+        for record in scan.to_the_end(durable=limit or header_end + header.snapshot_bytes):
+            key, value = decode_state(record.body)
+            if value is None:
+                facts.pop(key, None)
+            else:
+                facts[key] = value
+    return StoredFacts(header, facts, scan.end)
+
+
+def sync_files(paths: list[str]) -> None:
+    """Return once everything in these files is on the medium."""
+    for path in paths:
+        with opened(path) as handle:
+            os.fdatasync(handle)
+
+
+def measure_epoch(
+    directory: UnitDirectory, epoch: int, listing: Listing | None = None
+) -> MeasuredEpoch:
+    """Measure what an epoch wrote so far. Its owner may be writing still, and removing files.
+
+    ``listing`` is the directory as it was looked at just before, if it was.
+
+    Raises:
+        LedgerDamaged: Bytes that were durable once are not valid.
+    """
+    for _ in range(_LOOKS_MAX):
+        try:
+            return _measure_epoch(directory, epoch, listing or directory.listing())
+        except FileNotFoundError as error:
+            # The owner has removed a file between listing and opening it.
+            listing = None
+            vanished = error
+    raise LedgerDamaged(f"{vanished.filename}: listed, but not there") from vanished
+
+
+def _measure_epoch(directory: UnitDirectory, epoch: int, listing: Listing) -> MeasuredEpoch:
+    if not listing.states[epoch]:
+        return MeasuredEpoch((), None, None)
+    number = listing.states[epoch][-1]
+    stored = read_facts(directory.numbered(epoch, number, STATE))
+    state = number, stored.length
+    if not listing.segments[epoch]:
+        return MeasuredEpoch((), state, stored.header.producers, stored.facts)
+    last = measure_segment(directory, epoch, listing.segments[epoch][-1])
+    ends = [last.end]
+    previous = last.header.previous
+    while previous is not None and ledger_id_of(epoch, previous.segment) >= first_kept(
+        stored.facts
+    ):
+        ends.append(previous)
+        path = directory.numbered(epoch, previous.segment, ENTRIES)
+        with opened(path) as handle:
+            previous = read_header(handle, path)[0].previous
+    return MeasuredEpoch(tuple(reversed(ends)), state, last.producers, stored.facts)
+
+
+def _first_time_ms(handle: int, path: str, header: FileHeader, header_end: int) -> int:
+    scan = Scan(handle, path, start=header_end, salt=header.salt, piece_bytes=_FIRST_PIECE_BYTES)
+    first = next(iter(scan), None)
+    if first is None:
+        raise LedgerDamaged(f"{path}: no valid record at byte {header_end}")
+    return decode_entry(first.body).publish_time_ms

@@ -1,0 +1,141 @@
+"""Reads a file of records from front to back, in pieces, and says where it ends, and why."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+
+from brokers.adapters.ledger.format.records import (
+    HEAD_BYTES,
+    MAGIC,
+    Record,
+    later_records,
+    record_at,
+    record_bytes,
+)
+from brokers.ports.ledger import LedgerDamaged
+
+_PIECE_BYTES = 128 * 1024
+_BLOCK_BYTES = 128 * 1024
+_OVERLAP_BYTES = HEAD_BYTES
+
+
+class Scan:
+    """Yields whole records from ``start`` on; afterwards ``end`` is where the last one ended.
+
+    Offsets in the records count from the file's beginning. Bytes at or behind ``limit`` do not
+    exist. A scan may run while the file is appended to.
+    """
+
+    __slots__ = ("_handle", "_limit", "_piece_bytes", "_salt", "end", "path")
+
+    def __init__(
+        self,
+        handle: int,
+        path: str,
+        *,
+        start: int,
+        salt: int,
+        limit: int | None = None,
+        piece_bytes: int = _PIECE_BYTES,
+    ) -> None:
+        self._handle = handle
+        self._salt = salt
+        self._limit = limit
+        self._piece_bytes = piece_bytes
+        self.path = path
+        self.end = start
+
+    def __iter__(self) -> Iterator[Record]:
+        wanted = self._piece_bytes
+        while piece := self._read(self.end, wanted):
+            base = self.end
+            view = memoryview(piece)
+            offset = 0
+            try:
+                while (record := record_at(view, offset, self._salt, base)) is not None:
+                    self.end = record.end
+                    offset = record.end - base
+                    yield record
+            except LedgerDamaged as error:
+                raise self._unknown(error) from error
+            rest = len(piece) - offset
+            needed = record_bytes(view[offset:])
+            if rest >= HEAD_BYTES and (needed is None or needed <= rest):
+                return
+            if not offset and len(piece) < wanted:
+                return
+            wanted = max(self._piece_bytes, needed or 0)
+
+    def to_the_end(self, durable: int = 0) -> Iterator[Record]:
+        """Yield as iteration does, and make sure that what is behind ``end`` was never whole.
+
+        ``durable`` is how far the file is known to have been fsynced.
+
+        Raises:
+            LedgerDamaged: It was whole once: something that came after it proves that.
+        """
+        # Reading ahead would fill the page cache with the zeros of reserved space.
+        os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_RANDOM)
+        while True:
+            yield from self
+            if not self._was_durable(self.end, durable):
+                return
+            # Whoever wrote the place may have finished while this was looking. The proof was
+            # found after that, so that another look must see the place whole.
+            again = self._read(self.end, self._record_bytes(self.end))
+            try:
+                record = record_at(memoryview(again), 0, self._salt, self.end)
+            except LedgerDamaged as error:
+                raise self._unknown(error) from error
+            if record is None:
+                raise LedgerDamaged(f"{self.path}: no valid record at byte {self.end}")
+
+    def _unknown(self, error: LedgerDamaged) -> LedgerDamaged:
+        return LedgerDamaged(f"{self.path}: at byte {self.end}: {error}")
+
+    def _record_bytes(self, offset: int) -> int:
+        return record_bytes(memoryview(self._read(offset, HEAD_BYTES))) or HEAD_BYTES
+
+    def _was_durable(self, place: int, durable: int) -> bool:
+        """Whether ``place`` is in front of what was fsynced, by ``durable`` or by the records."""
+        if place < durable:
+            return True
+        offset = place + 1
+        while True:
+            offset, end = self._written(offset)
+            block = self._read(offset, min(_BLOCK_BYTES, end - offset))
+            if not block:
+                return False
+            found = block.find(MAGIC)
+            if found < 0:
+                # No record begins in front of what was not written and goes on in it.
+                is_all = offset + len(block) == end
+                offset = end if is_all else offset + max(1, len(block) - len(MAGIC) + 1)
+                continue
+            offset += found
+            whole = self._read(offset, self._record_bytes(offset))
+            record = next(later_records(whole, 0, self._salt), None)
+            if record is not None and offset + record.offset - record.since_durable > place:
+                return True
+            offset += 1 if record is None else record.end
+
+    def _written(self, offset: int) -> tuple[int, int]:
+        """Return where the next bytes begin and end that may have been written.
+
+        What was reserved and never written is zeros, megabytes of them, that need not be read.
+        Only proof of damage is looked for like this: what is valid is read as it is.
+        """
+        try:
+            begin = os.lseek(self._handle, offset, os.SEEK_DATA)
+            return begin, os.lseek(self._handle, begin, os.SEEK_HOLE)
+        except OSError as error:
+            # A file system that cannot tell has all of it read.
+            return offset, offset if error.errno == errno.ENXIO else sys.maxsize
+
+    def _read(self, offset: int, length: int) -> bytes:
+        if self._limit is not None:
+            length = min(length, self._limit - offset)
+        return os.pread(self._handle, length, offset) if length > 0 else b""

@@ -1,0 +1,60 @@
+"""What an epoch left behind, as its successor found it: the one account that everybody uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from brokers.adapters.ledger.format.files import read_file
+from brokers.adapters.ledger.format.records import Kind, SegmentEnd, encode, record_at
+from brokers.ports.ledger import LedgerDamaged
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The end of one epoch. What is not in it does not exist."""
+
+    epoch: int
+    sealed_by: int
+    """The epoch that found it so."""
+    segments: tuple[SegmentEnd, ...]
+    """All that were there, ascending, those without entries included."""
+    state: tuple[int, int] | None
+    """Number and length of the file of facts; None if the epoch never came to serve."""
+    producers: dict[str, int]
+    """Highest sequence ids over everything up to here."""
+
+
+def encode_seal(seal: Seal) -> bytes:
+    """Return the file's bytes."""
+    fields = {
+        "epoch": seal.epoch,
+        "sealed_by": seal.sealed_by,
+        "segments": [end.pack() for end in seal.segments],
+        "state": seal.state,
+        "producers": list(seal.producers.items()),
+    }
+    return encode(Kind.SEAL, msgpack.packb(fields))
+
+
+def read_seal(path: str) -> Seal:
+    """Return a seal.
+
+    Raises:
+        LedgerDamaged: It is not whole, although a seal gets its name only when it is.
+    """
+    content = read_file(path)
+    record = record_at(memoryview(content), 0, 0)
+    if record is None or record.kind != Kind.SEAL:
+        raise LedgerDamaged(f"{path}: no valid record at byte 0")
+    fields: dict[str, Any] = msgpack.unpackb(record.body)
+    state = fields["state"]
+    return Seal(
+        epoch=fields["epoch"],
+        sealed_by=fields["sealed_by"],
+        segments=tuple(SegmentEnd(*end) for end in fields["segments"]),
+        state=None if state is None else (state[0], state[1]),
+        producers=dict(fields["producers"]),
+    )

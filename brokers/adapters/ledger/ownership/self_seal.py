@@ -1,0 +1,66 @@
+"""Ending an epoch by its own owner, which lets go of the unit for good (ADR 0038).
+
+A successor finds the seal and has neither to measure nor to seal; the fence that it makes keeps
+nobody back any more. It may come in the middle of this: whoever links first wins, and both measure
+the same, since the owner has written its last round before.
+
+After it nobody opens the epoch again, not the process that has claimed it either: what that would
+append is behind the seal and would not exist (``Takeover``).
+"""
+
+from __future__ import annotations
+
+import os
+
+from brokers.adapters.ledger.format.files import (
+    ClaimIdentity,
+    OnStep,
+    Owner,
+    UnitDirectory,
+    create_whole,
+    remove,
+)
+from brokers.adapters.ledger.format.measuring import measure_epoch
+from brokers.adapters.ledger.ownership.seals import Seal, encode_seal
+from brokers.ports.ledger import LedgerDamaged
+
+
+def seal_own(
+    directory: UnitDirectory, epoch: int, claim: ClaimIdentity, owner: Owner, on_step: OnStep
+) -> None:
+    """Seal ``epoch``. Only AFTER its last round, and only if all of them succeeded.
+
+    An owner that is fenced leaves it to its successor. Blocks.
+
+    Raises:
+        LedgerDamaged: Bytes that were durable once are not valid.
+        OSError: The disk refused. The epoch is as a crash would have left it.
+    """
+    try:
+        if not directory.is_fenced(epoch, claim):
+            _seal(directory, epoch, owner, on_step)
+    except (LedgerDamaged, FileNotFoundError):
+        # A successor that came in between has sealed it, and removes what it does not need.
+        if not directory.is_fenced(epoch, claim):
+            raise
+
+
+def _seal(directory: UnitDirectory, epoch: int, owner: Owner, on_step: OnStep) -> None:
+    measured = measure_epoch(directory, epoch)
+    on_step("own epoch measured")
+    if measured.producers is None:
+        return
+    # Nothing is fsynced here: each round did that with what it wrote, and none has failed.
+    seal = Seal(epoch, epoch, measured.segments, measured.state, measured.producers)
+    temporary = directory.temporary(epoch, f"{owner.token}-seal-{epoch}")
+    os.close(create_whole(temporary, encode_seal(seal)))
+    on_step("own seal written")
+    try:
+        os.link(temporary, directory.seal(epoch))
+    except FileExistsError:
+        # A successor was faster, and its account is as good.
+        return
+    finally:
+        remove(temporary)
+    # Its name is durable with the successor's snapshot; without it a successor measures the same.
+    on_step("own epoch sealed")

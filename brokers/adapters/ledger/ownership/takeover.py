@@ -1,0 +1,301 @@
+"""Becoming the owner of a unit in one epoch, and ending the epochs below (ADR 0019).
+
+    claim      ``claim-E`` is made. A higher claim: somebody else is the successor.
+    fence      ``fence-e`` for every lower claimed e: none of them acknowledges any more. Both
+               names are durable before anything rests on them: now, or, if none of them has to be
+               sealed, with the snapshot.
+    seal       for every lower e without one, in order: its files are measured, fsynced and
+               written into ``seal-e`` under a temporary name, which then gets its name by link(2).
+               Whoever links first wins, everybody uses the winner's. An owner that let go of the
+               unit has sealed its epoch itself (``self_seal``).
+    look       again for a higher claim.
+    snapshot   the facts of the last epoch that served begin the own file of facts.
+
+Measuring comes before fsync: all that was seen is durable when the seal says so. What the old
+owner writes between the two is durable perhaps, and behind the seal, so that it does not exist.
+
+Two successors of one epoch: the one that claims later sees the claim of the other, so that at
+most the higher one serves, and the lower one is among the epochs it fences and seals.
+
+A crash anywhere leaves at worst a claim without an end. The next owner seals it, empty if it
+never came to its snapshot. Temporary files are removed by the next owner that serves.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+
+from brokers.adapters.ledger.format.files import (
+    STATE,
+    TEMPORARY,
+    ClaimIdentity,
+    Listing,
+    OnStep,
+    Owner,
+    UnitDirectory,
+    create_claim,
+    create_fence,
+    create_whole,
+    read_file,
+    remove,
+)
+from brokers.adapters.ledger.format.measuring import measure_epoch, sync_files
+from brokers.adapters.ledger.format.records import (
+    SALT_BITS,
+    FileHeader,
+    SegmentEnd,
+    encode_header,
+    encode_state,
+)
+from brokers.adapters.ledger.ownership.past import Past, SealedEpoch, read_past
+from brokers.adapters.ledger.ownership.seals import Seal, encode_seal, read_seal
+from brokers.ports.ledger import Fenced, LedgerDamaged
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a unit is called, as its files' headers say it."""
+
+    topic_id: str
+    unit: str
+    topic_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A file of facts that is open for appending."""
+
+    number: int
+    salt: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a new owner begins with."""
+
+    past: Past
+    claim: ClaimIdentity
+    state: StateFile
+    next_segment: int
+    previous: SegmentEnd | None
+    """Where the own epoch's last segment ends, if it was opened before."""
+    kept: frozenset[tuple[int, int]]
+    """Epoch and number of the segments that were there."""
+
+
+class Takeover:
+    """One opening of one unit. Blocks; runs once, on any thread."""
+
+    def __init__(
+        self, directory: UnitDirectory, unit: Unit, epoch: int, owner: Owner, on_step: OnStep
+    ) -> None:
+        self._directory = directory
+        self._unit = unit
+        self._epoch = epoch
+        self._owner = owner
+        self._on_step = on_step
+        self._sealed: dict[int, SealedEpoch] = {}
+
+    def run(self) -> Holding:
+        """Take over; what is left to do afterwards is ``remove_superfluous``.
+
+        Raises:
+            Fenced: A later epoch has claimed the unit, or another process this one.
+            LedgerDamaged: What earlier owners left is not whole.
+            OSError: The disk refused.
+        """
+        try:
+            return self._run()
+        except (LedgerDamaged, FileNotFoundError):
+            # A later owner removes what it does not need.
+            self._look()
+            raise
+
+    def _run(self) -> Holding:
+        claim = self._claim()
+        if self._fence().unsealed != [self._epoch]:
+            self._seal_lower(self._directory.listing())
+        listing = self._look()
+        self._on_step("second look")
+        holding = self._begin(listing, claim)
+        self._on_step("snapshot written")
+        if self._directory.is_fenced(self._epoch, claim):
+            raise self._fenced(f"a later epoch than {self._epoch} owns")
+        return holding
+
+    def _claim(self) -> ClaimIdentity:
+        directory, epoch = self._directory, self._epoch
+        if not directory.exists() or not self._look().claims:
+            directory.make()
+            directory.sync_above()
+        # What its maker has begun nobody else may go on with, whether it lives or not.
+        is_made = create_claim(directory.claim(epoch), self._owner.describe())
+        if not is_made and self._owner.token.encode() not in read_file(directory.claim(epoch)):
+            raise self._fenced(f"another process has epoch {epoch} of")
+        claim = directory.claim_identity(epoch)
+        self._on_step("claim written")
+        if claim is None:
+            raise self._fenced(f"a later epoch than {epoch} owns")
+        return claim
+
+    def _look(self) -> Listing:
+        """Look at the directory; being fenced shows in a higher claim, or in the own fence.
+
+        Or in the own seal, by which this very process may have ended the epoch.
+        """
+        listing = self._directory.listing()
+        higher = max(listing.claims, default=-1)
+        is_ended = self._epoch in listing.fences or self._epoch in listing.seals
+        if higher > self._epoch or is_ended:
+            raise Fenced(
+                f"epoch {higher} owns {self._unit.topic_name}, {self._epoch} was asked for",
+                used_epoch=listing.used_epoch,
+            )
+        return listing
+
+    def _fenced(self, why: str) -> Fenced:
+        used_epoch = self._directory.listing().used_epoch
+        return Fenced(f"{why} {self._unit.topic_name}", used_epoch=used_epoch)
+
+    def _fence(self) -> Listing:
+        directory = self._directory
+        listing = self._look()
+        for lower in sorted(listing.claims - listing.fences - {self._epoch}):
+            create_fence(directory.fence(lower), directory.claim(self._epoch))
+        if listing.unsealed != [self._epoch]:
+            # The claim with it, and the fences of a successor that did not get as far as this.
+            directory.sync()
+            self._on_step("fence written")
+        return listing
+
+    def _seal_lower(self, listing: Listing) -> None:
+        """Seal what has to be, as the directory was AFTER the fences were made."""
+        for lower in listing.unsealed:
+            if lower < self._epoch:
+                self._seal(lower, listing)
+
+    def _seal(self, lower: int, listing: Listing) -> None:
+        directory = self._directory
+        measured = measure_epoch(directory, lower, listing)
+        self._on_step("measured")
+        sync_files(measured.open_files(directory, lower))
+        self._on_step("predecessor fsynced")
+        producers = measured.producers
+        if producers is None:
+            producers = self._producers_before(lower)
+        seal = Seal(lower, self._epoch, measured.segments, measured.state, producers)
+        temporary = directory.temporary(self._epoch, f"{self._owner.token}-seal-{lower}")
+        os.close(create_whole(temporary, encode_seal(seal)))
+        try:
+            os.link(temporary, directory.seal(lower))
+            self._sealed[lower] = SealedEpoch(seal, measured.facts)
+        except FileExistsError:
+            # Another successor was faster; its account is as good, and it is the one that counts.
+            self._look()
+        finally:
+            remove(temporary)
+        # Its name is durable with that of the snapshot, before anything is served.
+        self._on_step("sealed")
+
+    def _producers_before(self, epoch: int) -> dict[str, int]:
+        lower = [sealed for sealed in self._directory.listing().sealed if sealed < epoch]
+        return read_seal(self._directory.seal(lower[-1])).producers if lower else {}
+
+    def _begin(self, listing: Listing, claim: ClaimIdentity) -> Holding:
+        """Read what there is and begin the own file of facts with it."""
+        directory, epoch = self._directory, self._epoch
+        own = measure_epoch(directory, epoch, listing)
+        # There is something only if this process had the epoch open before and let go of it.
+        sync_files(own.open_files(directory, epoch))
+        past = read_past(directory, listing, epoch, own, self._sealed)
+        header = FileHeader(
+            salt=secrets.randbits(SALT_BITS),
+            topic_id=self._unit.topic_id,
+            unit=self._unit.unit,
+            epoch=epoch,
+            number=own.state[0] + 1 if own.state is not None else 0,
+            topic_name=self._unit.topic_name,
+            created_ms=self._owner.now_ms(),
+            previous=None,
+            producers=past.producers,
+        )
+        length = write_state_file(directory, header, past.facts, self._owner.token)
+        return Holding(
+            past=past,
+            claim=claim,
+            state=StateFile(header.number, header.salt, length),
+            next_segment=own.segments[-1].segment + 1 if own.segments else 0,
+            previous=own.segments[-1] if own.segments else None,
+            kept=frozenset(past.table.files()),
+        )
+
+
+def read_ahead(directory: UnitDirectory) -> None:
+    """Read what a takeover will look at, so that it is in the page cache then. Writes nothing.
+
+    Raises:
+        LedgerDamaged, OSError: What a takeover would say, too.
+    """
+    if not directory.exists():
+        return
+    listing = directory.listing()
+    for epoch in listing.sealed:
+        read_seal(directory.seal(epoch))
+    for epoch in listing.unsealed:
+        measure_epoch(directory, epoch)
+
+
+def write_state_file(
+    directory: UnitDirectory, header: FileHeader, facts: dict[str, bytes], token: str
+) -> int:
+    """Make a file of facts, whole and durable under its name; return its length."""
+    records = b"".join(
+        encode_state(key, value, salt=header.salt, since_durable=0) for key, value in facts.items()
+    )
+    content = encode_header(replace(header, snapshot_bytes=len(records))) + records
+    temporary = directory.temporary(header.epoch, f"{token}-state")
+    os.close(create_whole(temporary, content))
+    os.rename(temporary, directory.numbered(header.epoch, header.number, STATE))
+    directory.sync()
+    return len(content)
+
+
+def remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -> None:
+    """Remove what nothing refers to since the takeover: at any time after it, on any thread.
+
+    The own snapshot was durable when no fence was found, so that no successor needs what is older.
+    An epoch without kept segments loses its claim, durably, BEFORE the rest of its files: see
+    ``UnitDirectory.is_fenced``. A file of an epoch without claim was made by an owner that slept
+    through its own end.
+    """
+    listing = directory.listing()
+    kept = holding.kept
+    ended = {lower for lower in listing.claims if lower < epoch} - {owner for owner, _ in kept}
+    for lower in ended:
+        remove(directory.claim(lower))
+    if ended:
+        directory.sync()
+    known = listing.claims - ended
+    for name, owner in listing.epochs.items():
+        if owner < epoch:
+            superfluous = owner not in known or _is_left_over(name, owner, kept)
+        else:
+            superfluous = owner == epoch and _is_old_state(name, holding.state.number)
+        if superfluous:
+            remove(f"{directory.path}/{name}")
+
+
+def _is_left_over(name: str, owner: int, kept: frozenset[tuple[int, int]]) -> bool:
+    """Whether a file of an epoch whose entries are kept is of no more use."""
+    if name.startswith(TEMPORARY):
+        return True
+    stem, _, kind = name.partition(".")
+    return bool(kind) and (kind == STATE or (owner, int(stem.partition("-")[2])) not in kept)
+
+
+def _is_old_state(name: str, number: int) -> bool:
+    stem, _, kind = name.partition(".")
+    return kind == STATE and int(stem.partition("-")[2]) < number

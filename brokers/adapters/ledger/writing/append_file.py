@@ -1,0 +1,103 @@
+"""A file that one thread appends to, in rounds: written, then fsynced."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from brokers.adapters.ledger.format.files import write_all
+from nextgen.kernel import pulsar_limits
+
+
+class AppendFile:
+    """The end of a file. Opened when it is written to; ``close`` only lets go of the handle.
+
+    ``handle`` is that of a file that was just made, and is let go of here, too. ``path`` is set
+    anew when the file gets another name.
+
+    After an error nothing may be appended any more: what is behind ``durable`` is unknown.
+    """
+
+    __slots__ = ("_handle", "_reserved", "durable", "end", "path", "salt")
+
+    def __init__(self, path: str, *, end: int, salt: int, handle: int | None = None) -> None:
+        self._handle = handle
+        self._reserved = 0
+        self.path = path
+        self.salt = salt
+        self.end = end
+        self.durable = end
+        """How far the file is known to be fsynced."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._handle is not None
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.end > self.durable
+
+    def append(self, content: bytes) -> None:
+        """Write behind the end.
+
+        Raises:
+            OSError: Any part of it may be there.
+        """
+        handle = self._open()
+        end = self.end + len(content)
+        if -1 < self._reserved < end:
+            self._reserve(handle, end)
+        write_all(handle, content, self.end)
+        self.end = end
+
+    def sync(self) -> None:
+        """Return once everything appended is on the medium."""
+        handle = self._open()
+        try:
+            os.fdatasync(handle)
+        except OSError:
+            # The kernel may hold pages for written that are not. Without them whoever measures
+            # the file next sees what is on the medium.
+            with suppress(OSError):
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            raise
+        self.durable = self.end
+
+    def finish(self) -> None:
+        """Give reserved space back and close; nothing is appended any more.
+
+        Only after rounds that all succeeded: else there may be bytes behind the end that a
+        successor has sealed.
+        """
+        if self._reserved > self.end:
+            with suppress(OSError):
+                os.ftruncate(self._open(), self.end)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _open(self) -> int:
+        if self._handle is None:
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        return self._handle
+
+    def _reserve(self, handle: int, end: int) -> None:
+        """Reserve space ahead, as much again as there is.
+
+        An fsync is half as long when it does not have to write a new size. A disk that cannot, or
+        has no room, is not asked again: the writes themselves will say what is wrong.
+        """
+        step = min(
+            max(pulsar_limits.LEDGER_RESERVE_BYTES_MIN, self._reserved),
+            pulsar_limits.LEDGER_RESERVE_BYTES_MAX,
+        )
+        try:
+            os.posix_fallocate(handle, self.end, end - self.end + step)
+        except OSError:
+            self._reserved = -1
+            return
+        self._reserved = end + step

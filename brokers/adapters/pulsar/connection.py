@@ -1,0 +1,168 @@
+"""One Pulsar client at a broker: its commands, each to whoever carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokers.adapters.pulsar.answers import TRANSACTIONS, error_code, no_transactions, success
+from brokers.adapters.pulsar.consuming import Consuming
+from brokers.adapters.pulsar.producing import Producing
+from brokers.adapters.pulsar.requests import ClientRequests, Front
+from brokers.domain.refusal import Refusal
+from brokers.domain.schemas.schema import Schema, version_bytes
+from brokers.wire import stated_schema
+from nextgen.kernel.errors import Overloaded
+from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.pulsar_limits import BROKER_LISTINGS_MAX
+from nextgen.pulsar.frames import MalformedFrame
+from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.pulsar.metadata_commands import needed_of, shown
+from nextgen.pulsar.scalable_topics import SCALABLE_TOPICS, no_scalable_topics
+from protos.pulsar import PulsarApi_pb2 as pulsar
+
+
+class BrokerConnection(ClientRequests):
+    """Serves one client: its commands, by the two halves of the connection and by itself."""
+
+    __slots__ = ("_consuming", "_producing")
+
+    def __init__(self, keep_alive: KeepAlive, front: Front) -> None:
+        super().__init__(keep_alive, front)
+        self._producing: Producing | None = None
+        self._consuming: Consuming | None = None
+
+    # Hooks -----------------------------------------------------------------------------------
+
+    def handle(self, command: pulsar.BaseCommand, payload: bytes) -> None:
+        kind = command.type
+        if kind == pulsar.BaseCommand.SEND:
+            self.producing.on_send(command, payload)
+            return
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, command)
+        elif self.front.metadata.handles(kind):
+            self._on_metadata(command)
+        elif kind in TRANSACTIONS:
+            self.send_command(no_transactions(command))
+        elif kind in SCALABLE_TOPICS:
+            answer = no_scalable_topics(command)
+            if answer is not None:
+                self.send_command(answer)
+        elif kind != pulsar.BaseCommand.AUTH_RESPONSE:
+            raise MalformedFrame(f"{pulsar.BaseCommand.Type.Name(kind)} is not for a broker")
+
+    def resumed_writing(self) -> None:
+        if self._consuming is not None:
+            self._consuming.resumed()
+
+    def closed(self) -> None:
+        super().closed()
+        if self._producing is not None:
+            self._producing.closed()
+        if self._consuming is not None:
+            self._consuming.closed()
+
+    # Services --------------------------------------------------------------------------------
+
+    @property
+    def producing(self) -> Producing:
+        if self._producing is None:
+            self._producing = Producing(self)
+        return self._producing
+
+    @property
+    def consuming(self) -> Consuming:
+        if self._consuming is None:
+            self._consuming = Consuming(self)
+        return self._consuming
+
+    @property
+    def producer_count(self) -> int:
+        return 0 if self._producing is None else len(self._producing)
+
+    @property
+    def consumer_count(self) -> int:
+        return 0 if self._consuming is None else len(self._consuming)
+
+    # Inside ----------------------------------------------------------------------------------
+
+    def _on_metadata(self, command: pulsar.BaseCommand) -> None:
+        if command.type != pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE:
+            self.start(self._answer_metadata(needed_of(command)))
+            return
+        front = self.front
+        if front.listings >= BROKER_LISTINGS_MAX:
+            overloaded = Overloaded(f"{front.listings} namespaces are being listed")
+            self.send_command(front.metadata.failure(command, overloaded))
+            return
+        front.listings += 1
+        listing = self.start(self._answer_metadata(needed_of(command)))
+        # Not at the end of the task: one that is cancelled before it begins has no end.
+        listing.add_done_callback(lambda _: front.listed())
+
+    async def _answer_metadata(self, command: pulsar.BaseCommand) -> None:
+        self.send_command(await self.front.metadata.answer(command))
+
+    def _on_get_or_create_schema(self, command: pulsar.BaseCommand) -> None:
+        asked = command.getOrCreateSchema
+        try:
+            schema: Schema | Refusal = stated_schema(asked.schema)
+        except Refusal as refusal:
+            schema = refusal
+        self.start(self._get_or_create_schema(asked.request_id, asked.topic, schema))
+
+    async def _get_or_create_schema(
+        self, request_id: int, topic_name: str, schema: Schema | Refusal
+    ) -> None:
+        answer = pulsar.CommandGetOrCreateSchemaResponse(request_id=request_id)
+        try:
+            name = parse_topic(topic_name)
+            if isinstance(schema, Refusal):
+                raise schema
+            topic = await self.front.topics.open(name, create=True)
+            version = await topic.schemas.add(schema)
+            answer.schema_version = version_bytes(version)
+        except Refusal as refusal:
+            answer.error_code = error_code(refusal.code)
+            answer.error_message = shown(refusal.message)
+        except InvalidName as error:
+            answer.error_code = pulsar.InvalidTopicName
+            answer.error_message = shown(str(error))
+        self.send_command(
+            pulsar.BaseCommand(
+                type=pulsar.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
+                getOrCreateSchemaResponse=answer,
+            )
+        )
+
+    def _on_watch_topic_list(self, command: pulsar.BaseCommand) -> None:
+        message = "topic lists are not watched here: ask for them"
+        self.send_error(command.watchTopicList.request_id, pulsar.NotAllowedError, message)
+
+    def _on_watch_topic_list_close(self, command: pulsar.BaseCommand) -> None:
+        self.send(success(command.watchTopicListClose.request_id))
+
+
+_Handler = Callable[[BrokerConnection, pulsar.BaseCommand], None]
+
+_HANDLERS: dict[int, _Handler] = {
+    pulsar.BaseCommand.PRODUCER: lambda to, command: to.producing.on_producer(command),
+    pulsar.BaseCommand.CLOSE_PRODUCER: lambda to, command: to.producing.on_close(command),
+    pulsar.BaseCommand.SUBSCRIBE: lambda to, command: to.consuming.on_subscribe(command),
+    pulsar.BaseCommand.FLOW: lambda to, command: to.consuming.on_flow(command),
+    pulsar.BaseCommand.ACK: lambda to, command: to.consuming.on_ack(command),
+    pulsar.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: (
+        lambda to, command: to.consuming.on_redeliver(command)
+    ),
+    pulsar.BaseCommand.UNSUBSCRIBE: lambda to, command: to.consuming.on_unsubscribe(command),
+    pulsar.BaseCommand.SEEK: lambda to, command: to.consuming.on_seek(command),
+    pulsar.BaseCommand.GET_LAST_MESSAGE_ID: (
+        lambda to, command: to.consuming.on_get_last_message_id(command)
+    ),
+    pulsar.BaseCommand.CONSUMER_STATS: lambda to, command: to.consuming.on_stats(command),
+    pulsar.BaseCommand.CLOSE_CONSUMER: lambda to, command: to.consuming.on_close(command),
+    pulsar.BaseCommand.GET_OR_CREATE_SCHEMA: BrokerConnection._on_get_or_create_schema,
+    pulsar.BaseCommand.WATCH_TOPIC_LIST: BrokerConnection._on_watch_topic_list,
+    pulsar.BaseCommand.WATCH_TOPIC_LIST_CLOSE: BrokerConnection._on_watch_topic_list_close,
+}

@@ -1,0 +1,443 @@
+"""SUBSCRIBE and all that follows it: the consuming half of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from brokers.adapters.pulsar.answers import (
+    MessageHeads,
+    close_consumer,
+    error_code,
+    message_id,
+    success,
+)
+from brokers.adapters.pulsar.message_ids import acks_of, redelivered, sought
+from brokers.adapters.pulsar.requests import ClientRequests
+from brokers.adapters.pulsar.subscribe import Subscribing, subscribing_of
+from brokers.domain.position import Position
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.ports.consumer import Dispatch
+from brokers.service.storage_refusal import STORAGE_ERRORS
+from brokers.service.subscriptions.subscription import (
+    NO_EPOCH,
+    Consumer,
+    Subscription,
+)
+from brokers.service.topics.topic import Topic
+from nextgen.kernel.names import parse_topic
+from nextgen.kernel.pulsar_limits import (
+    HANDLES_PER_CONNECTION_MAX,
+)
+from nextgen.pulsar.frames import MalformedFrame
+from protos.pulsar import PulsarApi_pb2 as pulsar
+
+_ACTIVE_CHANGE_VERSION = 12
+"""Clients below this version do not know ACTIVE_CONSUMER_CHANGE."""
+
+_CLOSE_VERSION = 5
+"""Clients below this version do not know that a broker closes a consumer."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class ConsumerHandle:
+    """One consumer id of one connection, from SUBSCRIBE to its end. A ``ConsumerSink``."""
+
+    __slots__ = (
+        "_consuming",
+        "_heads",
+        "_is_active",
+        "consumer",
+        "consumer_id",
+        "creating",
+        "is_ended",
+        "subscription",
+        "topic",
+    )
+
+    def __init__(self, consuming: Consuming, consumer_id: int) -> None:
+        self._consuming = consuming
+        self.consumer_id = consumer_id
+        self.creating: asyncio.Task[None] | None = None
+        self.topic: Topic | None = None
+        self.subscription: Subscription | None = None
+        self.consumer: Consumer | None = None
+        self.is_ended = False
+        self._heads: MessageHeads | None = None
+        self._is_active: bool | None = None
+
+    @property
+    def is_writable(self) -> bool:
+        return self._consuming.connection.is_writable
+
+    def deliver(self, dispatches: Sequence[Dispatch]) -> None:
+        topic = self.topic
+        if self.is_ended or topic is None:
+            return
+        heads = self._heads
+        if heads is None:
+            heads = self._heads = MessageHeads(self.consumer_id, topic.unit.partition)
+        buffers: list[bytes] = []
+        messages = size = 0
+        for dispatch in dispatches:
+            payload = dispatch.entry.payload
+            buffers.append(heads.head(dispatch))
+            buffers.append(payload)
+            messages += dispatch.entry.message_count
+            size += len(payload)
+        topic.traffic.count_out(len(dispatches), messages, size)
+        self._consuming.connection.send(buffers)
+
+    def active_changed(self, *, is_active: bool) -> None:
+        if self.consumer is None:
+            # The client learns of it behind the answer to its SUBSCRIBE.
+            self._is_active = is_active
+            return
+        connection = self._consuming.connection
+        if self.is_ended or connection.protocol_version < _ACTIVE_CHANGE_VERSION:
+            return
+        connection.send_command(
+            pulsar.BaseCommand(
+                type=pulsar.BaseCommand.ACTIVE_CONSUMER_CHANGE,
+                active_consumer_change=pulsar.CommandActiveConsumerChange(
+                    consumer_id=self.consumer_id, is_active=is_active
+                ),
+            )
+        )
+
+    def end(self, broker_url: str) -> None:
+        self._consuming.end(self, broker_url)
+
+    def subscribed(self, subscription: Subscription, consumer: Consumer, request_id: int) -> None:
+        """Answer the SUBSCRIBE."""
+        self.subscription = subscription
+        self.consumer = consumer
+        self._consuming.connection.send(success(request_id))
+        if self._is_active is not None:
+            self.active_changed(is_active=self._is_active)
+
+
+class Consuming:
+    """The consumers of one connection."""
+
+    __slots__ = ("_handles", "connection")
+
+    def __init__(self, connection: ClientRequests) -> None:
+        self.connection = connection
+        self._handles: dict[int, ConsumerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def on_subscribe(self, command: pulsar.BaseCommand) -> None:
+        """Connect a consumer, or say why not."""
+        asked = command.subscribe
+        known = self._handles.get(asked.consumer_id)
+        if known is not None:
+            if known.consumer is not None:
+                self.connection.send(success(asked.request_id))
+                return
+            busy = f"consumer {asked.consumer_id} is being connected already"
+            self.connection.refuse(asked.request_id, Refusal(ServerError.SERVICE_NOT_READY, busy))
+            return
+        try:
+            self._check_room()
+            subscribing = subscribing_of(asked)
+        except Refusal as refusal:
+            self.connection.refuse(asked.request_id, refusal)
+            return
+        handle = ConsumerHandle(self, asked.consumer_id)
+        self._handles[asked.consumer_id] = handle
+        # Not the command, which may be large: its topic may take long to open.
+        work = self._create(handle, subscribing)
+        handle.creating = self.connection.start(work)
+
+    def on_flow(self, command: pulsar.BaseCommand) -> None:
+        """Let a consumer be sent more.
+
+        Raises:
+            MalformedFrame: It asks for more than anybody may.
+        """
+        asked = command.flow
+        handle = self._handles.get(asked.consumer_id)
+        if handle is None or handle.subscription is None or handle.consumer is None:
+            return
+        try:
+            handle.subscription.flow(handle.consumer, asked.messagePermits)
+        except Refusal as refusal:
+            raise MalformedFrame(refusal.message) from refusal
+
+    def on_ack(self, command: pulsar.BaseCommand) -> None:
+        """Acknowledge messages; answered when that is durable, if the client wants an answer.
+
+        Raises:
+            MalformedFrame: It is larger than any client makes, and wants no answer. Only a new
+                connection has what it did not acknowledge sent again.
+        """
+        asked = command.ack
+        handle = self._handles.get(asked.consumer_id)
+        if handle is None or handle.subscription is None or handle.consumer is None:
+            return
+        is_awaited = asked.HasField("request_id")
+        answer = partial(
+            self._acknowledged, asked.consumer_id, asked.request_id if is_awaited else None
+        )
+        if asked.HasField("txnid_least_bits") or asked.HasField("txnid_most_bits"):
+            answer(Refusal(ServerError.NOT_ALLOWED, "transactions are not supported"), asked)
+            return
+        try:
+            acks = acks_of(asked)
+        except Refusal as refusal:
+            if not is_awaited:
+                raise MalformedFrame(refusal.message) from refusal
+            answer(refusal)
+            return
+        try:
+            acknowledged = handle.subscription.acknowledge(
+                handle.consumer,
+                acks,
+                is_cumulative=asked.ack_type == pulsar.CommandAck.Cumulative,
+                is_awaited=is_awaited,
+            )
+        except Refusal as refusal:
+            answer(refusal)
+            return
+        if is_awaited:
+            acknowledged.add_done_callback(
+                lambda future: answer(
+                    ConnectionResetError() if future.cancelled() else future.exception()
+                )
+            )
+
+    def on_redeliver(self, command: pulsar.BaseCommand) -> None:
+        """Send again what was not acknowledged: these messages, or all.
+
+        Raises:
+            MalformedFrame: It names more messages than a consumer can have.
+        """
+        asked = command.redeliverUnacknowledgedMessages
+        handle = self._handles.get(asked.consumer_id)
+        if handle is None or handle.subscription is None or handle.consumer is None:
+            return
+        epoch = asked.consumer_epoch if asked.HasField("consumer_epoch") else NO_EPOCH
+        try:
+            positions = redelivered(asked)
+        except Refusal as refusal:
+            raise MalformedFrame(refusal.message) from refusal
+        handle.subscription.redeliver(handle.consumer, positions, epoch)
+
+    def on_unsubscribe(self, command: pulsar.BaseCommand) -> None:
+        """Delete the subscription."""
+        asked = command.unsubscribe
+        handle = self._connected(asked.consumer_id, asked.request_id)
+        if handle is not None:
+            work = self._unsubscribe(handle, asked.request_id, is_forced=asked.force)
+            self.connection.start(work)
+
+    def on_seek(self, command: pulsar.BaseCommand) -> None:
+        """Go to another position; every consumer of the subscription is closed for that."""
+        asked = command.seek
+        handle = self._connected(asked.consumer_id, asked.request_id)
+        if handle is None:
+            return
+        try:
+            goal = sought(asked)
+        except Refusal as refusal:
+            self.connection.refuse(asked.request_id, refusal)
+            return
+        work = self._seek(handle, asked.request_id, goal, asked.message_publish_time)
+        self.connection.start(work)
+
+    def on_get_last_message_id(self, command: pulsar.BaseCommand) -> None:
+        """Say what the topic's last message is."""
+        asked = command.getLastMessageId
+        handle = self._connected(asked.consumer_id, asked.request_id)
+        if handle is not None:
+            self.connection.start(self._get_last_message_id(handle, asked.request_id))
+
+    def on_stats(self, command: pulsar.BaseCommand) -> None:
+        """Say how a consumer is doing."""
+        asked = command.consumerStats
+        answer = pulsar.CommandConsumerStatsResponse(request_id=asked.request_id)
+        handle = self._handles.get(asked.consumer_id)
+        if handle is None or handle.consumer is None or handle.subscription is None:
+            answer.error_code = pulsar.ConsumerNotFound
+            answer.error_message = f"consumer {asked.consumer_id} is not there"
+        else:
+            consumer = handle.consumer
+            answer.consumerName = consumer.name
+            answer.availablePermits = max(0, consumer.permits)
+            answer.unackedMessages = consumer.unacked_messages
+            answer.blockedConsumerOnUnackedMsgs = consumer.is_blocked
+            answer.address = self.connection.peer
+            answer.type = handle.subscription.kind.name.title()
+            answer.msgBacklog = handle.subscription.backlog_entries
+        self.connection.send_command(
+            pulsar.BaseCommand(
+                type=pulsar.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer
+            )
+        )
+
+    def on_close(self, command: pulsar.BaseCommand) -> None:
+        """Let a consumer go; answered when what it acknowledged is durable.
+
+        So nothing that an application acknowledged returns once its ``close`` did, also if the
+        broker dies.
+        """
+        asked = command.close_consumer
+        answer = success(asked.request_id)
+        handle = self._handles.pop(asked.consumer_id, None)
+        if handle is not None:
+            handle.is_ended = True
+            if handle.creating is not None and handle.consumer is None:
+                handle.creating.cancel()
+                handle.creating = None
+            self._leave(handle)
+            if handle.subscription is not None:
+                stored = handle.subscription.stored()
+                stored.add_done_callback(lambda _: self.connection.send(answer))
+                return
+        self.connection.send(answer)
+
+    def end(self, handle: ConsumerHandle, broker_url: str) -> None:
+        """Close a consumer from the broker's side; its subscription has let it go already."""
+        if handle.is_ended or handle.consumer is None:
+            return
+        handle.is_ended = True
+        if self._handles.get(handle.consumer_id) is handle:
+            del self._handles[handle.consumer_id]
+        if self.connection.protocol_version < _CLOSE_VERSION:
+            self.connection.close_after_flush()
+            return
+        self.connection.send_command(close_consumer(handle.consumer_id, broker_url))
+
+    def resumed(self) -> None:
+        """The client reads again."""
+        for handle in self._handles.values():
+            if handle.subscription is not None and handle.consumer is not None:
+                handle.subscription.resumed(handle.consumer)
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        handles, self._handles = self._handles, {}
+        for handle in handles.values():
+            handle.is_ended = True
+            handle.creating = None
+            self._leave(handle)
+
+    def _leave(self, handle: ConsumerHandle) -> None:
+        if handle.topic and handle.subscription is not None and handle.consumer is not None:
+            handle.topic.remove_consumer(handle.subscription, handle.consumer)
+
+    def _check_room(self) -> None:
+        if len(self._handles) >= HANDLES_PER_CONNECTION_MAX:
+            message = f"a connection has at most {HANDLES_PER_CONNECTION_MAX} consumers"
+            raise Refusal(ServerError.NOT_ALLOWED, message)
+
+    def _connected(self, consumer_id: int, request_id: int) -> ConsumerHandle | None:
+        handle = self._handles.get(consumer_id)
+        if handle is None or handle.consumer is None:
+            missing = f"consumer {consumer_id} is not there"
+            self.connection.refuse(request_id, Refusal(ServerError.METADATA, missing))
+            return None
+        return handle
+
+    async def _create(self, handle: ConsumerHandle, asked: Subscribing) -> None:
+        try:
+            with self.connection.answering(asked.request_id):
+                topic = await self.connection.front.topics.open(
+                    parse_topic(asked.topic), create=asked.creates_topic
+                )
+                handle.topic = topic
+                subscription, consumer = await topic.subscribe(
+                    asked.subscription, asked.start, asked.request, handle, asked.schema
+                )
+                handle.subscribed(subscription, consumer, asked.request_id)
+        finally:
+            # A task that was cancelled holds its frames, and they the handle: a cycle.
+            handle.creating = None
+            if handle.consumer is None and self._handles.get(handle.consumer_id) is handle:
+                del self._handles[handle.consumer_id]
+
+    async def _unsubscribe(
+        self, handle: ConsumerHandle, request_id: int, *, is_forced: bool
+    ) -> None:
+        assert handle.topic is not None, "it is connected"
+        assert handle.subscription is not None, "it is connected"
+        assert handle.consumer is not None, "it is connected"
+        with self.connection.answering(request_id):
+            await handle.topic.unsubscribe(
+                handle.subscription, handle.consumer, is_forced=is_forced
+            )
+            handle.is_ended = True
+            # The id may have been taken into use again meanwhile.
+            if self._handles.get(handle.consumer_id) is handle:
+                del self._handles[handle.consumer_id]
+            self.connection.send(success(request_id))
+
+    async def _seek(
+        self,
+        handle: ConsumerHandle,
+        request_id: int,
+        goal: tuple[Position, Sequence[int]] | None,
+        publish_time_ms: int,
+    ) -> None:
+        assert handle.topic is not None, "it is connected"
+        assert handle.subscription is not None, "it is connected"
+        with self.connection.answering(request_id):
+            try:
+                if goal is not None:
+                    await handle.subscription.seek(*goal)
+                else:
+                    await handle.subscription.seek_to_time(publish_time_ms)
+            except STORAGE_ERRORS as error:
+                raise handle.topic.storage_failed(error) from error
+            self.connection.send(success(request_id))
+
+    async def _get_last_message_id(self, handle: ConsumerHandle, request_id: int) -> None:
+        assert handle.topic is not None, "it is connected"
+        assert handle.subscription is not None, "it is connected"
+        with self.connection.answering(request_id):
+            partition = handle.topic.unit.partition
+            last, messages = await handle.topic.last_message()
+            self.connection.send_command(
+                pulsar.BaseCommand(
+                    type=pulsar.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE,
+                    getLastMessageIdResponse=pulsar.CommandGetLastMessageIdResponse(
+                        request_id=request_id,
+                        last_message_id=message_id(
+                            last,
+                            partition=partition,
+                            batch_index=messages - 1 if messages > 1 else -1,
+                        ),
+                        consumer_mark_delete_position=message_id(handle.subscription.mark_delete),
+                    ),
+                )
+            )
+
+    def _acknowledged(
+        self,
+        consumer_id: int,
+        request_id: int | None,
+        error: BaseException | None,
+        transaction: pulsar.CommandAck | None = None,
+    ) -> None:
+        if request_id is None:
+            if error is not None:
+                _logger.info("ack refused", peer=self.connection.peer, error=str(error))
+            return
+        answer = pulsar.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
+        if error is not None:
+            code = error.code if isinstance(error, Refusal) else ServerError.PERSISTENCE
+            answer.error = error_code(code)
+            answer.message = str(error)
+        if transaction is not None and transaction.HasField("txnid_least_bits"):
+            answer.txnid_least_bits = transaction.txnid_least_bits
+            answer.txnid_most_bits = transaction.txnid_most_bits
+        self.connection.send_command(
+            pulsar.BaseCommand(type=pulsar.BaseCommand.ACK_RESPONSE, ackResponse=answer)
+        )

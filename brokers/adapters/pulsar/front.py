@@ -1,0 +1,127 @@
+"""The Pulsar side of a broker, put together: storage, topics, the port where clients connect."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from brokers.adapters.pulsar.connection import BrokerConnection
+from brokers.adapters.pulsar.directory import HeldTopicDirectory
+from brokers.adapters.pulsar.requests import Front
+from brokers.domain.session import BrokerSession
+from brokers.domain.storage_policy import StoragePolicy
+from brokers.ports.directory import OwnersDirectory
+from brokers.ports.ledger import LedgerStore
+from brokers.ports.session import Clock
+from brokers.service.topics.open_topics import Topics
+from brokers.service.topics.topic import Surroundings
+from brokers.service.topics.upkeep import Upkeep
+from brokers.service.traffic import Latency, Traffic
+from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
+from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.server import PulsarServer
+from nextgen.tasks.background import keep
+
+_NAME_TOKEN_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this broker is to clients."""
+
+    broker_id: str
+    broker_url: str
+
+
+class PulsarFront:
+    """Serves Pulsar clients. ``start`` it, then ``stop`` it once."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        session: Callable[[], BrokerSession],
+        directory: OwnersDirectory,
+        persistent: LedgerStore,
+        volatile: LedgerStore,
+        policy: StoragePolicy,
+        clock: Clock,
+        wall_clock: Callable[[], int] | None = None,
+        connections_max: int = PULSAR_CONNECTIONS_MAX,
+        keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
+    ) -> None:
+        self._clock = clock
+        self._upkeep: asyncio.Task[None] | None = None
+        self.traffic = Traffic()
+        self.append_latency = Latency()
+        self.topics = Topics(
+            broker_id=identity.broker_id,
+            broker_url=identity.broker_url,
+            holding=lambda: session().holding,
+            directory=directory,
+            persistent=persistent,
+            volatile=volatile,
+            surroundings=Surroundings(
+                policy=policy,
+                traffic=self.traffic,
+                append_latency=self.append_latency,
+                make_name=_name_maker(identity.broker_id),
+                now_ms=wall_clock or wall_clock_ms,
+            ),
+        )
+        held = HeldTopicDirectory(
+            broker_id=identity.broker_id,
+            broker_url=identity.broker_url,
+            session=session,
+            topics=self.topics,
+            beyond=directory,
+        )
+        self.shared = Front(self.topics, MetadataCommands(held))
+        """What connections of this broker are made with."""
+        self._server = PulsarServer(
+            lambda keep_alive: BrokerConnection(keep_alive, self.shared),
+            connections_max=connections_max,
+            keep_alive_ms=keep_alive_ms,
+        )
+
+    @property
+    def connection_count(self) -> int:
+        return self._server.connection_count
+
+    def connections(self) -> Iterator[BrokerConnection]:
+        return (cast(BrokerConnection, connection) for connection in self._server.connections())
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port.
+
+        Raises:
+            RefusesToStart: The port is taken.
+        """
+        bound = await self._server.start(host, port, "the broker's Pulsar clients")
+        self._upkeep = keep("topic_upkeep", Upkeep(self.topics, self._clock).run)
+        return bound
+
+    async def stop(self, grace_ms: int) -> None:
+        """Send the clients away, close every topic, and then the connections."""
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self.topics.close()
+        await self._server.stop(grace_ms)
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970: what messages are published and delivered by."""
+    return time.time_ns() // 1_000_000
+
+
+def _name_maker(broker_id: str) -> Callable[[], str]:
+    """Return what makes producers' names: each process has names of its own."""
+    prefix = f"{broker_id}-{secrets.token_hex(_NAME_TOKEN_BYTES)}"
+    numbers = itertools.count()
+    return lambda: f"{prefix}-{next(numbers)}"

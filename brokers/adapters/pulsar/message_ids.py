@@ -1,0 +1,92 @@
+"""Message ids of clients' commands, each list within its limits before anything is made of it.
+
+An id may bring an ack set: a bit for each message of a batch. Only ACK and SEEK are about parts of
+batches. Of the ids in SUBSCRIBE and REDELIVER nothing but the position is read, so an ack set
+there costs no more than its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokers.domain.position import Position
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.service.subscriptions.subscription import Ack
+from nextgen.kernel.pulsar_limits import (
+    ACK_IDS_MAX,
+    ACK_SET_WORDS_MAX,
+    ACK_WORDS_MAX,
+    REDELIVER_IDS_MAX,
+)
+from protos.pulsar import PulsarApi_pb2 as pulsar
+
+_UINT64 = 2**64
+_INT64_END = 2**63
+_new = tuple.__new__
+
+
+def position_of(message_id: pulsar.MessageIdData) -> Position:
+    """Return the position in a message id; unsigned -1 is -1."""
+    ledger_id, entry_id = message_id.ledgerId, message_id.entryId
+    if ledger_id >= _INT64_END:
+        ledger_id -= _UINT64
+    if entry_id >= _INT64_END:
+        entry_id -= _UINT64
+    # Without the class's own constructor: this runs for each id of each acknowledgement.
+    return _new(Position, (ledger_id, entry_id))
+
+
+def acks_of(asked: pulsar.CommandAck) -> list[Ack]:
+    """Return what an ACK acknowledges.
+
+    Raises:
+        Refusal: It has more ids, or more words in its ack sets, than an ACK may have.
+    """
+    if len(asked.message_id) > ACK_IDS_MAX:
+        raise _too_many(f"an ACK has at most {ACK_IDS_MAX} message ids")
+    acks = []
+    words = 0
+    for given in asked.message_id:
+        ack_set = given.ack_set
+        if ack_set:
+            words += len(ack_set)
+            if words > ACK_WORDS_MAX:
+                raise _too_many(f"the ack sets of an ACK have at most {ACK_WORDS_MAX} words")
+            acks.append(Ack(position_of(given), _words_of(ack_set), given.batch_size))
+        else:
+            acks.append(Ack(position_of(given)))
+    return acks
+
+
+def sought(asked: pulsar.CommandSeek) -> tuple[Position, Sequence[int]] | None:
+    """Return the position and ack set that a SEEK names, None if it names a time.
+
+    Raises:
+        Refusal: The ack set has more words than one may have.
+    """
+    if not asked.HasField("message_id"):
+        return None
+    return position_of(asked.message_id), _words_of(asked.message_id.ack_set)
+
+
+def redelivered(
+    asked: pulsar.CommandRedeliverUnacknowledgedMessages,
+) -> list[Position] | None:
+    """Return the positions that a REDELIVER names, None if it names none, which means all.
+
+    Raises:
+        Refusal: They are more than one consumer can have.
+    """
+    if len(asked.message_ids) > REDELIVER_IDS_MAX:
+        raise _too_many(f"a REDELIVER has at most {REDELIVER_IDS_MAX} message ids")
+    return [position_of(given) for given in asked.message_ids] or None
+
+
+def _words_of(ack_set: Sequence[int]) -> tuple[int, ...]:
+    if len(ack_set) > ACK_SET_WORDS_MAX:
+        raise _too_many(f"an ack set has at most {ACK_SET_WORDS_MAX} words")
+    return tuple(ack_set)
+
+
+def _too_many(message: str) -> Refusal:
+    return Refusal(ServerError.NOT_ALLOWED, message)

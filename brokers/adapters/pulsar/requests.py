@@ -1,0 +1,166 @@
+"""What one Pulsar client has asked for and is not answered yet, and how much that may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from brokers.adapters.pulsar.answers import error_code
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.service.topics.open_topics import Topics
+from nextgen.kernel.names import InvalidName
+from nextgen.kernel.pulsar_limits import (
+    CONNECTION_PENDING_BYTES_MAX,
+    CONNECTION_REQUESTS_MAX,
+    LEDGER_PENDING_ENTRY_BYTES,
+    LIVENESS_CHECK_MS,
+)
+from nextgen.pulsar.connection import Greeting, PulsarConnection
+from nextgen.pulsar.frames import RawFrame
+from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.tasks.background import start
+from nextgen.tasks.timeouts import timeout
+from protos.pulsar import PulsarApi_pb2 as pulsar
+
+_logger = structlog.get_logger(__name__)
+
+_PING = pulsar.BaseCommand(type=pulsar.BaseCommand.PING, ping=pulsar.CommandPing())
+
+
+@dataclass(slots=True)
+class Front:
+    """What all connections of a broker share."""
+
+    topics: Topics
+    metadata: MetadataCommands
+    greeting: Greeting = field(default_factory=Greeting)
+    producers: int = 0
+    consumers: int = 0
+    listings: int = 0
+    """Namespaces that are being listed."""
+
+    def listed(self) -> None:
+        self.listings -= 1
+
+
+class ClientRequests(PulsarConnection):
+    """Carries out a client's requests, each a task that ends with the connection.
+
+    Reading pauses while too many are under way, or too much waits for storage.
+    """
+
+    __slots__ = (
+        "_alive",
+        "_is_held_for_requests",
+        "_is_held_for_storage",
+        "_pending_bytes",
+        "_tasks",
+        "clock",
+        "front",
+    )
+
+    def __init__(self, keep_alive: KeepAlive, front: Front) -> None:
+        super().__init__(keep_alive, front.greeting)
+        self.front = front
+        self.clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending_bytes = 0
+        self._is_held_for_storage = False
+        self._is_held_for_requests = False
+        self._alive: asyncio.Event | None = None
+
+    def handle_raw(self, frame: RawFrame) -> bool:
+        if self._alive is not None:
+            self._alive.set()
+            self._alive = None
+        return False
+
+    def closed(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Carry out what takes long. Ends with the connection."""
+        task = start("pulsar_request", work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        if len(self._tasks) >= CONNECTION_REQUESTS_MAX and not self._is_held_for_requests:
+            self._is_held_for_requests = True
+            self.hold_reading()
+        return task
+
+    @contextmanager
+    def answering(self, request_id: int) -> Iterator[None]:
+        """Answer a request whose work is refused, or fails, inside."""
+        try:
+            yield
+        except Refusal as refusal:
+            self.refuse(request_id, refusal)
+        except InvalidName as error:
+            self.refuse(request_id, Refusal(ServerError.INVALID_TOPIC_NAME, str(error)))
+        except Exception:
+            _logger.exception("a Pulsar request failed", peer=self.peer)
+            self.refuse(request_id, Refusal(ServerError.UNKNOWN, "the broker failed"))
+
+    def refuse(self, request_id: int, refusal: Refusal) -> None:
+        self.send_error(request_id, error_code(refusal.code), refusal.message)
+
+    def count_pending(self, size_bytes: int) -> None:
+        """A payload was given to storage. Beyond the limit nothing more is read."""
+        self._pending_bytes += size_bytes + LEDGER_PENDING_ENTRY_BYTES
+        if self._pending_bytes > CONNECTION_PENDING_BYTES_MAX:
+            self.hold_for_storage()
+
+    def count_settled(self, size_bytes: int, *, is_congested: bool) -> None:
+        """Storage has answered for a payload."""
+        self._pending_bytes -= size_bytes + LEDGER_PENDING_ENTRY_BYTES
+        if not self._is_held_for_storage:
+            return
+        has_room = not is_congested and self._pending_bytes <= CONNECTION_PENDING_BYTES_MAX // 2
+        # What congests storage may be others': with nothing under way there is no later moment.
+        if has_room or not self._pending_bytes:
+            self._is_held_for_storage = False
+            self._release()
+
+    def hold_for_storage(self) -> None:
+        """Read nothing more until storage has caught up."""
+        if not self._is_held_for_storage and self._pending_bytes:
+            self._is_held_for_storage = True
+            self.hold_reading()
+
+    async def is_alive(self) -> bool:
+        """Ask the client for a sign of life; if none comes its connection is dropped."""
+        if not self.is_open:
+            return False
+        if self._is_held_for_storage or self._is_held_for_requests:
+            return True  # Its answer would not be read.
+        if self._alive is None:
+            self._alive = asyncio.Event()
+            self.send_command(_PING)
+        alive = self._alive
+        try:
+            async with timeout(LIVENESS_CHECK_MS / 1000):
+                await alive.wait()
+        except TimeoutError:
+            self.abort("gives no sign of life, and its producer's name is wanted")
+            return False
+        return self.is_open
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._is_held_for_requests and len(self._tasks) < CONNECTION_REQUESTS_MAX // 2:
+            self._is_held_for_requests = False
+            self._release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.error("a Pulsar request failed", peer=self.peer, exc_info=error)
+            self.close_after_flush()
+
+    def _release(self) -> None:
+        if not self._is_held_for_storage and not self._is_held_for_requests:
+            self.release_reading()

@@ -1,0 +1,236 @@
+"""The producers of one topic: their names, who may be connected with whom, how they leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from brokers.domain.producing.access import AccessMode, Asking, Granted, Left, ProducerAccess
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.ports.ledger import TopicLedger
+from brokers.ports.producer import ProducerSink, Publication
+from brokers.service.producing.publishing import NameState, Publishing
+from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
+from nextgen.kernel.pulsar_limits import PRODUCERS_PER_TOPIC_MAX, SEQUENCE_IDS_SKIPPED
+
+TOPIC_EPOCH_KEY = "topic-epoch"
+"""Where the ledger's state has the topic's epoch: 8 bytes, big-endian."""
+
+NameMaker = Callable[[], str]
+"""Makes names that nobody in the cluster has had."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRequest:
+    """What PRODUCER asks for, apart from the schema."""
+
+    producer_id: int
+    name: str
+    """Empty: the broker makes one."""
+    is_name_generated: bool
+    """A broker made the name at an earlier attempt, so nobody else has it."""
+    mode: AccessMode
+    topic_epoch: int | None
+    """That of an exclusive producer which comes back."""
+    epoch: int
+    """Grows with each attempt of the same producer to connect."""
+
+
+class Producer:
+    """One producer on one connection. Comes from ``Producers.add``."""
+
+    __slots__ = (
+        "_publishing",
+        "is_gone",
+        "last_sequence_id",
+        "name",
+        "request",
+        "sink",
+        "state",
+        "topic_epoch",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        request: ProducerRequest,
+        sink: ProducerSink,
+        publishing: Publishing,
+    ) -> None:
+        self.name = name
+        self.request = request
+        self.sink = sink
+        self.state: NameState = publishing.claim_name(name)
+        self.topic_epoch: int | None = None
+        self.last_sequence_id = -1
+        """What it may number on behind: the last that its name had stored, or a later one."""
+        self.turn: asyncio.Future[Granted] | None = None
+        """While it waits to have the topic to itself."""
+        self.is_gone = False
+        self._publishing = publishing
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.name} {self.request.mode.name} {self.state.sequence!r}>"
+
+    def publish(self, publication: Publication) -> None:
+        self._publishing.publish(self.name, self.state, self.sink, publication)
+
+
+class Producers:
+    """All producers of one topic, connected or waiting."""
+
+    def __init__(
+        self, topic_name: str, ledger: TopicLedger, publishing: Publishing, make_name: NameMaker
+    ) -> None:
+        self._topic_name = topic_name
+        self._ledger = ledger
+        self._publishing = publishing
+        self._make_name = make_name
+        self._by_name: dict[str, Producer] = {}
+        self._is_ended = False
+        stored = ledger.state.get(TOPIC_EPOCH_KEY)
+        self._access = ProducerAccess(None if stored is None else int.from_bytes(stored, "big"))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    async def add(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
+        """Let a producer in; takes as long as it has to wait for its turn.
+
+        Raises:
+            Refusal: It may not produce here.
+        """
+        name = request.name or self._make_name()
+        await self._free(name, request, sink)
+        if self._is_ended:
+            raise self._elsewhere()
+        if len(self._by_name) >= PRODUCERS_PER_TOPIC_MAX:
+            raise Refusal(
+                ServerError.PRODUCER_BUSY,
+                f"topic {self._topic_name} has {len(self._by_name)} producers, "
+                f"at most {PRODUCERS_PER_TOPIC_MAX} may be",
+            )
+        producer = Producer(name, request, sink, self._publishing)
+        self._by_name[name] = producer
+        try:
+            await self._let_in(producer)
+        except STORAGE_ERRORS as error:
+            self.remove(producer)
+            raise storage_refusal(error, self._topic_name) from error
+        except BaseException:
+            self.remove(producer)
+            raise
+        return producer
+
+    def remove(self, producer: Producer) -> None:
+        """Let a producer go, whatever its condition. Doing it again changes nothing."""
+        if producer.is_gone:
+            return
+        producer.is_gone = True
+        if self._by_name.get(producer.name) is producer:
+            del self._by_name[producer.name]
+        self._publishing.release_name(producer.name)
+        self._take_turns(self._access.leave(producer))
+
+    def send_away(self) -> None:
+        """Close all of them from the broker's side: they come back, and may be refused then."""
+        for producer in list(self._by_name.values()):
+            self._end(producer, "")
+
+    def end_all(self, broker_url: str) -> None:
+        """Close all of them from the broker's side, and let no others in."""
+        self._is_ended = True
+        for producer in list(self._by_name.values()):
+            self._end(producer, broker_url)
+
+    async def _let_in(self, producer: Producer) -> None:
+        request = producer.request
+        granted = self._access.ask(
+            Asking(producer, producer.name, request.mode, request.topic_epoch)
+        )
+        if granted is None:
+            producer.turn = asyncio.get_running_loop().create_future()
+            producer.sink.queued(producer.name)
+            try:
+                granted = await producer.turn
+            finally:
+                # Its error holds this frame, and this frame the producer: a cycle.
+                producer.turn = None
+        for other in granted.ended:
+            assert isinstance(other, Producer)
+            self._fence(other)
+        producer.topic_epoch = granted.topic_epoch
+        if granted.is_new_epoch and granted.topic_epoch is not None:
+            stored = granted.topic_epoch.to_bytes(8, "big")
+            await asyncio.shield(self._ledger.put_state(TOPIC_EPOCH_KEY, stored))
+        producer.last_sequence_id = await self._publishing.settle(producer.state)
+        if request.is_name_generated:
+            # Stock clients of C++ that had no receipt yet number on behind this, though what they
+            # have under way has those ids already: one of the two would be taken for the other.
+            producer.last_sequence_id += SEQUENCE_IDS_SKIPPED
+        if producer.is_gone:
+            raise self._elsewhere()
+
+    async def _free(self, name: str, request: ProducerRequest, sink: ProducerSink) -> None:
+        """Return when nobody has the name.
+
+        Raises:
+            Refusal: Somebody has it who is there.
+        """
+        while (holder := self._by_name.get(name)) is not None:
+            if _is_successor(request, sink, holder):
+                self._end(holder, "")
+            elif holder.sink.connection is sink.connection or await holder.sink.is_alive():
+                raise Refusal(
+                    ServerError.PRODUCER_BUSY,
+                    f"producer {name} is connected to topic {self._topic_name} already",
+                )
+            else:
+                self.remove(holder)
+
+    def _take_turns(self, left: Left) -> None:
+        for other in left.fenced:
+            assert isinstance(other, Producer)
+            self._fence(other)
+        if left.granted is not None:
+            chosen = left.granted.asking.key
+            assert isinstance(chosen, Producer)
+            assert chosen.turn is not None, "who waits has a turn"
+            if not chosen.turn.done():
+                chosen.turn.set_result(left.granted)
+
+    def _fence(self, producer: Producer) -> None:
+        if producer.turn is not None and not producer.turn.done():
+            producer.turn.set_exception(
+                Refusal(
+                    ServerError.PRODUCER_FENCED,
+                    f"another producer has topic {self._topic_name} to itself",
+                )
+            )
+        else:
+            self._end(producer, "")
+
+    def _end(self, producer: Producer, broker_url: str) -> None:
+        if producer.turn is not None and not producer.turn.done():
+            producer.turn.set_exception(self._elsewhere())
+            return
+        producer.sink.end(broker_url)
+        self.remove(producer)
+
+    def _elsewhere(self) -> Refusal:
+        return Refusal(
+            ServerError.SERVICE_NOT_READY,
+            f"topic {self._topic_name} goes elsewhere: look it up again",
+        )
+
+
+def _is_successor(request: ProducerRequest, sink: ProducerSink, holder: Producer) -> bool:
+    """Whether it is the same producer, at a later attempt to connect."""
+    if request.epoch <= holder.request.epoch:
+        return False
+    is_same = sink.connection is holder.sink.connection and (
+        request.producer_id == holder.request.producer_id
+    )
+    return is_same or request.is_name_generated

@@ -1,0 +1,240 @@
+"""From SEND to receipt: duplicates are told apart, entries appended, answers given in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from brokers.domain.position import BEFORE_ALL, Position
+from brokers.domain.producing.deduplication import NONE_YET, ProducerSequence, last_sequence_id
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.ports.ledger import Fenced, NewEntry, TopicLedger
+from brokers.ports.producer import ProducerSink, Publication
+from brokers.service.producing.begun_message import begun_message
+from brokers.service.traffic import Latency, Traffic
+from nextgen.tasks.background import join
+from nextgen.tasks.timeouts import timeout
+
+UNKEPT = Position(0, 0)
+"""The position in the receipts of topics that keep nothing, as in Pulsar."""
+
+
+class NameState:
+    """What one producer name has stored and has under way; outlives its connections."""
+
+    __slots__ = ("is_known", "last_append", "recalling", "sequence", "users", "waiting")
+
+    def __init__(self, highest: int, *, is_known: bool) -> None:
+        self.sequence = ProducerSequence(highest)
+        self.last_append: asyncio.Future[Position] | None = None
+        self.users = 0
+        self.is_known = is_known
+        """Whether it is certain what of a chunked message is stored."""
+        self.recalling: asyncio.Task[tuple[int, int] | None] | None = None
+        """While storage is searched for that."""
+        self.waiting: deque[tuple[ProducerSink, Publication]] = deque()
+        """What arrived meanwhile."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.users and self.last_append is None and self.recalling is None
+
+
+class Publishing:
+    """The way of one topic's messages into its ledger.
+
+    ``on_failure`` is called once, when an append failed: the ledger stores nothing any more.
+    """
+
+    def __init__(
+        self,
+        ledger: TopicLedger,
+        *,
+        is_kept: bool,
+        traffic: Traffic,
+        append_latency: Latency,
+        now_ms: Callable[[], int],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._ledger = ledger
+        self._is_kept = is_kept
+        self._deduplicates = is_kept
+        self._traffic = traffic
+        self._append_latency = append_latency
+        self._now_ms = now_ms
+        self._on_failure = on_failure
+        self._names: dict[str, NameState] = {}
+        self._clock = asyncio.get_running_loop().time
+        self._failure: BaseException | None = None
+        self._drained: asyncio.Event | None = None
+        self.in_flight = 0
+        self.is_stopped = False
+        self.refusal: Refusal | None = None
+        """Why nothing may be published at the moment, or None."""
+
+    def recognise_duplicates(self, *, is_wanted: bool) -> None:
+        """Have what arrives from here on stored once, or as often as it comes.
+
+        A topic that keeps nothing never knows what came before.
+        """
+        self._deduplicates = is_wanted and self._is_kept
+
+    def claim_name(self, name: str) -> NameState:
+        """Return what is known of a producer name, and remember it until ``release_name``."""
+        state = self._names.get(name)
+        if state is None:
+            before = self._ledger.producers.get(name)
+            state = NameState(NONE_YET if before is None else before, is_known=before is None)
+            self._names[name] = state
+        state.users += 1
+        return state
+
+    def release_name(self, name: str) -> None:
+        state = self._names[name]
+        state.users -= 1
+        self._forget(name, state)
+
+    async def settle(self, state: NameState) -> int:
+        """Wait until nothing of a name is under way; return its last stored sequence id."""
+        if state.recalling is not None:
+            await asyncio.wait([state.recalling])
+        if state.last_append is not None and not state.last_append.done():
+            await asyncio.wait([state.last_append])
+        return state.sequence.highest
+
+    def publish(
+        self, name: str, state: NameState, sink: ProducerSink, publication: Publication
+    ) -> None:
+        """Store a publication and answer it. While the topic is being closed: neither."""
+        if self.is_stopped:
+            sink.settled(publication)
+            return
+        if self.refusal is not None:
+            sink.failed(publication, self.refusal.code, self.refusal.message)
+            sink.settled(publication)
+            return
+        if not self._is_recalled(name, state, publication):
+            state.waiting.append((sink, publication))
+            return
+        last = last_sequence_id(publication.sequence_id, publication.highest_sequence_id)
+        if not self._deduplicates:
+            state.sequence.follow(publication.sequence_id, last, publication.chunk)
+        elif not state.sequence.admit(publication.sequence_id, last, publication.chunk):
+            self._answer_duplicate(state, sink, publication)
+            return
+        # It is behind all that its producer has stored, so what follows cannot be there either.
+        state.is_known = True
+        entry = NewEntry(
+            publication.payload, publication.message_count, name, state.sequence.highest
+        )
+        future = self._ledger.append(entry)
+        self.in_flight += 1
+        state.last_append = future
+        future.add_done_callback(
+            partial(self._appended, name, state, sink, publication, self._clock())
+        )
+
+    def stop(self) -> None:
+        """Drop what arrives from here on: its clients are about to be sent elsewhere."""
+        self.is_stopped = True
+        for state in list(self._names.values()):
+            if state.recalling is not None:
+                state.recalling.cancel()
+
+    async def drained(self, timeout_ms: int) -> bool:
+        """Wait until everything appended was answered; False if that takes too long."""
+        if not self.in_flight:
+            return True
+        self._drained = asyncio.Event()
+        try:
+            async with timeout(timeout_ms / 1000):
+                await self._drained.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _is_recalled(self, name: str, state: NameState, publication: Publication) -> bool:
+        """Whether it can be told now if the publication is a duplicate."""
+        if state.recalling is not None:
+            return False
+        if publication.chunk is None or state.is_known or not self._deduplicates:
+            return True
+        search = begun_message(self._ledger, name, self._now_ms())
+        state.recalling = join(search)
+        state.recalling.add_done_callback(partial(self._recalled, name, state))
+        return False
+
+    def _recalled(
+        self, name: str, state: NameState, search: asyncio.Task[tuple[int, int] | None]
+    ) -> None:
+        """Go on with what arrived while it was found out what an earlier owner has stored."""
+        state.recalling = None
+        state.is_known = True
+        error = None if search.cancelled() else search.exception()
+        if isinstance(error, Exception):
+            self.is_stopped = True
+            self._on_failure(error)
+        elif not search.cancelled() and (begun := search.result()) is not None:
+            state.sequence.recall(*begun)
+        waiting, state.waiting = state.waiting, deque()
+        for sink, publication in waiting:
+            self.publish(name, state, sink, publication)
+        self._forget(name, state)
+
+    def _answer_duplicate(
+        self, state: NameState, sink: ProducerSink, publication: Publication
+    ) -> None:
+        original = state.last_append
+        if original is None:
+            sink.stored(publication, BEFORE_ALL)
+            sink.settled(publication)
+            return
+
+        # The original is this append or one before it. A future that is done calls back in its
+        # turn, so that this answer does not overtake those of earlier ones.
+        def answer(future: asyncio.Future[Position]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                sink.stored(publication, BEFORE_ALL)
+            sink.settled(publication)
+
+        original.add_done_callback(answer)
+
+    def _appended(
+        self,
+        name: str,
+        state: NameState,
+        sink: ProducerSink,
+        publication: Publication,
+        began_at: float,
+        future: asyncio.Future[Position],
+    ) -> None:
+        self.in_flight -= 1
+        failure = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if failure is None:
+            self._append_latency.observe(self._clock() - began_at)
+            self._traffic.count_in(publication.message_count, len(publication.payload))
+            sink.stored(publication, future.result() if self._is_kept else UNKEPT)
+        else:
+            self._failed(sink, publication, failure)
+        sink.settled(publication)
+        if state.last_append is future:
+            state.last_append = None
+            self._forget(name, state)
+        if not self.in_flight and self._drained is not None:
+            self._drained.set()
+
+    def _failed(self, sink: ProducerSink, publication: Publication, failure: BaseException) -> None:
+        # A client that is sent elsewhere sends it again there: it must not hear of a failure.
+        if not isinstance(failure, Fenced | asyncio.CancelledError):
+            sink.failed(publication, ServerError.PERSISTENCE, str(failure))
+        if self._failure is None:
+            self._failure = failure
+            self.is_stopped = True
+            if isinstance(failure, Exception):
+                self._on_failure(failure)
+
+    def _forget(self, name: str, state: NameState) -> None:
+        if state.is_idle and self._names.get(name) is state:
+            del self._names[name]

@@ -1,0 +1,28 @@
+"""What is told of a subscription to people and to metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from brokers.domain.position import Position
+from brokers.domain.subscriptions.kind import SubscriptionKind
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStats:
+    """What ``nextgen topics stats`` shows of a subscription."""
+
+    name: str
+    kind: SubscriptionKind
+    is_durable: bool
+    consumers: int
+    backlog_entries: int
+    """Entries not acknowledged, those that were sent included."""
+    unacked_messages: int
+    """Messages sent and not acknowledged; 0 for Exclusive and Failover, as in Pulsar."""
+    delayed_entries: int
+    mark_delete: Position
+    messages_out: int
+    bytes_out: int
+    properties: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,496 @@
+"""A subscription: its cursor, its consumers, and what goes to them.
+
+Everything runs on one event loop and nothing but reading from disk and storing the cursor waits.
+Whatever may make dispatch possible (an append, permits, an acknowledgement, a consumer that comes,
+goes, or can be written to again) schedules one turn; a turn sends a bounded amount and schedules
+the next behind everything else that is ready, so that subscriptions share the loop evenly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from brokers.domain.position import Position
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.subscriptions.cursor import Cursor, before
+from brokers.domain.subscriptions.cursor_record import decode_cursor, encode_cursor
+from brokers.domain.subscriptions.kind import SubscriptionKind
+from brokers.ports.consumer import ConsumerSink
+from brokers.ports.ledger import TopicLedger
+from brokers.service.subscriptions.acks import Ack, Acknowledger
+from brokers.service.subscriptions.consumer import (
+    NO_EPOCH,
+    Consumer,
+    ConsumerRequest,
+    KeySharedRequest,
+)
+from brokers.service.subscriptions.cursor_writer import CursorWriter, cursor_key, settled
+from brokers.service.subscriptions.dispatch.dispatcher import Dispatcher
+from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatcher
+from brokers.service.subscriptions.dispatch.shared import SharedDispatcher
+from brokers.service.subscriptions.dispatch.single import SingleActiveDispatcher
+from brokers.service.subscriptions.reader import EntrySource
+from brokers.service.subscriptions.start import SubscriptionStart, is_earliest, is_latest, start_of
+from brokers.service.subscriptions.stats import SubscriptionStats
+from brokers.service.subscriptions.turns import Turns
+from nextgen.kernel.pulsar_limits import (
+    SEEK_RECONNECT_MS_MAX,
+    SUBSCRIPTION_CONSUMERS_MAX,
+)
+
+__all__ = [
+    "NO_EPOCH",
+    "Ack",
+    "Consumer",
+    "ConsumerRequest",
+    "KeySharedRequest",
+    "Subscription",
+    "SubscriptionKind",
+    "SubscriptionStart",
+    "SubscriptionStats",
+    "cursor_key",
+]
+
+_logger = structlog.get_logger(__name__)
+
+
+class Subscription:
+    """One subscription of one topic unit, durable or not.
+
+    Made by ``create`` or ``recover``. ``clock`` gives wall-clock milliseconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: SubscriptionKind,
+        cursor: Cursor,
+        ledger: TopicLedger,
+        clock: Callable[[], int],
+        *,
+        is_durable: bool,
+        properties: Mapping[str, str],
+        partition: int = -1,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.is_durable = is_durable
+        self.properties = properties
+        self._cursor = cursor
+        self._ledger = ledger
+        self._clock = clock
+        self._partition = partition
+        self._acks = Acknowledger(cursor, ledger)
+        self._turns = Turns(self._dispatch, self._next_due_at_ms, clock)
+        self._source = EntrySource(ledger, on_ready=self._turns.ask, on_failed=self._read_failed)
+        self._writer = CursorWriter(ledger, cursor_key(name), self._encoded) if is_durable else None
+        self._dispatcher = self._new_dispatcher()
+        self._failed: Callable[[Exception], None] | None = None
+        self._over: Callable[[], None] | None = None
+        self._reconnect: asyncio.TimerHandle | None = None
+        self._arrivals = 0
+        self._is_seeking = False
+        self._is_closed = False
+        self._messages_out_before = 0
+        self._bytes_out_before = 0
+
+    @classmethod
+    async def create(
+        cls,
+        name: str,
+        start: SubscriptionStart,
+        ledger: TopicLedger,
+        clock: Callable[[], int],
+        *,
+        kind: SubscriptionKind = SubscriptionKind.EXCLUSIVE,
+        partition: int = -1,
+    ) -> Subscription:
+        """Make a subscription that did not exist. A durable one is stored before this returns.
+
+        ``partition`` is the topic's number among the partitions of a partitioned one, else -1.
+
+        Raises:
+            Fenced, StorageFailed: It could not be stored.
+        """
+        mark_delete = await start_of(start, ledger, clock())
+        subscription = cls(
+            name,
+            kind,
+            Cursor(mark_delete, ledger.entries_between),
+            ledger,
+            clock,
+            is_durable=start.is_durable,
+            properties=dict(start.properties),
+            partition=partition,
+        )
+        await subscription._store()
+        return subscription
+
+    @classmethod
+    def recover(
+        cls,
+        name: str,
+        stored: bytes,
+        ledger: TopicLedger,
+        clock: Callable[[], int],
+        *,
+        partition: int = -1,
+    ) -> Subscription:
+        """Go on with a durable subscription where its cursor says."""
+        record = decode_cursor(stored, ledger.entries_between)
+        return cls(
+            name,
+            record.kind,
+            record.cursor,
+            ledger,
+            clock,
+            is_durable=True,
+            properties=record.properties,
+            partition=partition,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Subscription {self.name!r} {self.kind.name} consumers={len(self.consumers)} "
+            f"mark_delete={self.mark_delete} backlog={self.backlog_entries}>"
+        )
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """Who is connected."""
+        return self._dispatcher.consumers
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to here is acknowledged. Of a durable one, storage may lag behind."""
+        return self._cursor.mark_delete
+
+    @property
+    def backlog_entries(self) -> int:
+        """Entries that are not acknowledged."""
+        behind = self._ledger.entries_between(self.mark_delete, self._ledger.last)
+        return max(0, behind - self._cursor.ranges.count)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything is acknowledged."""
+        return self.backlog_entries == 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is to be forgotten: deleted, or non-durable and without consumers.
+
+        A non-durable one whose consumers a seek disconnected waits for them.
+        """
+        if self._is_closed:
+            return True
+        return not self.is_durable and not self.consumers and self._reconnect is None
+
+    def on_failed(self, listener: Callable[[Exception], None]) -> None:
+        """Call ``listener`` when entries cannot be read: nothing more is dispatched then."""
+        self._failed = listener
+
+    def on_over(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when ``is_over`` becomes true other than by a call of a method."""
+        self._over = listener
+
+    def stats(self) -> SubscriptionStats:
+        """Return a picture of the moment."""
+        consumers = self.consumers
+        return SubscriptionStats(
+            name=self.name,
+            kind=self.kind,
+            is_durable=self.is_durable,
+            consumers=len(consumers),
+            backlog_entries=self.backlog_entries,
+            unacked_messages=self._dispatcher.unacked_messages,
+            delayed_entries=self._dispatcher.delayed_entries,
+            mark_delete=self.mark_delete,
+            messages_out=self._messages_out_before + sum(each.messages_out for each in consumers),
+            bytes_out=self._bytes_out_before + sum(each.bytes_out for each in consumers),
+            properties=self.properties,
+        )
+
+    def add_consumer(self, request: ConsumerRequest, sink: ConsumerSink) -> Consumer:
+        """Connect a consumer. It gets nothing until it asks with ``flow``.
+
+        Raises:
+            Refusal: ConsumerBusy (an Exclusive one is there, or others of another kind, or too
+                many), ConsumerAssignError (its key ranges are taken), MetadataError (a seek is
+                under way: try again).
+        """
+        if self._is_closed or self._is_seeking:
+            raise _closed()
+        if len(self.consumers) >= SUBSCRIPTION_CONSUMERS_MAX:
+            raise Refusal(
+                ServerError.CONSUMER_BUSY,
+                f"subscription has {SUBSCRIPTION_CONSUMERS_MAX} consumers already",
+            )
+        if request.kind is not self.kind:
+            if self.consumers:
+                raise Refusal(
+                    ServerError.CONSUMER_BUSY,
+                    f"subscription is {self.kind.name}, consumer wants {request.kind.name}",
+                )
+            self._change_kind(request.kind)
+        self._arrivals += 1
+        consumer = Consumer(request, sink, self._arrivals)
+        self._dispatcher.attach(consumer)
+        if self._reconnect is not None:
+            self._reconnect.cancel()
+            self._reconnect = None
+        self._turns.ask()
+        return consumer
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Disconnect a consumer; what it did not acknowledge goes to the others, in order."""
+        if consumer not in self.consumers:
+            return
+        self._messages_out_before += consumer.messages_out
+        self._bytes_out_before += consumer.bytes_out
+        self._dispatcher.detach(consumer)
+        self._turns.ask()
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """Let ``consumer`` be sent so many more messages.
+
+        Raises:
+            Refusal: TooManyRequests beyond ``CONSUMER_PERMITS_MAX``.
+        """
+        consumer.add_permits(permits)
+        self._turns.ask()
+
+    def resumed(self, consumer: Consumer) -> None:
+        """Its connection can be written to again."""
+        self._turns.ask()
+
+    def appended(self) -> None:
+        """Entries were acknowledged that were not there before."""
+        if self.consumers:
+            self._turns.ask()
+
+    def acknowledge(
+        self,
+        consumer: Consumer,
+        acks: Sequence[Ack],
+        *,
+        is_cumulative: bool,
+        is_awaited: bool = True,
+    ) -> asyncio.Future[None]:
+        """Acknowledge entries, or parts of batches. What is not there (any more) is ignored.
+
+        The future is fulfilled when that is durable; it fails with ``Fenced`` or
+        ``StorageFailed``, or with ``Refusal`` (TooManyRequests) if the cursor has too many holes
+        to take some of them, which are sent again then. ``is_awaited`` False (an ACK without
+        request id): the future is fulfilled at once, and storing may take longer.
+
+        Raises:
+            Refusal: NotAllowedError for a cumulative one of Shared and Key_Shared; nothing is
+                changed.
+        """
+        if is_cumulative and not self.kind.is_single_active:
+            raise Refusal(ServerError.NOT_ALLOWED, f"cumulative ack on {self.kind.name}")
+        if self._is_seeking or self._is_closed:
+            return settled(_closed() if is_awaited else None)
+        refused = self._apply(consumer, acks, is_cumulative)
+        if not is_awaited:
+            return settled(None)
+        if refused:
+            message = f"{len(refused)} acks would make too many holes"
+            return settled(Refusal(ServerError.TOO_MANY_REQUESTS, message))
+        return self.stored()
+
+    def pass_over(self, up_to: Position) -> None:
+        """Acknowledge everything up to an entry for good: it expired, or there is too much.
+
+        While a seek is under way nothing happens.
+        """
+        if self._is_seeking or self._is_closed or not self._cursor.ack_up_to(up_to):
+            return
+        self._dispatcher.passed_over(up_to)
+        if self._writer is not None:
+            self._writer.changed()
+        self._turns.ask()
+
+    def stored(self) -> asyncio.Future[None]:
+        """Return a future that ends when all acknowledgements so far are durable, or fails."""
+        return settled(None) if self._writer is None else self._writer.stored()
+
+    def redeliver(
+        self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
+    ) -> None:
+        """Send again what ``consumer`` was sent and did not acknowledge; None: all of it."""
+        if self._is_seeking or self._is_closed or consumer not in self.consumers:
+            return
+        self._dispatcher.redeliver(consumer, positions, consumer_epoch)
+        self._turns.ask()
+
+    async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
+        """Make ``position`` the next entry, of a batch without the messages not in ``ack_set``.
+
+        Both ends of a topic are named as clients name them. Ends with every consumer closed, as
+        Pulsar does *before* it answers: clients expect CLOSE_CONSUMER, then SUCCESS, then they
+        come back with what they had fetched thrown away.
+
+        Raises:
+            Refusal: MetadataError, another one is under way.
+            Fenced, StorageFailed: It could not be made durable.
+        """
+        if is_latest(position):
+            await self._reset(self._ledger.last)
+        elif is_earliest(position):
+            await self._reset(before(self._ledger.first))
+        else:
+            # Any number may come, and not any lower one can be stored.
+            position = Position(max(position.ledger_id, -1), max(position.entry_id, 0))
+            partial = Ack(position, ack_set) if any(ack_set) else None
+            await self._reset(min(before(position), self._ledger.last), partial)
+
+    async def seek_to_time(self, publish_time_ms: int) -> None:
+        """Make the first entry published at or after a time the next; otherwise as ``seek``."""
+        await self._reset(await self._ledger.before_time(publish_time_ms))
+
+    async def delete(self, consumer: Consumer | None = None, *, is_forced: bool = False) -> None:
+        """Unsubscribe. ``consumer`` asks for it and is disconnected without being told.
+
+        Raises:
+            Refusal: MetadataError, there are other consumers (and it is not forced).
+            Fenced, StorageFailed: It could not be made durable.
+        """
+        others = [each for each in self.consumers if each is not consumer]
+        if self._is_seeking or self._is_closed or (others and not is_forced):
+            raise Refusal(ServerError.METADATA, "subscription has other consumers, or is going")
+        self._stop()
+        try:
+            if self._writer is not None:
+                self._writer.close(_closed())
+                await self._ledger.put_state(cursor_key(self.name), None)
+        finally:
+            self._end(others, "")
+
+    async def settle(self, timeout_ms: int) -> None:
+        """Return when what was acknowledged so far is stored, or cannot be, or takes too long."""
+        if self._writer is not None:
+            await self._writer.settle(timeout_ms)
+
+    async def close(self, broker_url: str) -> None:
+        """Send the consumers away, to ``broker_url`` if there is one, and store the cursor.
+
+        Storage that is stuck is given up on after ``CURSOR_CLOSE_MS_MAX``.
+        """
+        if self._is_closed:
+            return
+        self._stop()
+        self._end(list(self.consumers), broker_url)
+        if self._writer is None:
+            return
+        if not await self._writer.settle():
+            _logger.info("cursor not stored", subscription=self.name)
+        self._writer.close(_closed())
+
+    def _apply(
+        self, consumer: Consumer, acks: Sequence[Ack], is_cumulative: bool
+    ) -> list[Position]:
+        refused: list[Position] = []
+        if is_cumulative:
+            for ack in acks:
+                self._acks.ack_up_to(ack)
+        else:
+            refused = self._acks.ack_each(self._dispatcher, consumer, acks)
+            if refused:
+                self._dispatcher.send_again(refused)
+        if self._writer is not None:
+            self._writer.changed()
+        self._turns.ask()
+        return refused
+
+    async def _reset(self, mark_delete: Position, partial: Ack | None = None) -> None:
+        if self._is_seeking or self._is_closed:
+            raise _closed()
+        self._is_seeking = True
+        try:
+            self._cursor.reset(mark_delete)
+            if partial is not None:
+                self._acks.ack_part(partial)
+            self._dispatcher.rewind()
+            await self._store()
+            if not self.is_durable:
+                self._await_reconnect()
+            self._end(list(self.consumers), "")
+        finally:
+            self._is_seeking = False
+
+    def _await_reconnect(self) -> None:
+        """A reader's subscription MUST outlive the disconnect that the seek causes."""
+        if self._reconnect is not None:
+            self._reconnect.cancel()
+        loop = asyncio.get_running_loop()
+        self._reconnect = loop.call_later(SEEK_RECONNECT_MS_MAX / 1_000, self._not_reconnected)
+
+    def _not_reconnected(self) -> None:
+        self._reconnect = None
+        if self.is_over and self._over is not None:
+            self._over()
+
+    async def _store(self) -> None:
+        if self._writer is not None:
+            self._writer.changed()
+            await self._writer.stored()
+
+    def _encoded(self) -> bytes:
+        return encode_cursor(self._cursor, self.kind, self.properties)
+
+    def _end(self, consumers: Sequence[Consumer], broker_url: str) -> None:
+        for consumer in consumers:
+            self.remove_consumer(consumer)
+            consumer.sink.end(broker_url)
+
+    def _stop(self) -> None:
+        self._is_closed = True
+        self._source.close()
+        self._turns.close()
+        if self._reconnect is not None:
+            self._reconnect.cancel()
+            self._reconnect = None
+
+    def _change_kind(self, kind: SubscriptionKind) -> None:
+        self.kind = kind
+        self._dispatcher = self._new_dispatcher()
+        if self._writer is not None:
+            self._writer.changed()
+
+    def _new_dispatcher(self) -> Dispatcher:
+        match self.kind:
+            case SubscriptionKind.SHARED:
+                return SharedDispatcher(self._cursor, self._source, self._clock)
+            case SubscriptionKind.KEY_SHARED:
+                return KeySharedDispatcher(self._cursor, self._source, self._clock)
+            case _:
+                return SingleActiveDispatcher(
+                    self.kind, self._partition, self._cursor, self._source
+                )
+
+    def _dispatch(self) -> bool:
+        if not self.is_durable:
+            # Retention does not wait for it: what is gone will never be acknowledged.
+            gone = before(self._ledger.first)
+            if self._cursor.ack_up_to(gone):
+                self._dispatcher.passed_over(gone)
+        if self._is_seeking or self._is_closed or not self.consumers:
+            return False
+        return self._dispatcher.run()
+
+    def _next_due_at_ms(self) -> int | None:
+        return self._dispatcher.next_due_at_ms if self.consumers else None
+
+    def _read_failed(self, error: Exception) -> None:
+        _logger.error("subscription cannot read", subscription=self.name, error=str(error))
+        if self._failed is not None:
+            self._failed(error)
+
+
+def _closed() -> Refusal:
+    return Refusal(ServerError.METADATA, "subscription is being closed or reset")

@@ -1,0 +1,110 @@
+"""Finds the units that nobody has used for as long as their policies allow, and says so.
+
+What follows is decided elsewhere: the topic controller ends the assignment unless somebody is
+looking the unit up. A unit of which nothing comes back is named again in the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from brokers.domain.holding import Assignment, Holding, UnitKey
+from brokers.service.topics.topic import Topic
+from nextgen.kernel.placement_limits import IDLE_LOOK_MS, IDLE_UNITS_PER_MESSAGE_MAX
+
+_UNITS_PER_STEP = 500
+"""Units looked at before others get the event loop: about a millisecond."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class IdleUnits:
+    """The idle units of one broker. ``topic`` returns the open topic of a canonical name.
+
+    Time counts from when nobody was first seen to use the unit, so a unit is named late by one
+    round rather than early. ``clock`` is in milliseconds.
+    """
+
+    def __init__(
+        self,
+        holding: Callable[[], Holding],
+        topic: Callable[[str], Topic | None],
+        report: Callable[[Sequence[Assignment]], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self._holding = holding
+        self._topic = topic
+        self._report = report
+        self._clock = clock
+        self._since_ms: dict[UnitKey, tuple[int, int]] = {}
+        """By unit: the epoch, and since when nobody has used it under that."""
+
+    def __repr__(self) -> str:
+        return f"<IdleUnits unused={len(self._since_ms)}>"
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            await asyncio.sleep(IDLE_LOOK_MS / 1000)
+            try:
+                await self.look()
+            except Exception:
+                _logger.exception("looking for idle units failed")
+
+    async def look(self) -> None:
+        """Go through all units once and report those that have been idle for long enough."""
+        now_ms = self._clock()
+        holding = self._holding()
+        idle: list[Assignment] = []
+        unused: dict[UnitKey, tuple[int, int]] = {}
+        for number, unit in enumerate(tuple(holding.assignments.values()), start=1):
+            if len(idle) < IDLE_UNITS_PER_MESSAGE_MAX:
+                since = self._unused_since(holding, unit, now_ms)
+                if since is not None:
+                    unused[unit.key] = (unit.epoch, since)
+                    if now_ms - since >= _idle_time_ms(holding, unit):
+                        idle.append(unit)
+            elif unit.key in self._since_ms:
+                unused[unit.key] = self._since_ms[unit.key]
+            if number % _UNITS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        self._since_ms = unused
+        if idle:
+            _logger.info("units are idle", units=len(idle))
+            self._report(idle)
+
+    def _unused_since(self, holding: Holding, unit: Assignment, now_ms: int) -> int | None:
+        """Return since when a unit with an idle time is unused; None if it is used."""
+        if not _idle_time_ms(holding, unit):
+            return None
+        left_at_ms = now_ms
+        topic = self._topic(unit.name)
+        if topic is not None:
+            left_at_ms -= topic.idle_for_ms(now_ms)
+            if left_at_ms == now_ms and (topic.has_clients or not topic.is_usable):
+                return None
+        epoch, since = self._since_ms.get(unit.key, (unit.epoch, left_at_ms))
+        if epoch != unit.epoch:
+            return now_ms
+        return since if topic is None else max(since, left_at_ms)
+
+
+def _idle_time_ms(holding: Holding, unit: Assignment) -> int:
+    """Return how long the unit may be idle, 0 for ever: what is said nearest to it."""
+    for said in _said(holding, unit):
+        if said is not None:
+            return said
+    return 0
+
+
+def _said(holding: Holding, unit: Assignment) -> Iterator[int | None]:
+    topic = holding.topics.get(unit.topic.topic_id)
+    yield None if topic is None else topic.policies.idle_time_ms
+    tenant_name, namespace_name, _ = unit.name.partition("://")[2].split("/", 2)
+    namespace = holding.namespaces.get(f"{tenant_name}/{namespace_name}")
+    yield None if namespace is None else namespace.policies.idle_time_ms
+    tenant = holding.tenants.get(tenant_name)
+    yield None if tenant is None else tenant.policies.idle_time_ms

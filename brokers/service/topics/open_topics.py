@@ -1,0 +1,401 @@
+"""The topics open at this broker, and the door to them: nothing is served that is not ours.
+
+    assigned here in this session                  ▶ served
+    else, the topic controller says: here          ▶ assigned by that very question, served
+                               says: elsewhere     ▶ refused, the client looks it up again
+                               says: no such topic ▶ TopicNotFound
+                               cannot be asked     ▶ served if it is open here and not fenced
+
+*Owner* means: may acknowledge, and that is decided by storage. What this door decides is only
+where clients are sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from brokers.domain.holding import Assignment, Holding, Release, UnitKey
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.session import ChangedMetadata
+from brokers.domain.subscriptions.cursor_record import UnknownCursorVersion
+from brokers.ports.directory import OwnersDirectory
+from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, TopicLedger
+from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
+from brokers.service.topics.higher_epochs import HigherEpochs
+from brokers.service.topics.name_locks import NameLocks
+from brokers.service.topics.policies import TopicPolicies
+from brokers.service.topics.topic import Surroundings, Topic, TopicUnit
+from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.names import Domain, InvalidName, TopicName, parse_topic
+from nextgen.kernel.placement_limits import PREPARED_UNITS_MAX
+from nextgen.kernel.pulsar_limits import (
+    TOPIC_FAILURES_REMEMBERED_MAX,
+    TOPICS_OPENING_MAX,
+    TOPICS_RELOCATING_MAX,
+)
+from nextgen.pulsar.errors import server_error_of
+from nextgen.tasks.background import start
+
+_NOT_LOOKED = -1
+"""In place of the highest epoch of a ledger in which nobody has looked for it."""
+
+_NEVER_FENCED = (-1, _NOT_LOOKED)
+
+_logger = structlog.get_logger(__name__)
+
+
+class Topics:
+    """All open topics of one broker. Tasks that it starts end with ``close``.
+
+    ``holding`` returns what the present session was assigned; ``volatile`` is where topics that
+    are not persistent have their messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_id: str,
+        broker_url: str,
+        holding: Callable[[], Holding],
+        directory: OwnersDirectory,
+        persistent: LedgerStore,
+        volatile: LedgerStore,
+        surroundings: Surroundings,
+    ) -> None:
+        self.surroundings = surroundings
+        self._broker_id = broker_id
+        self._broker_url = broker_url
+        self._holding = holding
+        self._directory = directory
+        self._persistent = persistent
+        self._volatile = volatile
+        self._open: dict[str, Topic] = {}
+        self._policies = TopicPolicies(holding, self._open, surroundings.policy)
+        self._finding: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
+        self._locks = NameLocks()
+        self._openings = asyncio.Semaphore(TOPICS_OPENING_MAX)
+        self._relocations = asyncio.Semaphore(TOPICS_RELOCATING_MAX)
+        self._higher_epochs = HigherEpochs(directory, self._note_error)
+        self._fenced: dict[UnitKey, tuple[int, int]] = {}
+        """By unit: the epoch that was fenced here, and the highest that its ledger knew then."""
+        self._damaged: dict[UnitKey, str] = {}
+        self._relocating: set[str] = set()
+        self._preparing = 0
+        self._reading_ahead = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+        self.errors: dict[str, str] = {}
+        """Topics that could not be opened, each with why; until they could be."""
+
+    def __repr__(self) -> str:
+        return f"<Topics open={len(self._open)} finding={len(self._finding)}>"
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Topic]:
+        """Go through the open topics; they may be opened and closed meanwhile."""
+        return iter(list(self._open.values()))
+
+    def get(self, name: str) -> Topic | None:
+        """Return the open topic of a canonical name."""
+        return self._open.get(name)
+
+    async def open(self, name: TopicName, *, create: bool) -> Topic:
+        """Return the topic if it is to be served here; ``create`` lets it be created.
+
+        Raises:
+            Refusal: It is not served here, or it does not exist, or storage fails.
+        """
+        topic = self._open.get(name.text)
+        if topic is not None and topic.is_usable and self._is_held(topic):
+            return topic
+        if self._is_closed:
+            raise Refusal(ServerError.SERVICE_NOT_READY, "the broker is stopping")
+        key = (name.text, create)
+        finding = self._finding.get(key)
+        if finding is None:
+            finding = self._own(self._find(name, create))
+            self._finding[key] = finding
+            finding.add_done_callback(lambda _: self._finding.pop(key, None))
+        return await asyncio.shield(finding)
+
+    # What the session says -------------------------------------------------------------------
+
+    def assigned(self, assignment: Assignment) -> None:
+        """A unit was assigned. An earlier ownership of it ends here; it is opened when used."""
+        self._policies.assigned(assignment)
+        topic = self._open.get(assignment.name)
+        if topic is not None and (
+            topic.unit.key != assignment.key or topic.unit.epoch < assignment.epoch
+        ):
+            # Its clients come back to this very broker.
+            self._own(self.close_topic(topic, self._broker_url, is_over=True))
+        if assignment.take_over:
+            self._own(self._take_over(assignment))
+
+    def released(self, release: Release) -> None:
+        """A unit was released: its clients are sent to where it went, and its epoch is ended."""
+        topic = self._open.get(release.name)
+        if topic is None or topic.unit.key != release.key or topic.unit.epoch > release.epoch:
+            return
+        self._own(self.close_topic(topic, release.new_broker_url, is_over=True))
+
+    def prepare(self, assignment: Assignment) -> None:
+        """A unit may be assigned soon: what its takeover will read is read ahead."""
+        if self._preparing < PREPARED_UNITS_MAX:
+            self._preparing += 1
+            self._own(self._prepare(assignment))
+
+    def metadata_changed(self, changed: ChangedMetadata) -> None:
+        """What is said of open topics is not what it was: they act on it from here on."""
+        self._policies.changed(changed)
+
+    def session_began(self) -> None:
+        """There is a new session: what is open and was not assigned in it is asked for."""
+        self.relocate_strays()
+
+    def relocate_strays(self) -> None:
+        """Ask where open topics are that the present session was not assigned."""
+        for topic in self:
+            name = topic.unit.name
+            if self._is_held(topic):
+                continue
+            # A topic that is only read from would not find out by itself that it has gone.
+            topic.ledger.look_for_fence()
+            if name not in self._relocating:
+                self._relocating.add(name)
+                self._own(self._relocate(topic))
+
+    # Closing ---------------------------------------------------------------------------------
+
+    async def close_topic(
+        self, topic: Topic, broker_url: str = "", *, is_over: bool = False
+    ) -> None:
+        """Send a topic's clients away and close its ledger, whose epoch may be over."""
+        async with self._locks.held(topic.unit.name):
+            await self._close_locked(topic, broker_url, is_over=is_over)
+
+    async def close_idle(self, topic: Topic) -> None:
+        """Close a topic unless a client has come meanwhile."""
+        async with self._locks.held(topic.unit.name):
+            if not topic.has_clients:
+                await self._close_locked(topic, "")
+
+    async def close(self) -> None:
+        """Close everything. Clients look their topics up again."""
+        self._is_closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(topic.close() for topic in self), return_exceptions=True)
+        self._open.clear()
+
+    # Inside ----------------------------------------------------------------------------------
+
+    async def _find(self, name: TopicName, create: bool) -> Topic:
+        assignment = self._holding().assigned(name.text)
+        if assignment is None:
+            located = await self._ask(name, create)
+            if isinstance(located, Topic):
+                return located
+            assignment = located
+        return await self._opened(name, assignment)
+
+    async def _ask(self, name: TopicName, create: bool) -> Assignment | Topic:
+        """Ask the topic controller, which may assign the topic to this broker."""
+        try:
+            located = await self._directory.locate(name, create=create)
+        except Refused as error:
+            raise Refusal(server_error_of(error), str(error)) from error
+        except MetadataError as error:
+            topic = self._open.get(name.text)
+            if topic is not None and topic.is_usable:
+                return topic
+            raise Refusal(
+                ServerError.SERVICE_NOT_READY, f"who serves {name.text} is not known: {error}"
+            ) from error
+        if located.broker_id != self._broker_id:
+            raise Refusal(
+                ServerError.SERVICE_NOT_READY,
+                f"topic {name.text} is served by broker {located.broker_id} at "
+                f"{located.broker_url or 'an unknown address'}: look it up again",
+            )
+        assignment = self._holding().assigned(name.text)
+        if assignment is None or assignment.epoch < located.epoch:
+            # The session that it was assigned in has ended meanwhile.
+            raise Refusal(
+                ServerError.SERVICE_NOT_READY,
+                f"topic {name.text} has not arrived at broker {self._broker_id}: look it up again",
+            )
+        return assignment
+
+    async def _opened(self, name: TopicName, assignment: Assignment) -> Topic:
+        async with self._locks.held(name.text):
+            topic = self._open.get(name.text)
+            if topic is not None:
+                if topic.is_usable and self._is_held(topic):
+                    return topic
+                await self._close_locked(topic, self._broker_url)
+            topic = await self._open_locked(name, assignment)
+            if not self._is_held(topic):
+                await topic.close()
+                raise Refusal(
+                    ServerError.SERVICE_NOT_READY,
+                    f"topic {name.text} has gone elsewhere meanwhile: look it up again",
+                )
+            # What is said of it may have changed while it was opened.
+            self._policies.assigned(assignment, topic)
+            self._open[name.text] = topic
+            return topic
+
+    async def _open_locked(self, name: TopicName, assignment: Assignment) -> Topic:
+        is_persistent = name.domain is not Domain.NON_PERSISTENT
+        fenced_epoch, used_epoch = self._fenced.get(assignment.key, _NEVER_FENCED)
+        is_fenced = fenced_epoch >= assignment.epoch and used_epoch != _NOT_LOOKED
+        if is_persistent and is_fenced:
+            self._ask_for_higher_epoch(assignment, used_epoch)
+            raise storage_refusal(Fenced(), name.text)
+        if assignment.key in self._damaged:
+            raise storage_refusal(LedgerDamaged(self._damaged[assignment.key]), name.text)
+        store = self._persistent if is_persistent else self._volatile
+        try:
+            async with self._openings:
+                ledger = await store.open(
+                    assignment.topic.topic_id,
+                    assignment.unit,
+                    assignment.epoch,
+                    topic_name=name.text,
+                )
+                topic = await self._recovered(name, assignment, ledger)
+        except STORAGE_ERRORS as error:
+            self._failed_to_open(name.text, assignment, error)
+            raise storage_refusal(error, name.text) from error
+        self.errors.pop(name.text, None)
+        _logger.info("topic opened", topic=repr(topic))
+        return topic
+
+    async def _recovered(
+        self, name: TopicName, assignment: Assignment, ledger: TopicLedger
+    ) -> Topic:
+        """Take up what the ledger's state tells of; closes the ledger if that cannot be read."""
+        unit = TopicUnit(
+            name=name.text,
+            topic_id=assignment.topic.topic_id,
+            unit=assignment.unit,
+            epoch=assignment.epoch,
+            partition=-1 if name.partition is None else name.partition,
+            is_persistent=name.domain is not Domain.NON_PERSISTENT,
+        )
+        try:
+            policy = self._policies.of(assignment)
+            topic = Topic(unit, ledger, self.surroundings, self._on_closing, policy)
+            topic.recover()
+        except (ValueError, TypeError, LookupError, UnknownCursorVersion) as error:
+            await ledger.close()
+            raise LedgerDamaged(f"what is stored beside the messages: {error}") from error
+        return topic
+
+    def _failed_to_open(self, name: str, assignment: Assignment, error: Exception) -> None:
+        _logger.warning("topic not opened", topic=name, epoch=assignment.epoch, error=str(error))
+        if isinstance(error, Fenced):
+            self._remember_fenced(assignment.key, assignment.epoch, error.used_epoch)
+            self._ask_for_higher_epoch(assignment, error.used_epoch)
+            return
+        self._note_error(name, str(error))
+
+    def _note_error(self, name: str, why: str) -> None:
+        self.errors[name] = why
+        _forget_oldest(self.errors)
+
+    def _ask_for_higher_epoch(self, assignment: Assignment, used_epoch: int) -> None:
+        """Have the unit assigned above what its ledger knows, if this assignment still holds."""
+        if self._holding().assigned(assignment.name) == assignment:
+            asking = self._higher_epochs.ask(assignment, used_epoch)
+            if asking is not None:
+                self._own(asking)
+
+    async def _close_locked(self, topic: Topic, broker_url: str, *, is_over: bool = False) -> None:
+        try:
+            await topic.close(broker_url, is_over=is_over)
+        finally:
+            if self._open.get(topic.unit.name) is topic:
+                del self._open[topic.unit.name]
+
+    async def _take_over(self, assignment: Assignment) -> None:
+        """Open a unit whose clients are on their way; they wait for the same."""
+        with suppress(Refusal, InvalidName):
+            await self.open(parse_topic(assignment.name), create=False)
+
+    async def _prepare(self, assignment: Assignment) -> None:
+        try:
+            if parse_topic(assignment.name).domain is not Domain.NON_PERSISTENT:
+                # One at a time, and beside the openings: clients wait for those.
+                async with self._reading_ahead:
+                    await self._persistent.prepare(assignment.topic.topic_id, assignment.unit)
+        finally:
+            self._preparing -= 1
+
+    async def _relocate(self, topic: Topic) -> None:
+        try:
+            await self._send_to_owner(topic)
+        finally:
+            self._relocating.discard(topic.unit.name)
+
+    async def _send_to_owner(self, topic: Topic) -> None:
+        """Take a topic of an ended session to where it is served, if its clients need it."""
+        if not topic.has_clients:
+            await self.close_idle(topic)
+            return
+        try:
+            async with self._relocations:
+                located = await self._directory.locate(parse_topic(topic.unit.name), create=False)
+        except Refused:
+            await self.close_topic(topic)
+        except (MetadataError, InvalidName) as error:
+            # It is served on: whether it may acknowledge is found out by storage.
+            _logger.info("topic not located", topic=topic.unit.name, error=str(error))
+        else:
+            if not self._is_held(topic):
+                await self.close_topic(topic, located.broker_url)
+
+    def _on_closing(self, topic: Topic, reason: str) -> None:
+        """A topic's ledger failed, or a later owner has fenced it."""
+        _logger.warning("topic closes", topic=repr(topic), reason=reason)
+        if topic.ledger.is_fenced:
+            # What its ledger knows shows when it is opened again, should it still be ours.
+            self._remember_fenced(topic.unit.key, topic.unit.epoch, _NOT_LOOKED)
+        elif isinstance(topic.failure, LedgerDamaged):
+            # It would be found again by the next reader, and until then be written to.
+            self._damaged[topic.unit.key] = str(topic.failure)
+            _forget_oldest(self._damaged)
+        if not self._is_closed:
+            # A later owner has its clients, if it is known who that is to be.
+            going_to = self._holding().going_to(topic.unit.key, topic.unit.epoch)
+            self._own(self.close_topic(topic, going_to if topic.ledger.is_fenced else ""))
+
+    def _remember_fenced(self, key: UnitKey, epoch: int, used_epoch: int) -> None:
+        self._fenced[key] = max((epoch, used_epoch), self._fenced.pop(key, _NEVER_FENCED))
+        _forget_oldest(self._fenced)
+
+    def _is_held(self, topic: Topic) -> bool:
+        """Whether the present session was assigned exactly what is open."""
+        assignment = self._holding().assigned(topic.unit.name)
+        return (
+            assignment is not None
+            and assignment.key == topic.unit.key
+            and assignment.epoch == topic.unit.epoch
+        )
+
+    def _own(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return start("topic", work, self._tasks, expected=Refusal)
+
+
+def _forget_oldest(remembered: dict[Any, Any]) -> None:
+    if len(remembered) > TOPIC_FAILURES_REMEMBERED_MAX:
+        del remembered[next(iter(remembered))]

@@ -1,0 +1,62 @@
+"""Has the open topics of a broker act on what their tenants, namespaces and they themselves say.
+
+A topic acts on what was said last of it until the present session says otherwise: while a new
+session has not told of it, nothing is known that would be better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from brokers.domain.holding import Assignment, Holding, TopicMetadata
+from brokers.domain.session import ChangedMetadata
+from brokers.domain.storage_policy import StoragePolicy, effective
+from brokers.service.topics.topic import Topic
+
+
+class TopicPolicies:
+    """``opened`` are the open topics by canonical name, kept by whoever opens them.
+
+    ``own`` is what counts where nobody says anything.
+    """
+
+    def __init__(
+        self, holding: Callable[[], Holding], opened: Mapping[str, Topic], own: StoragePolicy
+    ) -> None:
+        self._holding = holding
+        self._opened = opened
+        self._own = own
+
+    def of(self, assignment: Assignment) -> StoragePolicy:
+        """Return what counts for a unit by what is held at the moment."""
+        return effective(self._holding().policies(assignment), self._own)
+
+    def assigned(self, assignment: Assignment, topic: Topic | None = None) -> None:
+        """Have the topic of a held unit, or the one given for it, act on what is held."""
+        topic = topic or self._opened.get(assignment.name)
+        if topic is None or topic.unit.key != assignment.key:
+            return
+        if not self._holding().has_metadata(assignment):
+            return
+        policy = self.of(assignment)
+        if policy != topic.policy:
+            topic.use_policy(policy)
+
+    def changed(self, changed: ChangedMetadata) -> None:
+        """Have all topics that an object's policies count for act on them."""
+        for assignment in self._concerned(changed):
+            self.assigned(assignment)
+
+    def _concerned(self, changed: ChangedMetadata) -> Iterator[Assignment]:
+        holding = self._holding()
+        if isinstance(changed, TopicMetadata):
+            for unit in tuple(holding.units(changed.topic_id)):
+                yield holding.assignments[(changed.topic_id, unit)]
+            return
+        # Hardly ever: going through ten thousand names takes a millisecond or two.
+        below = f"://{changed.name}/"
+        for name in tuple(self._opened):
+            if below in name:
+                assignment = holding.assigned(name)
+                if assignment is not None:
+                    yield assignment

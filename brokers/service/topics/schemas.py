@@ -1,0 +1,149 @@
+"""The versions of one topic's schema, kept in its ledger's state."""
+
+from __future__ import annotations
+
+import asyncio
+
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.schemas.compatibility import InvalidSchema, check_schema
+from brokers.domain.schemas.schema import Schema, SchemaKind
+from brokers.domain.schemas.strategies import (
+    consumer_obstacle,
+    is_with_all,
+    reads_all,
+    version_obstacle,
+)
+from brokers.ports.ledger import TopicLedger
+from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
+from brokers.wire import schema_of_stored, stored_schema
+from nextgen.kernel.policies import SchemaCompatibility
+from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
+
+KEY_PREFIX = "schema/"
+"""Of the keys in the ledger's state; behind it the version, in decimal."""
+
+
+class TopicSchemas:
+    """All versions, densely from 0. A version never changes.
+
+    ``strategy`` counts for whoever comes from then on.
+    """
+
+    def __init__(self, topic_name: str, ledger: TopicLedger, strategy: SchemaCompatibility) -> None:
+        self.strategy = strategy
+        self._topic_name = topic_name
+        self._ledger = ledger
+        stored = {
+            int(key.removeprefix(KEY_PREFIX)): schema_of_stored(value)
+            for key, value in ledger.state.items()
+            if key.startswith(KEY_PREFIX)
+        }
+        self._versions = [stored[version] for version in sorted(stored)]
+        self._storing: dict[int, asyncio.Future[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def find(self, version: int | None) -> tuple[int, Schema] | None:
+        """Return a version and its number, the latest for None; None if there is none such."""
+        if version is None:
+            version = len(self._versions) - 1
+        if 0 <= version < len(self._versions):
+            return version, self._versions[version]
+        return None
+
+    async def add(self, schema: Schema) -> int:
+        """Return the version that ``schema`` is, once it is durable.
+
+        Raises:
+            Refusal: It is none, it does not go with the versions that there are, or there are
+                too many of them.
+        """
+        version = self._version_of(schema)
+        if version is None:
+            self._check_new(schema)
+            await self._check_goes_with_versions(schema)
+            # Somebody else may have brought it meanwhile, or the last one that there may be.
+            version = self._version_of(schema)
+        if version is None:
+            self._check_count()
+            version = len(self._versions)
+            self._versions.append(schema)
+            key = f"{KEY_PREFIX}{version}"
+            self._storing[version] = self._ledger.put_state(key, stored_schema(schema))
+        storing = self._storing.get(version)
+        if storing is not None:
+            await self._stored(version, storing)
+        return version
+
+    async def check_consumer(self, schema: Schema, *, is_idle: bool) -> None:
+        """Return if a consumer may come with ``schema``; the first user of an idle topic sets it.
+
+        Raises:
+            Refusal: It cannot read what producers write.
+        """
+        if schema.kind in (SchemaKind.NONE, SchemaKind.AUTO_CONSUME):
+            return
+        if not self._versions and is_idle:
+            await self.add(schema)
+            return
+        strategy = self.strategy
+        if not self._versions and strategy is not SchemaCompatibility.ALWAYS_COMPATIBLE:
+            raise self._incompatible("the topic has messages without a schema")
+        compared = self._versions if reads_all(strategy) else self._versions[-1:]
+        for number, version in enumerate(list(compared)):
+            if number:
+                await asyncio.sleep(0)
+            problem = consumer_obstacle(schema, version, strategy)
+            if problem is not None:
+                raise self._incompatible(problem)
+
+    async def _stored(self, version: int, storing: asyncio.Future[None]) -> None:
+        """Return when a version is durable that this producer or another one brought."""
+        try:
+            await asyncio.shield(storing)
+        except STORAGE_ERRORS as error:
+            raise storage_refusal(error, self._topic_name) from error
+        self._storing.pop(version, None)
+
+    def _version_of(self, schema: Schema) -> int | None:
+        identity = schema.is_the_same_as
+        for version in reversed(range(len(self._versions))):
+            if self._versions[version].is_the_same_as == identity:
+                return version
+        return None
+
+    def _check_new(self, schema: Schema) -> None:
+        size = len(stored_schema(schema))
+        if size > SCHEMA_BYTES_MAX:
+            raise self._incompatible(f"it has {size} bytes, at most {SCHEMA_BYTES_MAX} may be")
+        self._check_count()
+        try:
+            check_schema(schema)
+        except InvalidSchema as error:
+            raise self._incompatible(str(error)) from error
+
+    async def _check_goes_with_versions(self, schema: Schema) -> None:
+        """Return if a version may come behind those that there are, at that moment.
+
+        One comparison may take tens of milliseconds: others have their turn between two.
+        """
+        strategy = self.strategy
+        compared = 0 if is_with_all(strategy) else max(0, len(self._versions) - 1)
+        while compared < len(self._versions):
+            problem = version_obstacle(schema, self._versions[compared], strategy)
+            if problem is not None:
+                raise self._incompatible(problem)
+            compared += 1
+            if compared < len(self._versions):
+                await asyncio.sleep(0)
+
+    def _check_count(self) -> None:
+        if len(self._versions) >= SCHEMA_VERSIONS_MAX:
+            raise self._incompatible(f"there are {SCHEMA_VERSIONS_MAX} versions already")
+
+    def _incompatible(self, problem: str) -> Refusal:
+        return Refusal(
+            ServerError.INCOMPATIBLE_SCHEMA,
+            f"schema does not go with topic {self._topic_name}: {problem}",
+        )

@@ -1,0 +1,426 @@
+"""One topic unit, open at this broker: its ledger, its producers, its subscriptions.
+
+    open ──▶ closing (clients are sent away, what was appended is answered) ──▶ closed
+
+A topic is closed for good: whoever wants it again opens it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from brokers.domain.holding import UnitKey
+from brokers.domain.position import BEFORE_ALL, Position
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.schemas.schema import Schema, SchemaKind
+from brokers.domain.storage_policy import StoragePolicy
+from brokers.ports.consumer import ConsumerSink
+from brokers.ports.ledger import LedgerDamaged, TopicLedger
+from brokers.ports.producer import ProducerSink
+from brokers.service.producing.producers import NameMaker, Producer, ProducerRequest, Producers
+from brokers.service.producing.publishing import Publishing
+from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
+from brokers.service.subscriptions.subscription import (
+    Consumer,
+    ConsumerRequest,
+    Subscription,
+    SubscriptionKind,
+    SubscriptionStart,
+)
+from brokers.service.topics.schemas import TopicSchemas
+from brokers.service.traffic import Latency, Traffic
+from nextgen.kernel.pulsar_limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
+from nextgen.tasks.background import join
+
+CURSOR_PREFIX = "cursor/"
+"""Of the keys in the ledger's state; behind it a durable subscription's name."""
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUnit:
+    """What is open, and as what it was assigned."""
+
+    name: str
+    """Canonical, partition included."""
+    topic_id: str
+    unit: str
+    epoch: int
+    partition: int
+    """-1 if it is no partition."""
+    is_persistent: bool
+
+    @property
+    def key(self) -> UnitKey:
+        return (self.topic_id, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all topics of a broker share."""
+
+    policy: StoragePolicy
+    """What counts where no tenant, namespace or topic says anything."""
+    traffic: Traffic
+    append_latency: Latency
+    make_name: NameMaker
+    now_ms: Callable[[], int]
+    """The wall clock: messages are published and delivered by it."""
+
+
+class Topic:
+    """One owner's topic. ``on_closing`` is called once, when it begins to close by itself."""
+
+    def __init__(
+        self,
+        unit: TopicUnit,
+        ledger: TopicLedger,
+        surroundings: Surroundings,
+        on_closing: Callable[[Topic, str], None],
+        policy: StoragePolicy | None = None,
+    ) -> None:
+        self.unit = unit
+        self.ledger = ledger
+        self.traffic = Traffic(surroundings.traffic)
+        self.policy = policy or surroundings.policy
+        """What counts for this topic; only ``use_policy`` changes it."""
+        self.schemas = TopicSchemas(unit.name, ledger, self.policy.schema_compatibility)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.failure: Exception | None = None
+        """Why storage serves it no more."""
+        self.is_closing = False
+        self._surroundings = surroundings
+        self._on_closing = on_closing
+        self._publishing = Publishing(
+            ledger,
+            is_kept=unit.is_persistent,
+            traffic=self.traffic,
+            append_latency=surroundings.append_latency,
+            now_ms=surroundings.now_ms,
+            on_failure=self._storage_failed,
+        )
+        self._publishing.recognise_duplicates(is_wanted=self.policy.deduplicates)
+        self.producers = Producers(unit.name, ledger, self._publishing, surroundings.make_name)
+        self._creating: dict[str, asyncio.Task[Subscription]] = {}
+        self._closing: asyncio.Task[None] | None = None
+        self._idle_since_ms: int | None = None
+        self._stop_listening = ledger.on_appended(self._appended)
+        ledger.on_fenced(self._fenced)
+        ledger.on_failed(self._storage_failed)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Topic {self.unit.name} epoch={self.unit.epoch} producers={len(self.producers)} "
+            f"subscriptions={len(self.subscriptions)} closing={self.is_closing}>"
+        )
+
+    def recover(self) -> None:
+        """Take up the durable subscriptions that the ledger's state tells of."""
+        for key, stored in self.ledger.state.items():
+            if key.startswith(CURSOR_PREFIX):
+                name = key.removeprefix(CURSOR_PREFIX)
+                subscription = Subscription.recover(
+                    name,
+                    stored,
+                    self.ledger,
+                    self._surroundings.now_ms,
+                    partition=self.unit.partition,
+                )
+                self._keep(subscription)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether clients may come."""
+        return not self.is_closing and not self.ledger.is_fenced
+
+    @property
+    def has_clients(self) -> bool:
+        return bool(len(self.producers) or self.consumers)
+
+    @property
+    def consumers(self) -> int:
+        return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What the slowest durable subscription has before it, by the average size of entries."""
+        entries = max(
+            (each.backlog_entries for each in self.subscriptions.values() if each.is_durable),
+            default=0,
+        )
+        kept = self.ledger.entry_count
+        return self.ledger.byte_count * min(entries, kept) // kept if kept else 0
+
+    @property
+    def acknowledged_by_all(self) -> Position:
+        """Up to where every durable subscription needs nothing any more."""
+        return min(
+            (each.mark_delete for each in self.subscriptions.values() if each.is_durable),
+            default=self.ledger.last,
+        )
+
+    def idle_for_ms(self, now_ms: int) -> int:
+        """Return since when nobody has been here, at the calls of this; 0 while somebody is.
+
+        Who came and left between two calls was here.
+        """
+        if self.has_clients or self._creating or not self.is_usable:
+            self._idle_since_ms = None
+            return 0
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        return now_ms - self._idle_since_ms
+
+    def use_policy(self, policy: StoragePolicy) -> None:
+        """Act on another policy: on messages and schemas from here on, else at the next upkeep."""
+        self.policy = policy
+        self.schemas.strategy = policy.schema_compatibility
+        self._publishing.recognise_duplicates(is_wanted=policy.deduplicates)
+
+    def refuse_publishing(self, refusal: Refusal | None) -> None:
+        """Let nothing be published, for the reason given; None: let it again."""
+        self._publishing.refusal = refusal
+
+    def pass_over(self, up_to: Position) -> None:
+        """Have every durable subscription go on behind an entry."""
+        for subscription in list(self.subscriptions.values()):
+            if subscription.is_durable:
+                subscription.pass_over(up_to)
+
+    # Producers -------------------------------------------------------------------------------
+
+    async def add_producer(
+        self, request: ProducerRequest, sink: ProducerSink, schema: Schema | None, initial: str
+    ) -> tuple[Producer, int | None]:
+        """Let a producer in; return it and the version of its schema if it has one.
+
+        ``initial`` is the name of a subscription that is to exist before it produces, or empty.
+
+        Raises:
+            Refusal: It may not produce here.
+        """
+        self._check_usable()
+        if self._publishing.refusal is not None:
+            raise self._publishing.refusal
+        version = None
+        if schema is not None and schema.kind != SchemaKind.NONE:
+            version = await self.schemas.add(schema)
+        if initial:
+            start = SubscriptionStart(is_earliest=True)
+            await self._subscription(initial, start, SubscriptionKind.SHARED)
+        self._check_usable()
+        producer = await self.producers.add(request, sink)
+        self._idle_since_ms = None
+        return producer, version
+
+    async def settle(self, producer: Producer) -> None:
+        """Return when all that a producer has sent is answered."""
+        await self._publishing.settle(producer.state)
+
+    # Consumers -------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        name: str,
+        start: SubscriptionStart,
+        request: ConsumerRequest,
+        sink: ConsumerSink,
+        schema: Schema | None,
+    ) -> tuple[Subscription, Consumer]:
+        """Add a consumer to a subscription, which is created if there is none of the name.
+
+        Raises:
+            Refusal: It may not consume here.
+        """
+        self._check_usable()
+        if schema is not None:
+            await self.schemas.check_consumer(schema, is_idle=self._is_untouched)
+        if not self.unit.is_persistent and start.is_durable:
+            start = SubscriptionStart(is_durable=False)
+        subscription = await self._subscription(name, start, request.kind)
+        self._check_usable()
+        if self.subscriptions.get(name) is not subscription:
+            raise Refusal(ServerError.METADATA, f"subscription {name} has just ended: try again")
+        if subscription.is_durable != start.is_durable:
+            raise Refusal(
+                ServerError.NOT_ALLOWED,
+                f"subscription {name} of {self.unit.name} is "
+                f"{'durable' if subscription.is_durable else 'not durable'}",
+            )
+        try:
+            consumer = subscription.add_consumer(request, sink)
+        except Refusal:
+            self._drop_if_over(subscription)
+            raise
+        self._idle_since_ms = None
+        return subscription, consumer
+
+    def remove_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
+        """Let a consumer go; a subscription that is not durable ends with its last one."""
+        subscription.remove_consumer(consumer)
+        self._drop_if_over(subscription)
+
+    async def unsubscribe(
+        self, subscription: Subscription, consumer: Consumer, *, is_forced: bool
+    ) -> None:
+        """Delete a subscription at the wish of its consumer, durably.
+
+        Raises:
+            Refusal: There are other consumers, and ``is_forced`` is not set.
+        """
+        try:
+            await subscription.delete(consumer, is_forced=is_forced)
+        except STORAGE_ERRORS as error:
+            raise self.storage_failed(error) from error
+        self._drop(subscription)
+
+    async def last_message(self) -> tuple[Position, int]:
+        """Return the last entry's position and how many messages are in it.
+
+        Raises:
+            Refusal: It cannot be read.
+        """
+        last = self.ledger.last
+        if last == BEFORE_ALL:
+            return last, 0
+        try:
+            before = Position(last.ledger_id, last.entry_id - 1)
+            entries = await self.ledger.read(before, entries_max=1, bytes_max=1)
+        except STORAGE_ERRORS as error:
+            raise self.storage_failed(error) from error
+        return last, entries[0].message_count if entries else 0
+
+    def storage_failed(self, error: Exception) -> Refusal:
+        """Return what a client is told of one of ``STORAGE_ERRORS``. Damage ends the topic."""
+        if isinstance(error, LedgerDamaged):
+            self._storage_failed(error)
+        return storage_refusal(error, self.unit.name)
+
+    async def _subscription(
+        self, name: str, start: SubscriptionStart, kind: SubscriptionKind
+    ) -> Subscription:
+        subscription = self.subscriptions.get(name)
+        if subscription is not None:
+            return subscription
+        self._check_usable()
+        creating = self._creating.get(name)
+        if creating is None:
+            if len(self.subscriptions) + len(self._creating) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
+                raise Refusal(
+                    ServerError.NOT_ALLOWED,
+                    f"topic {self.unit.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions",
+                )
+            creating = join(self._create(name, start, kind))
+            creating.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._creating[name] = creating
+        try:
+            return await asyncio.shield(creating)
+        except STORAGE_ERRORS as error:
+            raise self.storage_failed(error) from error
+        except asyncio.CancelledError:
+            if creating.cancelled() and self.is_closing:
+                # Not whoever asked has given up, but the topic.
+                self._check_usable()
+            creating.add_done_callback(self._created_for_nobody)
+            raise
+
+    async def _create(
+        self, name: str, start: SubscriptionStart, kind: SubscriptionKind
+    ) -> Subscription:
+        try:
+            subscription = await Subscription.create(
+                name,
+                start,
+                self.ledger,
+                self._surroundings.now_ms,
+                kind=kind,
+                partition=self.unit.partition,
+            )
+            self._keep(subscription)
+            return subscription
+        finally:
+            del self._creating[name]
+
+    def _created_for_nobody(self, creating: asyncio.Task[Subscription]) -> None:
+        if not creating.cancelled() and creating.exception() is None:
+            self._drop_if_over(creating.result())
+
+    def _keep(self, subscription: Subscription) -> None:
+        self.subscriptions[subscription.name] = subscription
+        subscription.on_failed(self._storage_failed)
+        subscription.on_over(lambda: self._drop(subscription))
+
+    def _drop_if_over(self, subscription: Subscription) -> None:
+        if subscription.is_over:
+            self._drop(subscription)
+
+    def _drop(self, subscription: Subscription) -> None:
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+
+    # The end ---------------------------------------------------------------------------------
+
+    async def close(self, broker_url: str = "", *, is_over: bool = False) -> None:
+        """Send the clients away, to ``broker_url`` if it is known, and close the ledger.
+
+        What was appended before is answered first, if storage is not stuck. ``is_over``: the unit
+        is let go of for good in this epoch, see ``TopicLedger.close``.
+        """
+        if self._closing is None:
+            self.is_closing = True
+            self._closing = join(self._close(broker_url, is_over=is_over))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, broker_url: str, *, is_over: bool) -> None:
+        self._publishing.stop()
+        if self.failure is None and not self.ledger.is_fenced:
+            # Clients that are sent on may be at the next owner before this one is done: it would
+            # be fenced, and what their consumers have acknowledged would come again.
+            await asyncio.gather(
+                self._publishing.drained(TOPIC_DRAIN_MS_MAX),
+                *(each.settle(TOPIC_DRAIN_MS_MAX) for each in self.subscriptions.values()),
+            )
+        self.producers.end_all(broker_url)
+        for creating in list(self._creating.values()):
+            creating.cancel()
+        await asyncio.gather(
+            *(subscription.close(broker_url) for subscription in self.subscriptions.values())
+        )
+        self._stop_listening()
+        await self.ledger.close(is_over=is_over)
+        _logger.info("topic closed", topic=repr(self), broker_url=broker_url)
+
+    def _fenced(self) -> None:
+        self._end_by_itself("fenced by a later owner")
+
+    def _storage_failed(self, error: Exception) -> None:
+        if not self.ledger.is_fenced:
+            self.failure = error
+        self._end_by_itself(str(error))
+
+    def _end_by_itself(self, reason: str) -> None:
+        if not self.is_closing:
+            self.is_closing = True
+            self._publishing.stop()
+            self._on_closing(self, reason)
+
+    def _appended(self) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.appended()
+
+    def _check_usable(self) -> None:
+        if not self.is_usable:
+            raise Refusal(
+                ServerError.SERVICE_NOT_READY,
+                f"topic {self.unit.name} is being closed here: look it up again",
+            )
+
+    @property
+    def _is_untouched(self) -> bool:
+        """Whether nobody has used the topic, so that its first consumer says what it is for."""
+        return not self.has_clients and self.ledger.last == BEFORE_ALL

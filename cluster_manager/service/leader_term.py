@@ -1,0 +1,458 @@
+"""What the cluster manager does while this replica leads group 0: one instance per term.
+
+Two folds of the same events are kept. *Pending* has what was proposed and is what decisions are
+made on; *committed* has what is committed and is what nodes are told. Between reading pending and
+proposing there is no await, which is all the locking there is. When leadership moves, the
+instance is thrown away with whatever was pending, so nothing ever has to be undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from cluster_manager import wire
+from cluster_manager.domain import lookup_reports
+from cluster_manager.domain.broker_directory import Broker
+from cluster_manager.domain.cluster import (
+    ClusterEvent,
+    ClusterState,
+    FirstMapPlan,
+    decide_broker_report,
+    decide_change_replicas,
+    decide_members_report,
+    decide_register,
+    decide_set_quotas,
+    fold_events,
+)
+from cluster_manager.domain.leader_spread import Transfer
+from cluster_manager.domain.lookup_reports import RecordLookupWindow
+from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
+from cluster_manager.domain.shard_map import FIRST_VERSION, ShardMap, decide_led
+from cluster_manager.ports import Clock
+from cluster_manager.service.connection import NodeConnection
+from cluster_manager.service.event_levels import level_of, not_known
+from cluster_manager.service.load_board import LoadBoard
+from cluster_manager.service.soft_state import LeaderEndpoint, LeaderEndpoints
+from cluster_manager.service.spreader import LeaderSpreader, Situation
+from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    NotLeader,
+    Overloaded,
+    Refused,
+    Unavailable,
+)
+from nextgen.kernel.event_levels import EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits import (
+    ADDRESS_BYTES_MAX,
+    JOIN_SILENCE_MS,
+    JOIN_STREAMS_MAX,
+    NODE_ID_BYTES_MAX,
+)
+from nextgen.kernel.lookup_slo import LookupWindow
+from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Commit, Entry, ReplicatedLog
+from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
+
+UpdateListener = Callable[[cluster_pb.ClusterUpdate], None]
+
+_logger = structlog.get_logger(__name__)
+
+
+class LeaderTerm:
+    """Decides, proposes, and pushes what was committed to every connected node."""
+
+    def __init__(
+        self,
+        *,
+        term: int,
+        state: ClusterState,
+        applied_index: int,
+        log: ReplicatedLog,
+        clock: Clock,
+        plan: FirstMapPlan,
+        manager_endpoints: Sequence[str],
+        on_update: UpdateListener,
+    ) -> None:
+        self.term = term
+        self.pending = state
+        self.committed = state
+        self._committed_index = applied_index
+        self._log = log
+        self._clock = clock
+        self._plan = plan
+        self._manager_endpoints = tuple(manager_endpoints)
+        self._on_update = on_update
+        self._endpoints = LeaderEndpoints()
+        self._connections: dict[str, NodeConnection] = {}
+        self._silence_timers: dict[NodeConnection, Callable[[], None]] = {}
+        self._proposed: asyncio.Future[Commit] | None = None
+        self._is_over = False
+        self._spreader = LeaderSpreader(clock, self._situation, self._send_transfer)
+        self.loads = LoadBoard(clock, lambda: self.pending.directory, self._push_to_shard_nodes)
+        self._on_update(self.full_update())
+
+    def __repr__(self) -> str:
+        return (
+            f"<LeaderTerm term={self.term} nodes={len(self._connections)} "
+            f"committed_index={self._committed_index}>"
+        )
+
+    @property
+    def connections(self) -> Mapping[str, NodeConnection]:
+        """The connected nodes by id."""
+        return self._connections
+
+    @property
+    def endpoints(self) -> LeaderEndpoints:
+        return self._endpoints
+
+    def propose(self, events: Sequence[ClusterEvent]) -> asyncio.Future[Commit]:
+        """Propose one decision's events and return the future of their commit.
+
+        Raises:
+            NotLeader, Overloaded: At once; nothing was proposed.
+            Refused: At once; nothing was proposed. A replica is not known to know such an event,
+                see ``ReplicatedLog.event_level``.
+        """
+        # This replica may lead again by now, in another term whose state is not this one's.
+        if self._is_over:
+            raise NotLeader(CLUSTER_MANAGER_GROUP_ID)
+        self._check_known(events)
+        commit = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
+        self.pending = fold_events(self.pending, events)
+        self._proposed = commit
+        # Whoever waits may go away: what was proposed goes on, and others rest on it.
+        waiting = asyncio.shield(commit)
+        # Whoever does not wait for it must not be told that nobody looked at its failure.
+        for future in (commit, waiting):
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return waiting
+
+    async def confirm(self) -> None:
+        """Return once what is pending is committed and this replica was seen to lead.
+
+        What was computed from ``pending`` without proposing anything is answered after this.
+
+        Raises:
+            NotLeader, ProposalLost: Leadership moved.
+        """
+        if self._proposed is not None:
+            await asyncio.shield(self._proposed)
+        await self._log.read_index()
+
+    def committed_entries(self, entries: Sequence[Entry]) -> None:
+        """Fold what was committed and push it; entries that the view had already are skipped."""
+        events: list[ClusterEvent] = []
+        for entry in entries:
+            if entry.index > self._committed_index:
+                events.extend(wire.events_of_entry(entry))
+                self._committed_index = entry.index
+        if not events:
+            return
+        map_before = self.committed.shard_map
+        self.committed = fold_events(self.committed, events)
+        update = wire.delta_update(events)
+        if update is not None:
+            self._push_to_all(update)
+        if self.committed.shard_map is not map_before:
+            self._spreader.look()
+
+    def full_update(self) -> cluster_pb.ClusterUpdate:
+        """Return everything that is committed, and every known leader."""
+        leaders = map(_leader_report, self._endpoints.all())
+        return wire.full_update(self.committed, leaders, self._manager_endpoints)
+
+    # Nodes ------------------------------------------------------------------------------------
+
+    def join(self, hello: cluster_pb.Hello) -> NodeConnection:
+        """Register the node and connect it: its outbox begins with the full update.
+
+        An older connection of the same node is ended: it is dead, and only the node knew.
+
+        Raises:
+            Refused: It cannot be a member as what it says it is.
+            Overloaded: Too many nodes, or the log takes no more at the moment.
+        """
+        node_id = hello.node_id
+        if not 0 < len(node_id.encode()) <= NODE_ID_BYTES_MAX or not node_id.isprintable():
+            raise InvalidRequest(f"a node joins with an id of 1 to {NODE_ID_BYTES_MAX} bytes")
+        if hello.node_id not in self._connections and len(self._connections) >= JOIN_STREAMS_MAX:
+            raise Overloaded(f"{JOIN_STREAMS_MAX} nodes are connected, no more are taken")
+        if hello.kind in MEMBER_KINDS:
+            decision = decide_register(self.pending, wire.node_from_hello(hello), self._plan)
+            if isinstance(decision, Rejected):
+                raise Refused(decision.code, decision.message)
+            if decision.events:
+                self.propose(decision.events)
+        before = self._connections.get(hello.node_id)
+        if before is not None:
+            self._disconnect(before, InvalidRequest(f"node {hello.node_id} has joined again"))
+        connection = NodeConnection(hello.node_id, hello.kind, self._clock.monotonic_ms())
+        self._connections[hello.node_id] = connection
+        self._watch_silence(connection)
+        connection.push(self.full_update())
+        if hello.kind == SHARD_KIND:
+            for update in self.loads.updates():
+                connection.push(update)
+        _logger.info("node joined", node=hello.node_id, kind=hello.kind, term=self.term)
+        self._spreader.look()
+        return connection
+
+    def leave(self, connection: NodeConnection) -> None:
+        """Forget a connection whose stream is over. Harmless if it was forgotten before."""
+        if self._connections.get(connection.node_id) is connection:
+            self._disconnect(connection, None)
+            self._spreader.look()
+
+    def heard(self, connection: NodeConnection) -> None:
+        """Note a sign of life."""
+        connection.heard_at_ms = self._clock.monotonic_ms()
+
+    def report_leader(self, report: cluster_pb.LeaderReport) -> None:
+        """Take a shard leader's report and push it to every connected node if it is news.
+
+        Raises:
+            InvalidRequest: There is no such shard.
+        """
+        shard_map = self.committed.shard_map
+        if shard_map is None or report.shard_id not in shard_map.shard_ids:
+            raise InvalidRequest(f"shard {report.shard_id} is not in the shard map")
+        if not report.grpc or len(report.grpc.encode()) > ADDRESS_BYTES_MAX:
+            raise InvalidRequest(f"the leader of shard {report.shard_id} gives no usable address")
+        endpoint = LeaderEndpoint(report.shard_id, report.term, report.node_id, report.grpc)
+        if not self._endpoints.offer(endpoint, self._clock.monotonic_ms()):
+            return
+        _logger.info(
+            "shard leader", shard=report.shard_id, shard_term=report.term, node=report.node_id
+        )
+        self._push_to_all(cluster_pb.ClusterUpdate(leaders=[_leader_report(endpoint)]))
+        self._spreader.look()
+        self._end_first_map()
+
+    def record_broker(self, broker: Broker) -> None:
+        """Record a broker's session if it is news; it is pushed when it is committed.
+
+        Raises:
+            NotLeader, Overloaded: Nothing was recorded; the report has to come again.
+        """
+        decision = decide_broker_report(self.pending, broker)
+        if isinstance(decision, Rejected):
+            _logger.info("broker report refused", broker=broker.broker_id, why=decision.message)
+        elif decision.events:
+            self.propose(decision.events)
+
+    def record_window(self, window: LookupWindow) -> None:
+        """Record a discovery process's minute of lookups, once.
+
+        Left out while a replica of this group is not known to know such an event.
+
+        Raises:
+            NotLeader, Overloaded: Nothing was recorded; the report has to come again.
+        """
+        command = RecordLookupWindow(window, self._clock.unix_ms())
+        decision = lookup_reports.decide(self.pending.lookup_reports, command)
+        if isinstance(decision, Rejected):
+            # A process says again after each reconnect what it said before.
+            is_known = decision.code is RejectionCode.ALREADY_EXISTS
+            log = _logger.debug if is_known else _logger.warning
+            log("window of lookups refused", node=window.node_id, why=decision.message)
+            return
+        try:
+            self.propose(decision.events)
+        except Refused as refused:
+            _logger.debug("window of lookups left out", node=window.node_id, why=str(refused))
+
+    async def change_replicas(
+        self, request: cluster_pb.ChangeReplicasRequest
+    ) -> cluster_pb.ChangeReplicasResponse:
+        """Take an operator's wish into the shard map; return once it is committed.
+
+        Raises:
+            Refused: It cannot be; the message says why.
+            InvalidRequest: The kind of change is not known here.
+            Unavailable: Not every shard of the first map has been led.
+            NotLeader, Overloaded, ProposalLost: See ``propose``.
+        """
+        command = wire.change_from_proto(request, self._connected_shard_nodes())
+        decision = decide_change_replicas(self.pending, command)
+        if isinstance(decision, Rejected):
+            await self.confirm()
+            raise Refused(decision.code, decision.message)
+        if decision.events:
+            self._check_every_shard_was_led()
+            _logger.info(
+                "replicas change",
+                shard=command.shard_id,
+                node=command.node_id,
+                change=command.change.value,
+            )
+            self.propose(decision.events)
+        shard_map = self.pending.shard_map
+        assert shard_map is not None, "a change was accepted without a map"
+        await self.confirm()
+        return _replicas_response(shard_map, command.shard_id)
+
+    async def set_quotas(
+        self, request: cluster_pb.SetQuotasRequest
+    ) -> cluster_pb.SetQuotasResponse:
+        """Set the quotas; return what holds once that is committed.
+
+        Raises:
+            Refused: VERSION_MISMATCH, others hold than the caller knew; or they cannot be.
+            NotLeader, Overloaded, ProposalLost: See ``propose``.
+        """
+        command = wire.set_quotas_from_proto(request)
+        decision = decide_set_quotas(self.pending, command)
+        if isinstance(decision, Rejected):
+            await self.confirm()
+            raise Refused(decision.code, decision.message)
+        if decision.events:
+            _logger.info(
+                "quotas change",
+                version=command.quotas.version,
+                brokers=len(command.quotas.brokers),
+                tenants=len(command.quotas.tenants),
+            )
+            self.propose(decision.events)
+        await self.confirm()
+        return cluster_pb.SetQuotasResponse(quotas=wire.quotas_to_proto(command.quotas))
+
+    def take_members(self, report: cluster_pb.MembersReport) -> None:
+        """Take a shard leader's report of its members into the map if it is news.
+
+        Raises:
+            NotLeader, Overloaded: Nothing was taken; the report has to come again.
+        """
+        decision = decide_members_report(self.pending, wire.members_from_proto(report))
+        if isinstance(decision, Rejected):
+            _logger.info("members report refused", shard=report.shard_id, why=decision.message)
+        elif decision.events:
+            _logger.info(
+                "shard members",
+                shard=report.shard_id,
+                voters=list(report.voters),
+                configuration=report.configuration_index,
+            )
+            self.propose(decision.events)
+
+    def stop(self, error: MetadataError) -> None:
+        """End the term, and every stream with ``error``."""
+        self._is_over = True
+        self._spreader.stop()
+        self.loads.stop()
+        for connection in tuple(self._connections.values()):
+            self._disconnect(connection, error)
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _check_known(self, events: Sequence[ClusterEvent]) -> None:
+        """Keep an event from the log that a replica of this group would stop by."""
+        level = level_of(events)
+        if level > EVENT_LEVEL_UNSAID and level > self._log.event_level:
+            raise not_known(events, self._log.event_level, self._log.behind_event_level(level))
+
+    def _push_to_all(self, update: cluster_pb.ClusterUpdate) -> None:
+        self._on_update(update)
+        for connection in tuple(self._connections.values()):
+            self._push(connection, update)
+
+    def _push_to_shard_nodes(self, update: cluster_pb.ClusterUpdate) -> None:
+        for connection in tuple(self._connections.values()):
+            if connection.kind == SHARD_KIND:
+                self._push(connection, update)
+
+    def _push(self, connection: NodeConnection, update: cluster_pb.ClusterUpdate) -> None:
+        connection.push(update)
+        if connection.has_ended:
+            _logger.warning("slow node dropped", node=connection.node_id)
+            self._disconnect(connection, None)
+
+    def _disconnect(self, connection: NodeConnection, error: MetadataError | None) -> None:
+        connection.end(error)
+        cancel = self._silence_timers.pop(connection, None)
+        if cancel is not None:
+            cancel()
+        if self._connections.get(connection.node_id) is connection:
+            del self._connections[connection.node_id]
+            _logger.info("node left", node=connection.node_id, term=self.term)
+
+    def _watch_silence(self, connection: NodeConnection) -> None:
+        """Disconnect the node when it has been silent for too long.
+
+        One timer per connection, set again only when it fires: a heartbeat costs nothing.
+        """
+        silent_at_ms = connection.heard_at_ms + JOIN_SILENCE_MS
+        if silent_at_ms <= self._clock.monotonic_ms():
+            _logger.warning("node is silent", node=connection.node_id, for_ms=JOIN_SILENCE_MS)
+            self._disconnect(connection, None)
+            self._spreader.look()
+            return
+        self._silence_timers[connection] = self._clock.call_at(
+            silent_at_ms, lambda: self._watch_silence(connection)
+        )
+
+    def _situation(self) -> Situation:
+        shard_map = self.committed.shard_map
+        placements = shard_map.placements if shard_map is not None else ()
+        return placements, self._endpoints.leaderships(), self._connected_shard_nodes()
+
+    def _connected_shard_nodes(self) -> set[str]:
+        return {
+            node_id
+            for node_id, connection in self._connections.items()
+            if connection.kind == SHARD_KIND
+        }
+
+    def _end_first_map(self) -> None:
+        led = [endpoint.shard_id for endpoint in self._endpoints.all()]
+        decision = decide_led(self.pending.shard_map, led)
+        if not decision.events:
+            return
+        try:
+            self.propose(decision.events)
+        except MetadataError as error:
+            # Another report of a leader, here or at the next leader, tries again.
+            _logger.info("the first map stays", why=str(error))
+
+    def _check_every_shard_was_led(self) -> None:
+        """Keep the first map until each of its shards has had a leader: see ``decide_led``."""
+        shard_map = self.pending.shard_map
+        if shard_map is None or shard_map.version > FIRST_VERSION:
+            return
+        unled = [each for each in shard_map.shard_ids if self._endpoints.get(each) is None]
+        if unled:
+            raise Unavailable(f"shard {unled[0]} has not been led yet: try again when it is")
+
+    def _send_transfer(self, transfer: Transfer) -> None:
+        connection = self._connections.get(transfer.leader)
+        if connection is None:
+            return
+        _logger.info(
+            "spreading leaders",
+            shard=transfer.shard_id,
+            leader=transfer.leader,
+            target=transfer.target,
+        )
+        wish = cluster_pb.LeadershipTransfer(shard_id=transfer.shard_id, target=transfer.target)
+        connection.push(cluster_pb.ClusterUpdate(transfers=[wish]))
+
+
+def _replicas_response(shard_map: ShardMap, shard_id: int) -> cluster_pb.ChangeReplicasResponse:
+    placement = shard_map.placement(shard_id)
+    assert placement is not None, f"shard {shard_id} was changed and is not in the map"
+    return cluster_pb.ChangeReplicasResponse(
+        placement=wire.placement_to_proto(placement), shard_map_version=shard_map.version
+    )
+
+
+def _leader_report(endpoint: LeaderEndpoint) -> cluster_pb.LeaderReport:
+    return cluster_pb.LeaderReport(
+        shard_id=endpoint.shard_id,
+        term=endpoint.term,
+        node_id=endpoint.node_id,
+        grpc=endpoint.grpc,
+    )

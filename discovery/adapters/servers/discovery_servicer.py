@@ -1,0 +1,218 @@
+"""``DiscoveryService`` over gRPC: a table from method to service, deadlines and errors.
+
+Lookups stay bytes on their way in and out: see ``discovery.wire.encoded_answer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import Message
+
+from discovery.adapters.servers.lookup_stream import LookupStreamCall
+from discovery.adapters.servers.public_watch_call import serve_watch
+from discovery.domain.watch_scope import WatchedKind
+from discovery.service.admin.evacuations import EvacuationService
+from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.moves import MoveService
+from discovery.service.admin.policies import PoliciesService
+from discovery.service.admin.positions import PositionService
+from discovery.service.counters import DiscoveryCounters
+from discovery.service.lookups.lookup import LookupService
+from discovery.service.status import StatusService
+from discovery.service.watches.desk import WatchDesk
+from discovery.service.watches.public_watch import PublicWatch
+from discovery.service.watches.shard_map_watch import ShardMapWatch
+from nextgen.client.errors_wire import abort
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
+from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
+from nextgen.runtime import tracing
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+
+SERVICE_NAME = "nextgen.v1.DiscoveryService"
+
+_ANSWER_MARGIN_MS = 50
+"""An answer must be on its way before the caller gives up."""
+
+_WATCHES = {
+    "WatchTenants": WatchedKind.TENANTS,
+    "WatchNamespaces": WatchedKind.NAMESPACES,
+    "WatchTopics": WatchedKind.TOPICS,
+    "WatchAssignments": WatchedKind.ASSIGNMENTS,
+}
+
+Work = Callable[[Any, int], Awaitable[Message]]
+"""Carries out a request within so many milliseconds."""
+
+OpenWatch = Callable[[pb.WatchRequest], PublicWatch | ShardMapWatch]
+
+_logger = structlog.get_logger(__name__)
+
+
+class DiscoveryServicer:
+    """Serves the whole of ``DiscoveryService``. Register ``handlers()`` with a server."""
+
+    def __init__(
+        self,
+        lookups: LookupService,
+        inventory: InventoryService,
+        policies: PoliciesService,
+        evacuations: EvacuationService,
+        moves: MoveService,
+        positions: PositionService,
+        status: StatusService,
+        watches: WatchDesk,
+        counters: DiscoveryCounters,
+        shard_map_version: Callable[[], int],
+    ) -> None:
+        self._watches = watches
+        self._lookups = lookups
+        self._inventory = inventory
+        self._policies = policies
+        self._evacuations = evacuations
+        self._moves = moves
+        self._positions = positions
+        self._status = status
+        self._counters = counters
+        self._shard_map_version = shard_map_version
+        self._streams: set[LookupStreamCall] = set()
+        self._is_draining = False
+
+    def drain(self) -> None:
+        """End every stream once what was read is answered."""
+        self._is_draining = True
+        self._watches.drain()
+        for stream in self._streams:
+            stream.drain()
+
+    def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """Return the handlers of all methods."""
+        inventory, status = self._inventory, self._status
+        unary: dict[str, tuple[type[Message], Work]] = {
+            "CreateTenant": (pb.CreateTenantRequest, inventory.create_tenant),
+            "SetTenantProperties": (pb.SetPropertiesRequest, inventory.set_tenant_properties),
+            "DeleteTenant": (pb.DeleteRequest, inventory.delete_tenant),
+            "GetTenant": (pb.GetObjectRequest, inventory.get_tenant),
+            "ListTenants": (pb.ListObjectsRequest, inventory.list_tenants),
+            "CreateNamespace": (pb.CreateNamespaceRequest, inventory.create_namespace),
+            "SetNamespaceProperties": (pb.SetPropertiesRequest, inventory.set_namespace_properties),
+            "DeleteNamespace": (pb.DeleteRequest, inventory.delete_namespace),
+            "GetNamespace": (pb.GetObjectRequest, inventory.get_namespace),
+            "ListNamespaces": (pb.ListObjectsRequest, inventory.list_namespaces),
+            "CreateTopics": (pb.CreateTopicsRequest, inventory.create_topics),
+            "SetTopicProperties": (pb.SetPropertiesRequest, inventory.set_topic_properties),
+            "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
+            "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
+            "ListTopics": (pb.ListObjectsRequest, inventory.list_topics),
+            "MoveTopics": (pb.MoveTopicsRequest, self._moves.move_topics),
+            "UnloadTopics": (pb.UnloadTopicsRequest, self._moves.unload_topics),
+            "SetPolicies": (pb.SetPoliciesRequest, self._policies.set_policies),
+            "GetPolicies": (pb.GetPoliciesRequest, self._policies.get_policies),
+            "DrainBroker": (shard_pb.DrainRequest, self._evacuations.drain_broker),
+            "Rebalance": (shard_pb.RebalanceRequest, self._evacuations.rebalance),
+            "CountUnits": (shard_pb.UnitCountRequest, self._evacuations.count_units),
+            "GetPositions": (pb.GetPositionsRequest, self._positions.positions),
+            "GetCluster": (pb.GetClusterRequest, status.cluster),
+            "GetCounters": (pb.GetCountersRequest, status.counters),
+        }
+        handlers: dict[str, Any] = {
+            method: grpc.unary_unary_rpc_method_handler(
+                self._unary(method, work),
+                request_deserializer=request_type.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            )
+            for method, (request_type, work) in unary.items()
+        }
+        # Without serializers these get and give bytes.
+        handlers["Lookup"] = grpc.unary_unary_rpc_method_handler(self._lookup)
+        handlers["LookupStream"] = grpc.stream_stream_rpc_method_handler(self._lookup_stream)
+        openings: dict[str, OpenWatch] = {
+            method: partial(self._watches.open, kind) for method, kind in _WATCHES.items()
+        }
+        openings["WatchShardMap"] = self._watches.open_shard_map
+        for method, open_watch in openings.items():
+            handlers[method] = grpc.unary_stream_rpc_method_handler(
+                self._watch(open_watch), request_deserializer=pb.WatchRequest.FromString
+            )
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)
+
+    async def _lookup(self, data: bytes, context: Any) -> bytes:
+        try:
+            if tracing.active is None:
+                return await self._lookups.answer(data, _timeout_ms(context))
+            with tracing.span("discovery.Lookup", _traceparent(context)):
+                return await self._lookups.answer(data, _timeout_ms(context))
+        except MetadataError as error:
+            await abort(context, error, shard_map_version=self._shard_map_version())
+
+    async def _lookup_stream(self, _requests: Any, context: Any) -> None:
+        stream = LookupStreamCall(self._lookups, context)
+        self._streams.add(stream)
+        self._counters.streams_open += 1
+        try:
+            if not self._is_draining:
+                await stream.run()
+        finally:
+            self._counters.streams_open -= 1
+            self._streams.discard(stream)
+
+    def _watch(self, open_watch: OpenWatch) -> Callable[[pb.WatchRequest, Any], Awaitable[None]]:
+        async def handle(request: pb.WatchRequest, context: Any) -> None:
+            try:
+                watch = open_watch(request)
+            except MetadataError as error:
+                if isinstance(error, InvalidRequest):
+                    self._counters.requests_invalid += 1
+                await abort(context, error, shard_map_version=self._shard_map_version())
+            try:
+                await serve_watch(watch, context)
+            finally:
+                await self._watches.close(watch)
+
+        return handle
+
+    def _unary(self, method: str, work: Work) -> Callable[[Any, Any], Awaitable[Message]]:
+        name = f"discovery.{method}"
+
+        async def traced(request: Any, context: Any) -> Message:
+            if tracing.active is None:
+                return await handle(request, context)
+            with tracing.span(name, _traceparent(context)):
+                return await handle(request, context)
+
+        async def handle(request: Any, context: Any) -> Message:
+            try:
+                return await work(request, _timeout_ms(context))
+            except MetadataError as error:
+                if isinstance(error, InvalidRequest):
+                    self._counters.requests_invalid += 1
+                await abort(context, error, shard_map_version=self._shard_map_version())
+            except Exception as error:
+                # It may have happened: this is a mistake of ours, nobody knows how far it got.
+                _logger.exception("a request failed", method=method)
+                failure = DeadlineExceeded(f"{method} failed: {error!r}")
+                await abort(context, failure, shard_map_version=self._shard_map_version())
+
+        return traced
+
+
+def _traceparent(context: Any) -> str:
+    """Return what the caller's metadata say, "" if nothing."""
+    for key, value in context.invocation_metadata() or ():
+        if key == tracing.METADATA_KEY and isinstance(value, str):
+            return value
+    return ""
+
+
+def _timeout_ms(context: Any) -> int:
+    """Return how long the caller of this call will wait, within our own bounds."""
+    remaining = context.time_remaining()
+    if remaining is None:
+        return REQUEST_TIMEOUT_DEFAULT_MS
+    return max(1, min(int(remaining * 1_000) - _ANSWER_MARGIN_MS, REQUEST_TIMEOUT_MAX_MS))

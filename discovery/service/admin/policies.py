@@ -1,0 +1,137 @@
+"""Policies: each request is carried to the home shard of the object that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from discovery.ports import Shards
+from discovery.service.admin.inventory import InventoryService
+from discovery.service.counters import DiscoveryCounters
+from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import InvalidRequest, Refused
+from nextgen.kernel.names import InvalidName, parse_namespace, parse_tenant, parse_topic
+from nextgen.kernel.policies import NO_POLICIES, merge
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Kind,
+    Namespace,
+    Tenant,
+    Topic,
+)
+
+_Holder = Tenant | Namespace | Topic
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyHolder:
+    """Who has policies. ``name`` is canonical, ``routing_key`` leads to its home shard."""
+
+    kind: Kind
+    name: str
+    routing_key: str
+
+
+class PoliciesService:
+    """Sets and reads policies. Every method raises ``MetadataError`` kinds only.
+
+    ``timeout_ms`` is what is left of the caller's deadline.
+    """
+
+    def __init__(
+        self, shards: Shards, inventory: InventoryService, counters: DiscoveryCounters
+    ) -> None:
+        self._shards = shards
+        self._inventory = inventory
+        self._counters = counters
+
+    async def set_policies(
+        self, request: pb.SetPoliciesRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        """Replace all policies of an object; without any it has none from here on."""
+        holder = holder_of(request.name)
+        body = shard_pb.SetPolicies(
+            kind=holder.kind,
+            name=holder.name,
+            policies=request.policies if request.HasField("policies") else None,
+            expected_version=request.expected_version,
+            expects_none=request.expects_none,
+        )
+        command = shard_pb.Command(command_id=request.command_id, set_policies=body)
+        return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
+
+    async def get_policies(
+        self, request: pb.GetPoliciesRequest, timeout_ms: int
+    ) -> pb.GetPoliciesResponse:
+        """Return an object's policies; merged, with what the objects above it say.
+
+        The objects are read one after the other, its own last: each as of its own moment.
+
+        Raises:
+            Refused: NOT_FOUND, there is no such object.
+        """
+        holder = holder_of(request.name)
+        response = pb.GetPoliciesResponse()
+        above = [
+            policies_from_proto((await self._read(each, response, timeout_ms)).policies)
+            for each in (_above(holder) if request.merged else ())
+        ]
+        found = await self._read(holder, response, timeout_ms)
+        if found.HasField("policies"):
+            response.policies.CopyFrom(found.policies)
+        response.version = found.policies_version
+        if request.merged:
+            said = (*above, policies_from_proto(found.policies), NO_POLICIES, NO_POLICIES)
+            merged = merge(said[0], said[1], said[2])
+            response.merged.CopyFrom(policies_to_proto(merged))
+        return response
+
+    async def _read(
+        self, holder: PolicyHolder, response: pb.GetPoliciesResponse, timeout_ms: int
+    ) -> _Holder:
+        self._counters.reads += 1
+        names = [shard_pb.ObjectName(kind=holder.kind, name=holder.name)]
+        request = shard_pb.ShardRequest(get=shard_pb.GetRequest(names=names))
+        answer = await self._shards.call_key(holder.routing_key, request, timeout_ms=timeout_ms)
+        value = answer.get.items[0].WhichOneof("value") if answer.get.items else None
+        if value is None:
+            raise Refused(RejectionCode.NOT_FOUND, f"{holder.name} does not exist")
+        response.shard_id, response.position = request.shard_id, answer.position
+        found: _Holder = getattr(answer.get.items[0], value)
+        return found
+
+
+def holder_of(name: str) -> PolicyHolder:
+    """Return whose policies ``name`` speaks of: without a slash it is a tenant, with one a
+    namespace, else a topic.
+
+    Raises:
+        InvalidRequest: It is no name, or that of a partition.
+    """
+    try:
+        if "/" not in name:
+            tenant = parse_tenant(name)
+            return PolicyHolder(KIND_TENANT, tenant, tenant)
+        if name.count("/") == 1:
+            namespace = parse_namespace(name).text
+            return PolicyHolder(KIND_NAMESPACE, namespace, namespace)
+        topic = parse_topic(name)
+    except InvalidName as error:
+        raise InvalidRequest(str(error)) from error
+    if topic.partition is not None:
+        raise InvalidRequest(f"{topic.text} is a partition, policies are said of the whole topic")
+    return PolicyHolder(KIND_TOPIC, topic.base_text, topic.routing_key)
+
+
+def _above(holder: PolicyHolder) -> Sequence[PolicyHolder]:
+    if holder.kind == KIND_TENANT:
+        return ()
+    if holder.kind == KIND_NAMESPACE:
+        return (holder_of(parse_namespace(holder.name).tenant),)
+    topic = parse_topic(holder.name)
+    return (holder_of(topic.tenant), holder_of(topic.namespace_text))

@@ -1,0 +1,246 @@
+"""All watches of programs through this discovery node: admits them, places them, ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from discovery.domain.watch_scope import (
+    Share,
+    WatchedKind,
+    WatchScope,
+    parse_scope,
+    slots_digests,
+)
+from discovery.ports import CatchUpReader, ChangeStreams, Clock, Directory
+from discovery.service.watches.public_watch import PublicWatch
+from discovery.service.watches.shard_feed import EncodedEvents, ShardWays
+from discovery.service.watches.shard_map_watch import ShardMapWatch
+from nextgen.kernel.errors import InvalidRequest, Overloaded, Unavailable
+from nextgen.kernel.names import InvalidName
+from nextgen.kernel.stream_limits import (
+    CATCH_UPS_AT_ONCE_MAX,
+    PUBLIC_WATCH_PROGRESS_MS,
+    PUBLIC_WATCHERS_MAX,
+)
+from nextgen.tasks.background import keep
+from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
+
+SHARD_MAP = "map"
+"""The kind of a watch of the shard map, beside those of ``WatchedKind``."""
+
+WATCH_KINDS = (*(kind.value for kind in WatchedKind), SHARD_MAP)
+RELAYED_PREFIX = "watch_events_relayed_"
+SLOW_PREFIX = "watches_ended_as_slow_"
+OPEN_PREFIX = "watches_"
+"""Begin the names of the numbers that there are of each kind of watch."""
+
+
+@dataclass(slots=True)
+class WatchLag:
+    """How far watchers are behind, those furthest behind."""
+
+    positions: int = 0
+    """Events of a shard that were not sent yet or not looked at yet."""
+
+    wait_ms: int = 0
+    """The time the oldest update has waited to be read."""
+
+
+class WatchDesk:
+    """Every watch of a program belongs to it from ``open`` to ``close``."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        streams: ChangeStreams,
+        catch_up: CatchUpReader,
+        clock: Clock,
+    ) -> None:
+        self.events_relayed: Counter[str] = Counter()
+        """By kind of watch: an event counts once for each watcher that it was queued for."""
+        self._closed_as_slow: Counter[str] = Counter()
+        self._directory = directory
+        self._streams = streams
+        self._ways = ShardWays(
+            streams, catch_up, asyncio.Semaphore(CATCH_UPS_AT_ONCE_MAX), EncodedEvents()
+        )
+        self._clock = clock
+        self._watches: dict[PublicWatch | ShardMapWatch, str] = {}
+        self._digests: tuple[int, dict[int, bytes]] = (0, {})
+        self._placed_version = 0
+        self._ticking: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        return f"<WatchDesk watches={len(self._watches)}>"
+
+    def open(self, kind: WatchedKind, request: WatchRequest) -> PublicWatch:
+        """Begin a watch of objects.
+
+        Raises:
+            InvalidRequest: A name, the prefix or a position to resume from is no such thing.
+            Unavailable: The shard map is not known yet, or this node stops.
+            Overloaded: There are ``PUBLIC_WATCHERS_MAX`` watches.
+        """
+        try:
+            scope = parse_scope(kind, request.prefix, request.names)
+        except InvalidName as error:
+            raise InvalidRequest(str(error)) from error
+        self._check_admission()
+        shares = self._shares(scope)
+        watch = PublicWatch(
+            scope,
+            self._known(request),
+            without_snapshot=request.without_snapshot,
+            ways=self._ways,
+            clock=self._clock,
+            on_events=lambda events: self._relayed(kind, events),
+        )
+        self._admit(watch, kind.value)
+        watch.place(shares)
+        return watch
+
+    def open_shard_map(self, request: WatchRequest) -> ShardMapWatch:
+        """Begin a watch of the shard map.
+
+        Raises:
+            InvalidRequest: There is something to choose from the map.
+            Unavailable: This node stops.
+            Overloaded: There are ``PUBLIC_WATCHERS_MAX`` watches.
+        """
+        if request.prefix or request.names or getattr(request, "from") or request.without_snapshot:
+            raise InvalidRequest("a watch of the shard map has no names and always begins with it")
+        self._check_admission()
+        watch = ShardMapWatch(self._directory, self._clock)
+        self._admit(watch, SHARD_MAP)
+        return watch
+
+    async def close(self, watch: PublicWatch | ShardMapWatch) -> None:
+        """Its call has ended."""
+        kind = self._watches.pop(watch)
+        if _is_slow(watch):
+            self._closed_as_slow[kind] += 1
+        await watch.close()
+
+    def cluster_changed(self) -> None:
+        """The shard map or a leader has changed: place every watch anew where that matters."""
+        version = self._directory.view.shard_map_version
+        for watch in tuple(self._watches):
+            if isinstance(watch, ShardMapWatch):
+                watch.notice()
+            elif version != self._placed_version:
+                watch.place(self._shares(watch.scope))
+        self._placed_version = version
+
+    def drain(self) -> None:
+        """End every watch: this node stops. Their watchers resume elsewhere."""
+        self._is_stopping = True
+        for watch in tuple(self._watches):
+            watch.fail(Unavailable("this discovery node stops"))
+
+    async def stop(self) -> None:
+        """End everything."""
+        self.drain()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+        for watch in tuple(self._watches):
+            await watch.close()
+
+    @property
+    def ended_as_slow(self) -> Counter[str]:
+        """By kind: watches that were ended because their watcher did not read."""
+        ending = [kind for watch, kind in self._watches.items() if _is_slow(watch)]
+        return self._closed_as_slow + Counter(ending)
+
+    def counts(self) -> dict[str, int]:
+        """Return what was counted since the start, by name; each kind is there."""
+        slow = self.ended_as_slow
+        return {
+            name: count
+            for kind in WATCH_KINDS
+            for name, count in (
+                (f"{RELAYED_PREFIX}{kind}", self.events_relayed[kind]),
+                (f"{SLOW_PREFIX}{kind}", slow[kind]),
+            )
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return how things are at the moment, by name; each kind is there."""
+        open_watches, lag = self.open_watches(), self.lag()
+        return {
+            **{f"{OPEN_PREFIX}{kind}": open_watches[kind] for kind in WATCH_KINDS},
+            "watch_lag_positions": lag.positions,
+            "watch_lag_ms": lag.wait_ms,
+        }
+
+    def open_watches(self) -> Counter[str]:
+        """Return how many watches are open, by kind."""
+        return Counter(self._watches.values())
+
+    def lag(self) -> WatchLag:
+        """Return how far behind watchers are at the moment."""
+        lag = WatchLag()
+        now = self._clock()
+        for watch in self._watches:
+            if not isinstance(watch, PublicWatch):
+                continue
+            lag.wait_ms = max(lag.wait_ms, int(watch.queue.age(now) * 1_000))
+            for shard_id, sent in watch.sent.items():
+                # What was told with nothing to send needs no sending.
+                reached = watch.told.get(shard_id, 0) if not len(watch.queue) else sent
+                behind = self._streams.position(shard_id) - max(sent, reached)
+                lag.positions = max(lag.positions, behind)
+        return lag
+
+    # ------------------------------------------------------------------------------------------
+
+    def _relayed(self, kind: WatchedKind, events: int) -> None:
+        self.events_relayed[kind.value] += events
+
+    def _check_admission(self) -> None:
+        if self._is_stopping:
+            raise Unavailable("this discovery node stops")
+        if len(self._watches) >= PUBLIC_WATCHERS_MAX:
+            raise Overloaded(f"{PUBLIC_WATCHERS_MAX} watches are open at this discovery node")
+
+    def _admit(self, watch: PublicWatch | ShardMapWatch, kind: str) -> None:
+        self._watches[watch] = kind
+        if self._ticking is None:
+            self._ticking = keep("watch_progress", self._tick)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(PUBLIC_WATCH_PROGRESS_MS / 1_000)
+            for watch in tuple(self._watches):
+                watch.tick()
+
+    def _shares(self, scope: WatchScope) -> Mapping[int, Share]:
+        view = self._directory.view
+        if view.slot_table is None:
+            raise Unavailable("no shard map is known here yet")
+        if self._digests[0] != view.shard_map_version:
+            digests = slots_digests(view.slot_table, view.shard_ids)
+            self._digests = view.shard_map_version, digests
+        return scope.shares(view.slot_table, self._digests[1])
+
+    def _known(self, request: WatchRequest) -> dict[int, int]:
+        """Return the positions to resume from."""
+        known: dict[int, int] = {}
+        shard_ids = self._directory.view.shard_ids
+        for place in getattr(request, "from"):
+            if place.shard_id not in shard_ids:
+                raise InvalidRequest(
+                    f"there is no shard {place.shard_id} to resume, known are {list(shard_ids)}"
+                )
+            if place.shard_id in known:
+                raise InvalidRequest(f"shard {place.shard_id} is resumed from two positions")
+            known[place.shard_id] = place.position
+        return {shard_id: position for shard_id, position in known.items() if position}
+
+
+def _is_slow(watch: PublicWatch | ShardMapWatch) -> bool:
+    return isinstance(watch.error, Overloaded)

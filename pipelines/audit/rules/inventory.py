@@ -1,0 +1,255 @@
+"""Tenants, namespaces, topics and the gates of their parents: what may follow what."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from pipelines.audit.facts import GATE_TYPES, LIFE_TYPES, POLICY_TYPES
+from pipelines.audit.finding import Broken, findings
+from pipelines.audit.rules.place_number import place_of, shard_and_position
+
+_NOBODY = 0
+"""Instead of an id: there is none. No id is hashed to 0, but by a chance of 2^-64."""
+
+
+def life_findings(facts: DataFrame, deleted: DataFrame, settled_ms: int) -> DataFrame:
+    """Return findings about each tenant, namespace and topic, by its name.
+
+    ``deleted`` has the ids (object, deleted_shard_id, deleted_position, deleted_at_ms) of tenants
+    and namespaces that were deleted: small, it is broadcast. What happened after ``settled_ms``
+    may have its counterpart in what another shard has not exported.
+    """
+    told = facts.where(f.col("event_type").isin(*LIFE_TYPES, *POLICY_TYPES)).select(
+        "shard_id", "position", "event_type", "subject", "object", "parent", "number"
+    )
+    in_order = Window.partitionBy("subject").orderBy("shard_id", "position")
+    in_shard = Window.partitionBy("subject", "shard_id").orderBy("position")
+    before = in_shard.rowsBetween(Window.unboundedPreceding, -1)
+    kind = _kind()
+    is_life = kind.isin("created", "deleted")
+    frame = (
+        told.withColumn("kind", kind)
+        .withColumns(
+            {
+                "previous_shard": f.lag("shard_id").over(in_order),
+                "previous_position": f.lag("position").over(in_order),
+                "present": _last(
+                    f.when(f.col("kind") == "created", f.col("object")).when(
+                        f.col("kind") == "deleted", f.lit(_NOBODY)
+                    ),
+                    before,
+                ),
+                "since": _last(f.when(is_life, f.col("position")), before),
+                "is_ending": _last(_ending(), before),
+                "version": _last(_policies_version(), before),
+                "next_position": f.lead("position").over(in_shard),
+                "of_parent": _last(
+                    f.when(f.col("kind") == "created", f.col("parent")),
+                    in_shard.rowsBetween(Window.unboundedPreceding, 0),
+                ),
+            }
+        )
+        .withColumn("is_there", f.coalesce(f.col("present") != _NOBODY, f.lit(False)))
+    )
+    is_left = f.col("next_position").isNull() & (f.col("kind") != "deleted")
+    frame = frame.withColumn("left_with", f.when(is_left, f.col("of_parent"))).join(
+        f.broadcast(deleted), f.col("left_with") == f.col("deleted_object"), "left"
+    )
+    orphan = Broken(
+        "orphan_parent_deleted",
+        f.col("deleted_at_ms") < settled_ms,
+        f.col("deleted_position"),
+        f.col("deleted_shard_id"),
+    )
+    return findings(frame, [*_life_rules(), orphan])
+
+
+def _life_rules() -> list[Broken]:
+    kind, is_there, since = f.col("kind"), f.col("is_there"), f.col("since")
+    is_policy = f.col("event_type").isin(*POLICY_TYPES)
+    has_sides = ~f.col("event_type").startswith("topic_")
+    is_ending = f.coalesce(f.col("is_ending"), f.lit(False))
+    names_id = kind.isin("deleted", "policies")
+    version = f.coalesce(f.col("version"), f.lit(0))
+    ends = (kind == "deleted") | (kind == "deletion_aborted")
+    return [
+        Broken(
+            "two_homes",
+            f.col("previous_shard") != f.col("shard_id"),
+            f.col("previous_position"),
+            f.col("previous_shard"),
+        ),
+        Broken("created_twice", (kind == "created") & is_there, since),
+        Broken("not_there", (kind != "created") & ~is_there, since),
+        Broken("other_id", names_id & is_there & (f.col("object") != f.col("present")), since),
+        Broken("deletion_not_started", ends & has_sides & is_there & ~is_ending, since),
+        Broken(
+            "being_deleted",
+            kind.isin("properties_set", "policies", "deletion_started") & is_there & is_ending,
+            since,
+        ),
+        Broken(
+            "policies_version",
+            is_policy & is_there & (f.col("number") != version + 1),
+            found=f.col("number"),
+            expected=version + 1,
+        ),
+    ]
+
+
+def ids_given_twice(facts: DataFrame) -> DataFrame:
+    """Return findings: ids of tenants, namespaces or topics that were given more than once."""
+    created = facts.where(
+        f.col("event_type").isin("tenant_created", "namespace_created", "topic_created")
+    )
+    first = f.min(place_of())
+    last = f.max(place_of())
+    twice = (
+        created.groupBy("object")
+        .agg(f.count("*").alias("rows"), first.alias("first"), last.alias("last"))
+        .where("rows > 1")
+        .select(
+            *shard_and_position("last", "shard_id", "position"),
+            *shard_and_position("first", "other_shard", "other_position"),
+        )
+    )
+    always = f.col("other_position").isNotNull()
+    rule = Broken("id_given_twice", always, f.col("other_position"), f.col("other_shard"))
+    return findings(twice, [rule])
+
+
+def gate_findings(facts: DataFrame) -> DataFrame:
+    """Return findings about each gate: children come and go only while it is open for them."""
+    told = facts.where(f.col("gate").isNotNull()).select(
+        "shard_id", "position", "event_type", "gate", "parent", "number"
+    )
+    before = (
+        Window.partitionBy("shard_id", "gate")
+        .orderBy("position")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    is_gate = f.col("event_type").isin(*GATE_TYPES)
+    child = f.when(f.col("event_type").isin("namespace_created", "topic_created"), 1).when(
+        f.col("event_type").isin("namespace_deleted", "topic_deleted"), -1
+    )
+    open_for = f.when(f.col("event_type") == "parent_gate_opened", f.col("parent")).when(
+        f.col("event_type") == "parent_gate_closed", f.lit(_NOBODY)
+    )
+    frame = told.withColumns(
+        {
+            "open_for": f.coalesce(_last(open_for, before), f.lit(_NOBODY)),
+            "gate_position": _last(f.when(is_gate, f.col("position")), before),
+            "attempt": _last(f.when(is_gate, f.col("number")), before),
+            "children": f.coalesce(f.sum(child).over(before), f.lit(0)),
+        }
+    )
+    is_child = f.col("event_type").isin("namespace_created", "topic_created")
+    is_closed = f.col("event_type") == "parent_gate_closed"
+    gate_position = f.col("gate_position")
+    rules = [
+        Broken("gate_shut", is_child & (f.col("open_for") != f.col("parent")), gate_position),
+        Broken(
+            "gate_over_children",
+            is_closed & (f.col("children") > 0),
+            gate_position,
+            found=f.col("children"),
+            expected=f.lit(0),
+        ),
+        Broken(
+            "attempt_back",
+            is_gate & (f.col("number") < f.col("attempt")),
+            gate_position,
+            found=f.col("number"),
+            expected=f.col("attempt"),
+        ),
+    ]
+    return findings(frame, rules)
+
+
+def gates_left_open(facts: DataFrame, deleted: DataFrame, settled_ms: int) -> DataFrame:
+    """Return findings: gates that are open in the end, for a parent that was deleted.
+
+    All shards close theirs before the parent goes. ``deleted`` as for ``life_findings``.
+    """
+    is_opened = f.col("event_type") == "parent_gate_opened"
+    last = (
+        facts.where(f.col("event_type").isin(*GATE_TYPES))
+        .groupBy("shard_id", "gate")
+        .agg(
+            f.max("position").alias("position"),
+            f.max_by(f.when(is_opened, f.col("parent")), "position").alias("open_for"),
+        )
+        .join(f.broadcast(deleted), f.col("open_for") == f.col("deleted_object"))
+    )
+    rule = Broken(
+        "gate_left_open",
+        f.col("deleted_at_ms") < settled_ms,
+        f.col("deleted_position"),
+        f.col("deleted_shard_id"),
+    )
+    return findings(last, [rule])
+
+
+def unknown_parents(facts: DataFrame, settled_ms: int) -> DataFrame:
+    """Return findings: one for each parent that children name and no shard has created.
+
+    ``position`` is the first child or gate in the lowest shard, ``found`` how many events name it.
+    """
+    is_made = f.col("event_type").isin("tenant_created", "namespace_created")
+    made = f.when(is_made, f.struct(f.col("object").alias("id"), f.lit(True).alias("is_made")))
+    named = f.when(
+        f.col("time_ms") < settled_ms,
+        f.struct(f.col("parent").alias("id"), f.lit(False).alias("is_made")),
+    )
+    claims = facts.where(is_made | f.col("parent").isNotNull()).select(
+        place_of().alias("place"), f.explode(f.array_compact(f.array(made, named))).alias("claim")
+    )
+    by_id = (
+        claims.where("claim.id is not null")
+        .groupBy("claim.id")
+        .agg(
+            f.count_if("claim.is_made").alias("made"),
+            f.count_if(~f.col("claim.is_made")).alias("named"),
+            f.min(f.when(~f.col("claim.is_made"), f.col("place"))).alias("first"),
+        )
+        .where("made = 0 and named > 0")
+        .select("named", *shard_and_position("first", "shard_id", "position"))
+    )
+    always = f.col("named") > 0
+    return findings(by_id, [Broken("orphan_parent_unknown", always, found=f.col("named"))])
+
+
+def deleted_parents(facts: DataFrame) -> DataFrame:
+    """Return when and where tenants and namespaces were deleted, by their ids."""
+    return facts.where(f.col("event_type").isin("tenant_deleted", "namespace_deleted")).select(
+        f.col("object").alias("deleted_object"),
+        f.col("shard_id").alias("deleted_shard_id"),
+        f.col("position").alias("deleted_position"),
+        f.col("time_ms").alias("deleted_at_ms"),
+    )
+
+
+def _kind() -> Column:
+    """Return what an event does to its subject, whatever that is."""
+    event_type = f.col("event_type")
+    plain = f.regexp_replace(event_type, "^(tenant|namespace|topic)_", "")
+    return f.when(event_type.isin(*POLICY_TYPES), f.lit("policies")).otherwise(plain)
+
+
+def _ending() -> Column:
+    kind = f.col("kind")
+    return f.when(kind == "deletion_started", f.lit(True)).when(
+        kind.isin("deletion_aborted", "created", "deleted"), f.lit(False)
+    )
+
+
+def _policies_version() -> Column:
+    return f.when(f.col("kind") == "policies", f.col("number")).when(
+        f.col("kind") == "created", f.lit(0)
+    )
+
+
+def _last(value: Column, window: object) -> Column:
+    """Return the last value that is not null in ``window``."""
+    return f.last(value, ignorenulls=True).over(window)

@@ -1,0 +1,136 @@
+"""Slots and their shards: what is created lies in the shard that has the slot of its key.
+
+map in shard 0, slots that shards adopted  →  claims (slot, shard)  →  created keys, hashed to slots
+
+A shard adopts its slots once, by its first event, and no slot moves after that. So a name is at
+home in each shard that the map or the shard itself ever said to have its slot, and only there.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from nextgen.kernel.limits import SLOT_COUNT
+from pipelines.audit.facts import ADOPTED, MAP
+from pipelines.audit.finding import Broken, findings
+from pipelines.audit.rules.place_number import place_of, shard_and_position
+from pipelines.columns.slots import owner_in, with_slot
+from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
+
+
+def home_findings(facts: DataFrame) -> DataFrame:
+    """Return findings: slots that two have, and what was created where its slot is not.
+
+    Of slots that neither a map nor a shard's own log tells, nothing is found.
+    """
+    is_of_map = f.col("is_of_map")
+    adoption = f.struct("shard", "place")
+    slots = (
+        _claims(facts)
+        .groupBy("slot")
+        .agg(
+            f.min("place").alias("first"),
+            f.collect_set("shard").alias("shards"),
+            f.collect_set(f.when(is_of_map, f.col("shard"))).alias("map_shards"),
+            f.collect_list(f.when(~is_of_map, adoption)).alias("adoptions"),
+        )
+    )
+    return _taken_slots(slots).unionByName(_strangers(facts, slots))
+
+
+def _claims(facts: DataFrame) -> DataFrame:
+    """Return which slot is which shard's by whose word: slot, shard (int), place (of the event),
+    is_of_map.
+
+    The cluster manager's log is shard 0: the word of a map has a lower place than that of a shard.
+    """
+    maps = (
+        facts.where((f.col("event_type") == MAP) & (f.octet_length("told.slot_owners") > 0))
+        .groupBy(f.col("told.slot_owners").alias("slot_owners"))
+        .agg(f.min(place_of()).alias("place"))
+        .select(
+            "slot_owners",
+            "place",
+            f.explode(f.sequence(f.lit(0), f.lit(SLOT_COUNT - 1))).alias("slot"),
+        )
+        .select("slot", owner_in(f.col("slot_owners"), f.col("slot")).alias("shard"), "place")
+        .withColumn("is_of_map", f.lit(True))
+    )
+    adopted = (
+        facts.where(f.col("event_type") == ADOPTED)
+        .select(
+            f.col("shard_id").alias("shard"),
+            place_of().alias("place"),
+            f.explode("told.slot_ranges").alias("range"),
+        )
+        # What no shard would adopt is no reason to count to it.
+        .withColumn("last", f.least(f.col("range.last"), f.lit(SLOT_COUNT - 1)))
+        .where(f.col("range.first") <= f.col("last"))
+        .select(
+            f.explode(f.sequence(f.col("range.first"), f.col("last"))).alias("slot"),
+            "shard",
+            "place",
+        )
+        .select(
+            f.col("slot").cast("int").alias("slot"),
+            "shard",
+            "place",
+            f.lit(False).alias("is_of_map"),
+        )
+    )
+    return maps.where("shard > 0").unionByName(adopted)
+
+
+def _taken_slots(slots: DataFrame) -> DataFrame:
+    """Return findings: one for each adoption of slots that are another shard's.
+
+    They are those of the shards that the map says; of the lowest that has them if no map says any.
+    """
+    judged = slots.select("first", "map_shards", f.explode("adoptions").alias("adoption")).select(
+        "first", "map_shards", "adoption.*"
+    )
+    by_map = ~f.array_contains("map_shards", f.col("shard"))
+    is_taken = f.when(f.size("map_shards") > 0, by_map).otherwise(f.col("first") < f.col("place"))
+    taken = (
+        judged.where(is_taken)
+        .groupBy("place")
+        .agg(f.count("*").alias("slots"), f.min("first").alias("first"))
+        .select(
+            "slots",
+            *shard_and_position("place", "shard_id", "position"),
+            *shard_and_position("first", "first_shard", "first_position"),
+        )
+    )
+    rule = Broken(
+        "slots_of_another",
+        f.col("slots") > 0,
+        f.col("first_position"),
+        f.col("first_shard"),
+        found=f.col("slots"),
+    )
+    return findings(taken, [rule])
+
+
+def _strangers(facts: DataFrame, slots: DataFrame) -> DataFrame:
+    created = facts.where(
+        f.col("key").isNotNull() & (f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID)
+    ).select("shard_id", "position", "key")
+    placed = (
+        with_slot(created, "key")
+        .join(f.broadcast(slots.select("slot", "first", "shards")), "slot")
+        .withColumn("home", f.element_at("shards", 1))
+        .select(
+            *("shard_id", "position", "shards", "home"),
+            *shard_and_position("first", "first_shard", "first_position"),
+        )
+    )
+    rule = Broken(
+        "wrong_shard",
+        ~f.array_contains("shards", f.col("shard_id")),
+        f.col("first_position"),
+        f.col("first_shard"),
+        found=f.col("shard_id"),
+        expected=f.col("home"),
+    )
+    return findings(placed, [rule])

@@ -1,0 +1,116 @@
+"""What a job says at its end: one JSON line, or a table, and whether its rows add up."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from nextgen.kernel.printable import printable, printable_json
+from pipelines.reporting.value_text import value_text
+
+FINDINGS_SHOWN_MAX = 20
+"""Findings that are printed; all of them are in the files that the job wrote."""
+
+
+class RowsLost(Exception):
+    """Rows went missing between a job's input and what it made of them. A bug, never hidden."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """Numbers of one run. ``findings`` are sentences; a job with any has not passed."""
+
+    job: str
+    rows_in: int = 0
+    """Rows that the input says it has."""
+    rows_read: int = 0
+    """Rows that Spark counted while it read them."""
+    rows_accounted: dict[str, int] = field(default_factory=dict)
+    """What became of them, by what: used, beyond the asked position, ... Adds up to rows_read."""
+    numbers: dict[str, Any] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    findings_total: int = 0
+    elapsed_s: float = 0.0
+    outputs: dict[str, str] = field(default_factory=dict)
+    """Files and folders that were written, by what they are."""
+
+    @property
+    def is_ok(self) -> bool:
+        return not self.findings and not self.findings_total
+
+    def find(self, sentence: str) -> None:
+        """Note something that is wrong."""
+        self.findings_total += 1
+        if len(self.findings) < FINDINGS_SHOWN_MAX:
+            self.findings.append(sentence)
+
+    def reconcile(self) -> None:
+        """Check that every row of the input became something.
+
+        Raises:
+            RowsLost: It did not.
+        """
+        accounted = sum(self.rows_accounted.values())
+        if self.rows_in != self.rows_read or accounted != self.rows_read:
+            raise RowsLost(
+                f"{self.job}: the input has {self.rows_in} rows, {self.rows_read} were read, "
+                f"{accounted} are accounted for ({self.rows_accounted})"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        return {
+            "job": self.job,
+            "ok": self.is_ok,
+            "rows_in": self.rows_in,
+            "rows_read": self.rows_read,
+            "rows_accounted": self.rows_accounted,
+            **self.numbers,
+            "findings": self.findings,
+            "findings_total": self.findings_total,
+            "elapsed_s": round(self.elapsed_s, 2),
+            "outputs": self.outputs,
+        }
+
+
+def print_summary(summary: Summary, *, as_json: bool) -> None:
+    """Print one line of JSON, or what a person reads, to stdout."""
+    if as_json:
+        document = json.dumps(summary.as_dict(), ensure_ascii=False, default=str)
+        sys.stdout.write(printable_json(document) + "\n")
+        sys.stdout.flush()
+        return
+    table = Table(title=f"pipeline {summary.job}", title_justify="left", show_header=False)
+    table.add_row("rows read", f"{summary.rows_read:,} of {summary.rows_in:,}")
+    for name, rows in summary.rows_accounted.items():
+        table.add_row(f"  {name}", f"{rows:,}")
+    for name, value in _flat(summary.numbers):
+        table.add_row(printable(name), printable(value))
+    for name, path in summary.outputs.items():
+        table.add_row(name, printable(path))
+    table.add_row("seconds", f"{summary.elapsed_s:.1f}")
+    # Names that users made are shown as they are, whatever is in brackets or between colons.
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(table)
+    for sentence in summary.findings:
+        console.print(printable(f"finding: {sentence}"))
+    more = summary.findings_total - len(summary.findings)
+    if more:
+        console.print(f"and {more:,} findings more")
+
+
+def _flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in numbers.items():
+        label = name.replace("_", " ")
+        if isinstance(value, Mapping):
+            rows += [(f"{label}: {key}", value_text(one)) for key, one in value.items()]
+        else:
+            rows.append((label, value_text(value)))
+    return rows
