@@ -253,8 +253,8 @@ _ABSENT_MUTANTS = (
 
 _TURNS = (
     "tests/unit/discovery/adapters/test_connection_turns.py",
-    "tests/unit/discovery/service/test_lookup_line.py",
-    "tests/unit/discovery/service/test_shard_lookups.py",
+    "tests/unit/discovery/service/lookups/test_line.py",
+    "tests/unit/discovery/service/lookups/test_shard_lookups.py",
 )
 
 _TURN_MUTANTS = (

@@ -364,7 +364,7 @@ MUTANTS = (
         "A3",
         "an owner that is fenced because its epoch was used before asks for a higher one",
         (Edit(HigherEpochs, "ask", "if used_epoch < assignment.epoch:", "if True:"),),
-        ("tests/unit/brokers/service/test_topics.py",),
+        ("tests/unit/brokers/service/topics/test_open_topics.py",),
     ),
     Mutant(
         "raises-the-epoch-of-an-owner-that-was-replaced",

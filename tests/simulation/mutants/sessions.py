@@ -26,7 +26,7 @@ _METADATA = (
 )
 _HELLO = (_SHARDS + "sessions/test_session_hello.py", *_SESSIONS)
 _BROKER = ("tests/unit/brokers/domain/test_session.py",)
-_AGENT = ("tests/unit/brokers/service/test_agent.py",)
+_AGENT = ("tests/unit/brokers/service/session/test_agent.py",)
 
 _RULE_MUTANTS = (
     Mutant(
