@@ -41,8 +41,8 @@ import pyarrow.parquet
 from benchmarks.support.shard_nodes import ShardNodes
 from nextgen.bulk.loader import load_folder
 from nextgen.bulk.progress import Loaded
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 

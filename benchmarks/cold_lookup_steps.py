@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.load.measure import quantile
-from nextgen.cli.perf.bench import Bench, bench
-from nextgen.cli.plan import ClusterSize
-from nextgen.cli.trace_command import Span, read_spans
+from nextgen.cli.local.plan import ClusterSize
+from nextgen.cli.observability.trace_command import Span, read_spans
+from nextgen.harness.load.measure import quantile
+from nextgen.harness.perf.bench import Bench, bench
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.trace_limits import TRACE_FLUSH_MS
 from nextgen.runtime.lookup_steps import STEP

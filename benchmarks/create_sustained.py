@@ -31,10 +31,10 @@ from typing import Any
 import psutil
 
 from benchmarks.support.shard_nodes import Lags, ShardNodes
-from nextgen.cli.load.measure import Latencies
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
+from nextgen.harness.load.measure import Latencies
 from nextgen.tasks.groups import TaskGroup
 
 TENANT = "sustained"

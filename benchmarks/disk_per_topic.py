@@ -12,8 +12,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import MINIMAL, ClusterPlan, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import MINIMAL, ClusterPlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
 

@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 
 from benchmarks.support.shard_nodes import ShardNodes
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 
 NAMESPACE = "idle/shards"

@@ -19,7 +19,7 @@ LONG_RUN_S = 3_600
 
 
 def _perf(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "nextgen.cli", "perf", *arguments, "--json")
+    return (sys.executable, "-m", "nextgen", "perf", *arguments, "--json")
 
 
 def _script(name: str, *arguments: str) -> tuple[str, ...]:

@@ -30,10 +30,10 @@ from typing import Any
 
 from benchmarks.support.etcd_cluster import EtcdClient, EtcdCluster
 from benchmarks.support.shard_nodes import ShardNodes
-from nextgen.cli.load.measure import Latencies
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
+from nextgen.harness.load.measure import Latencies
 
 NAMESPACE = "peer/keys"
 PREFIX = f"persistent://{NAMESPACE}/"

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.perf.bench import Bench, bench
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.plan import ClusterSize
+from nextgen.harness.perf.bench import Bench, bench
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=2, discovery=1, brokers=2, shards=2)
 IN_FLIGHT = 64
@@ -46,7 +46,7 @@ async def command(*arguments: str) -> tuple[dict[str, Any], float]:
     """Run an export command in a process of its own; return its JSON and how long it took."""
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen.cli", "export", *arguments, "--json"),
+        *(sys.executable, "-m", "nextgen", "export", *arguments, "--json"),
         stdout=asyncio.subprocess.PIPE,
     )
     stdout, _ = await process.communicate()

@@ -22,11 +22,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from nextgen.cli.load.measure import Latencies
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.event_log import ShardLogReader
+from nextgen.harness.load.measure import Latencies
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 

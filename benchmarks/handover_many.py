@@ -48,7 +48,7 @@ def run(topics: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what was measured with so many topics."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "nextgen.cli", "perf", "handover", "--json"),
+            *(sys.executable, "-m", "nextgen", "perf", "handover", "--json"),
             *("--topics", str(topics), "--probes", str(min(topics, arguments.probes))),
             *("--moves", str(arguments.moves), "--rounds", str(arguments.rounds)),
         ],

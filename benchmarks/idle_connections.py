@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import uvloop
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.pulsar.frames import FrameReader, encode_command, parse_command
 from nextgen.runtime.process import allow_open_files
 from nextgen.tasks.timeouts import timeout

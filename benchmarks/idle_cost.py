@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 
 
 def _cpu_s(processes: list[psutil.Process]) -> float:

@@ -22,10 +22,10 @@ import time
 from typing import Any
 
 from benchmarks.support.constant_lookups import LookupRate, constant_lookups
-from nextgen.cli.local_cluster import child_environment
-from nextgen.cli.perf.bench import Bench, bench
-from nextgen.cli.perf.commit_watch import cluster_of
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.cluster import child_environment
+from nextgen.cli.local.plan import ClusterSize
+from nextgen.harness.perf.bench import Bench, bench
+from nextgen.harness.perf.commit_watch import cluster_of
 from nextgen.kernel.errors import Unavailable
 
 KILL_AFTER_SHARE = 0.4
@@ -70,7 +70,7 @@ async def kill_leaders(ready: Bench, windows: int, window_seconds: float) -> lis
 
 def recorded_windows(targets: tuple[str, ...], minutes: int) -> dict[str, Any] | str:
     """Return what the cluster says of its own lookups, or why it says nothing."""
-    command = [sys.executable, "-m", "nextgen.cli", "slo", "--json"]
+    command = [sys.executable, "-m", "nextgen", "slo", "--json"]
     done = subprocess.run(
         [*command, "--minutes", str(minutes), "--target", ",".join(targets)],
         capture_output=True,

@@ -26,8 +26,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.support.topic_load import NAMESPACE, topic_name
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.event_log import ShardLogReader
 

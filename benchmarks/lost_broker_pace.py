@@ -17,13 +17,13 @@ import os
 import time
 from typing import Any
 
-from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.load.measure import quantile
-from nextgen.cli.load.topic_range import TopicRange
-from nextgen.cli.perf.bench import Bench, bench
-from nextgen.cli.perf.lookup import prepare_assigned
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.cli.local.plan import ClusterSize
 from nextgen.client.event_log import read_events
+from nextgen.harness.load.measure import quantile
+from nextgen.harness.load.topic_range import TopicRange
+from nextgen.harness.perf.bench import Bench, bench
+from nextgen.harness.perf.lookup import prepare_assigned
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.placement_limits import REASSIGN_UNITS_PER_SECOND
 from nextgen.runtime.exit_code import CheckFailed

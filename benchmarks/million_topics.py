@@ -36,8 +36,8 @@ import psutil
 
 from benchmarks.support.node_metrics import metrics_of
 from benchmarks.support.topic_load import NAMESPACE, UPDATED_TOPICS
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterPlan, ClusterSize, NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterPlan, ClusterSize, NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.timeouts import timeout

@@ -27,11 +27,11 @@ from typing import Any
 
 import uvloop
 
-from nextgen.cli.load.pulsar_lookup_connection import LookupConnection, LookupTally
-from nextgen.cli.load.pulsar_requests import RequestDeck
-from nextgen.cli.perf.bench import Bench, bench
-from nextgen.cli.plan import MINIMAL, ClusterSize
+from nextgen.cli.local.plan import MINIMAL, ClusterSize
 from nextgen.client import Client
+from nextgen.harness.load.pulsar.lookup_connection import LookupConnection, LookupTally
+from nextgen.harness.load.pulsar.lookup_requests import RequestDeck
+from nextgen.harness.perf.bench import Bench, bench
 from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError
 from nextgen.pulsar.client import PulsarClientConnection

@@ -22,11 +22,11 @@ from typing import Any
 
 import psutil
 
-from nextgen.cli.load.flood_job import recovered_s
-from nextgen.cli.load.process import LoadProcess
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.perf.bench import SETUP_TIMEOUT_MS, Bench, bench
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize
+from nextgen.harness.load.jobs.lookup_flood import recovered_s
+from nextgen.harness.load.process import LoadProcess
+from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, bench
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 
 NAMES_PER_MESSAGE = 100

@@ -48,7 +48,7 @@ class Measurement:
 
 
 def _perf(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "nextgen.cli", "perf", *arguments, "--json")
+    return (sys.executable, "-m", "nextgen", "perf", *arguments, "--json")
 
 
 def _script(name: str, *arguments: str) -> tuple[str, ...]:

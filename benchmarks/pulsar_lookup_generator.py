@@ -16,10 +16,10 @@ from typing import cast
 
 import uvloop
 
-from nextgen.cli.load.measure import summary_of_counts
-from nextgen.cli.load.process import run_job
-from nextgen.cli.load.pulsar_requests import FIRST_REQUEST_ID, RequestDeck
-from nextgen.cli.load.topic_range import TopicRange
+from nextgen.harness.load.measure import summary_of_counts
+from nextgen.harness.load.process import run_job
+from nextgen.harness.load.pulsar.lookup_requests import FIRST_REQUEST_ID, RequestDeck
+from nextgen.harness.load.topic_range import TopicRange
 from nextgen.pulsar.frames import encode_command
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse
 

@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 
 from benchmarks.support.stock_broker import NoPeer, StockBroker
-from nextgen.cli.load.measure import summary_of_counts
-from nextgen.cli.load.process import run_job
-from nextgen.cli.load.topic_range import TopicRange
-from nextgen.cli.perf.bench import bench
-from nextgen.cli.perf.pulsar_lookup import LookupLoad, measure_pulsar_lookup
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.plan import ClusterSize
+from nextgen.harness.load.measure import summary_of_counts
+from nextgen.harness.load.process import run_job
+from nextgen.harness.load.topic_range import TopicRange
+from nextgen.harness.perf.bench import bench
+from nextgen.harness.perf.pulsar.lookup import LookupLoad, measure_pulsar_lookup
 
 PEER_WARM_SECONDS = 30
 """For its compiler; a discovery process needs none."""

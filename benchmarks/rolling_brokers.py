@@ -21,8 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client
 from nextgen.client.event_log import read_events
 from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, TOPICS_PER_CREATE_MAX

@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
-from nextgen.cli.status import gather_status
+from nextgen.cli.calls.cluster_status import gather_status
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 

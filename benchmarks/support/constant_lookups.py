@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.cli.load.process import LoadProcess
-from nextgen.cli.load.topic_range import TopicRange
-from nextgen.cli.perf.bench import Bench
-from nextgen.cli.perf.lookup import prepare_assigned
+from nextgen.harness.load.process import LoadProcess
+from nextgen.harness.load.topic_range import TopicRange
+from nextgen.harness.perf.bench import Bench
+from nextgen.harness.perf.lookup import prepare_assigned
 from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
 from nextgen.tasks.timeouts import timeout
 

@@ -10,8 +10,8 @@ import asyncio
 import json
 import time
 
-from nextgen.cli.load.measure import Latencies
 from nextgen.client import Client
+from nextgen.harness.load.measure import Latencies
 
 
 async def run(target: str, seconds: float, name: str) -> dict[str, float]:

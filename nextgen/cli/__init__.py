@@ -1,1 +1,4 @@
-"""The ``nextgen`` command: a local cluster, and everything a person asks a cluster for."""
+"""The commands with which an operator runs a cluster and asks it questions, a package for each
+subject. No command imports the harness: nextgen.main registers both.
+nextgen.main and the harness call it; servers never do.
+"""

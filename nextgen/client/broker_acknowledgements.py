@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from nextgen.audit.interval_check import AcknowledgedInterval
 from nextgen.client.channel import close_channel, open_channel, wait_connected
 from nextgen.client.errors_wire import error_of_rpc
-from nextgen.history.interval_check import AcknowledgedInterval
 from protos.nextgen.v1 import broker_service_pb2 as pb
 
 _WATCH = "/nextgen.v1.BrokerService/WatchAcknowledgements"

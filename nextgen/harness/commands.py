@@ -10,11 +10,11 @@ from typing import Any
 
 import typer
 
-from nextgen.cli.chaos_command import register as register_chaos
 from nextgen.cli.console.own_cluster_checks import bring_check
-from nextgen.cli.demo_command import register as register_demo
-from nextgen.cli.history_commands import register as register_history
-from nextgen.cli.perf_commands import register as register_perf
+from nextgen.harness.chaos.command import register as register_chaos
+from nextgen.harness.demo.command import register as register_demo
+from nextgen.harness.history.commands import register as register_history
+from nextgen.harness.perf.commands import register as register_perf
 
 
 def register(app: typer.Typer) -> None:
@@ -28,12 +28,12 @@ def register(app: typer.Typer) -> None:
 
 
 async def _verify_shards(*, events: int, shards: int) -> tuple[Any, dict[str, Any]]:
-    from nextgen.cli.shard_verify_run import verify_own_cluster
+    from nextgen.harness.verify.shards import verify_own_cluster
 
     return await verify_own_cluster(events=events, shards=shards)
 
 
 def _verify_rebuild(arguments: Sequence[str]) -> int:
-    from nextgen.cli.pipeline_rebuild import run_on_own_cluster
+    from nextgen.harness.verify.pipeline_rebuild import run_on_own_cluster
 
     return run_on_own_cluster(arguments)

@@ -2,8 +2,7 @@
 
     load ──▶ decide (pure) ──▶ propose        no await in between: that is the lock
 
-A ``ShardState`` lives for one term. When leadership moves it is thrown away together with
-everything it proposed but did not commit, so nothing ever has to be undone.
+A ``ShardState`` lives for one term: what it proposed and did not commit goes with it, undone.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 def test_a_minute_of_chaos_breaks_no_promise_and_is_valid(tmp_path, capsys):
-    command = [sys.executable, "-m", "nextgen.cli", "chaos", "--json"]
+    command = [sys.executable, "-m", "nextgen", "chaos", "--json"]
     is_root = os.geteuid() == 0
     if not is_root:
         command.append("--allow-missing-faults")

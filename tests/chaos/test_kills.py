@@ -8,7 +8,7 @@ from itertools import cycle
 
 import pytest
 
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.groups import TaskGroup

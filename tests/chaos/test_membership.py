@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import running_cluster

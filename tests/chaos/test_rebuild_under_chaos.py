@@ -14,7 +14,7 @@ EVENTS_MIN = 5_000
 
 
 def test_what_is_rebuilt_after_a_minute_of_chaos_is_what_the_cluster_has(tmp_path, capsys):
-    command = [sys.executable, "-m", "nextgen.cli", "pipeline", "rebuild", "--verify", "--json"]
+    command = [sys.executable, "-m", "nextgen", "pipeline", "rebuild", "--verify", "--json"]
     command += ["--minutes", "1", "--seed", "7", "--events-min", str(EVENTS_MIN)]
     ended = subprocess.run(
         [*command, "--data-dir", str(tmp_path)], capture_output=True, text=True, check=False

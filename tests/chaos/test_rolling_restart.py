@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterPlan, ClusterSize, NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterPlan, ClusterSize, NodePlan, make_plan_on_free_ports
 from nextgen.kernel.policies import Policies
 from tests.support.local_cluster import running_cluster
 from tests.support.rolling import restart_one_by_one

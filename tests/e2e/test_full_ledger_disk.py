@@ -18,7 +18,7 @@ import pulsar
 import pytest
 from pulsar import MessageId
 
-from nextgen.cli.plan import LEDGERS_FOLDER, MINIMAL
+from nextgen.cli.local.plan import LEDGERS_FOLDER, MINIMAL
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandPing

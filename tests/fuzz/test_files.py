@@ -19,12 +19,10 @@ import pytest
 
 from nextgen.bulk.manifest import LOAD_MANIFEST, LoadFile, LoadManifest, read_load_manifest
 from nextgen.bulk.progress import LOADED, fingerprint, read_loaded
-from nextgen.cli.chaos.hooks import load_hooks
-from nextgen.cli.chaos.schedule import OF_CLUSTER, Group, Schedule, make_schedule
-from nextgen.cli.cluster_state import STATE_FILE, read_state, write_state
-from nextgen.cli.plan import MINIMAL, PLAN_FILE, load_plan, make_plan
-from nextgen.cli.quota_commands import read_file
-from nextgen.cli.trace_command import Span, read_spans
+from nextgen.cli.brokers.quota_commands import read_file
+from nextgen.cli.local.cluster_state import STATE_FILE, read_state, write_state
+from nextgen.cli.local.plan import MINIMAL, PLAN_FILE, load_plan, make_plan
+from nextgen.cli.observability.trace_command import Span, read_spans
 from nextgen.export.layout import DataName, date_of
 from nextgen.export.manifest import (
     ExportFile,
@@ -33,8 +31,10 @@ from nextgen.export.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from nextgen.history.model import Fault
-from nextgen.history.record_file import BadHistory, Recorder, read_records
+from nextgen.harness.chaos.faults.hooks import load_hooks
+from nextgen.harness.chaos.schedule import OF_CLUSTER, Group, Schedule, make_schedule
+from nextgen.harness.history.model import Fault
+from nextgen.harness.history.record_file import BadHistory, Recorder, read_records
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits import ERROR_LINE_CHARACTERS_MAX
 from nextgen.kernel.quota_file import QuotaFile, to_bytes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client, NewTopic
 from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, PROPERTY_VALUE_BYTES_MAX
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace

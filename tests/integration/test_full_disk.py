@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client, NewTopic
 from nextgen.kernel.errors import DeadlineExceeded, Indefinite, MetadataError, RefusesToStart
 from nextgen.kernel.limits import DISK_RESERVE_BYTES, PROPERTY_VALUE_BYTES_MAX

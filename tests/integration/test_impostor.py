@@ -14,8 +14,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from nextgen.cli.local_cluster import child_environment
-from nextgen.cli.plan import ClusterPlan, NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.cluster import child_environment
+from nextgen.cli.local.plan import ClusterPlan, NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.node_calls import NODE_CALLS
 from nextgen.runtime.cluster_secret import make_cluster_secret

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.plan import MINIMAL, PORTS_PER_NODE, ClusterPlan, make_plan_on_free_ports
+from nextgen.cli.local.plan import MINIMAL, PORTS_PER_NODE, ClusterPlan, make_plan_on_free_ports
 from nextgen.client import BlockingClient
 from tests.support.local_cluster import BlockingCluster, blocking_cluster
 from tests.support.refusals import LOCK, REFUSED, start_refused, tree
@@ -197,7 +197,7 @@ def test_up_says_which_port_is_taken_and_what_for(
     with socket.create_server(("127.0.0.1", port_base + offset)):
         ended = subprocess.run(
             [
-                *(sys.executable, "-m", "nextgen.cli", "up", "--minimal", *detach),
+                *(sys.executable, "-m", "nextgen", "up", "--minimal", *detach),
                 *("--data-dir", str(tmp_path), "--port-base", str(port_base)),
             ],
             capture_output=True,

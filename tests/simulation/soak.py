@@ -169,7 +169,7 @@ def _remember(report: Any) -> None:
 
 
 def _chaos(part: Part, code: str) -> PartDone:
-    command = [sys.executable, "-m", "nextgen.cli", "chaos", "--json"]
+    command = [sys.executable, "-m", "nextgen", "chaos", "--json"]
     command += ["--minutes", str(part.size), "--seed", str(part.first)]
     command += ["--data-dir", str(STATE.parent)]
     try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nextgen.history.model import Operation, OperationKind
+from nextgen.harness.history.model import Operation, OperationKind
 from tests.support.cluster_simulation.contenders import TOPICS, Records, judge
 from tests.support.cluster_simulation.run import ClusterRun
 

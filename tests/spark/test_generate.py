@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from nextgen.cli.history_log import log_event_of
 from nextgen.export.check import check_export
 from nextgen.export.rows import events_of
-from nextgen.history.log_check import check_log
-from nextgen.history.log_fold import index_log
+from nextgen.harness.history.checks.log_check import check_log
+from nextgen.harness.history.log_events import log_event_of
+from nextgen.harness.history.log_fold import index_log
 from nextgen.kernel.hashing import slot_of
 from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.kernel.names import parse_topic

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from nextgen.cli.slo_command import Objective, objective_of
+from nextgen.cli.observability.slo_command import Objective, objective_of
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
 from nextgen.kernel.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow

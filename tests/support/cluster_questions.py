@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import grpc
 import grpc.aio
 
-from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.local.cluster import LocalCluster
 from nextgen.client import Client
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb

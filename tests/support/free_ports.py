@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import random
 
-from nextgen.cli.port_range import PORTS_PER_RANGE, own_ports
+from nextgen.cli.local.port_range import PORTS_PER_RANGE, own_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.ports_check import assert_port_free
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from nextgen.history.log_fold import ObjectState, index_log
-from nextgen.history.model import (
+from nextgen.audit.verdict import FindingKind
+from nextgen.harness.history.log_fold import ObjectState, index_log
+from nextgen.harness.history.model import (
     FinalItem,
     History,
     LogEvent,
@@ -27,7 +28,6 @@ from nextgen.history.model import (
     failed,
     refused,
 )
-from nextgen.history.verdict import FindingKind
 from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
 
 T = TypeVar("T")

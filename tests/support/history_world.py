@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nextgen.history.model import (
+from nextgen.harness.history.model import (
     UNKNOWN,
     Drained,
     Fault,

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nextgen.cli import local_cluster
-from nextgen.cli.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local import cluster as local_cluster
+from nextgen.cli.local.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
 
 __all__ = ["MINIMAL", "ClusterSize", "LocalCluster", "blocking_cluster", "running_cluster"]
 
@@ -36,7 +36,7 @@ class LocalCluster(local_cluster.LocalCluster):
     async def wait_ready(
         self, node_ids: Iterable[str] | None = None, *, timeout_ms: int = READY_MS_MAX
     ) -> None:
-        """See ``nextgen.cli.local_cluster``."""
+        """See ``nextgen.cli.local.cluster``."""
         await super().wait_ready(node_ids, timeout_ms=timeout_ms)
 
 

@@ -16,8 +16,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import KINDS, ClusterSize
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import KINDS, ClusterSize
 from nextgen.export.progress import ProgressMetrics
 from tests.support.local_cluster import running_cluster
 

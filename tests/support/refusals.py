@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nextgen.cli.local_cluster import child_environment
-from nextgen.cli.plan import MODULES, ClusterPlan
+from nextgen.cli.local.cluster import child_environment
+from nextgen.cli.local.plan import MODULES, ClusterPlan
 from nextgen.runtime.cluster_secret import SECRET_FILE, make_cluster_secret
 
 REFUSED = 78

@@ -6,7 +6,7 @@ import asyncio
 
 import grpc.aio
 
-from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.local.cluster import LocalCluster
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb

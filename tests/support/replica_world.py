@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.replica_change import ReplicaChanger
-from nextgen.cli.replica_list import gather_replicas
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.shards.replica_change import ReplicaChanger
+from nextgen.cli.shards.replica_list import gather_replicas
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.timeouts import timeout
 

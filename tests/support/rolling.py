@@ -6,8 +6,8 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import NodePlan
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import NodePlan
 from tests.support.replica_world import wait_level
 from tests.support.steady_load import SteadyLoad
 

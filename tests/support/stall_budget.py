@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from nextgen.cli.plan import MINIMAL, NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.plan import MINIMAL, NodePlan, make_plan_on_free_ports
 from tests.support.local_cluster import LocalCluster
 
 STALL_MS_MAX = 100

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.local.cluster import LocalCluster
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.groups import TaskGroup

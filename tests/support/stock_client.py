@@ -19,7 +19,7 @@ from typing import Any
 
 import pulsar
 
-from nextgen.cli.discovery_client import DiscoveryClient
+from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.client import BlockingClient
 from nextgen.kernel.errors import Refused
 from nextgen.runtime.exit_code import ExitCode
@@ -84,7 +84,7 @@ class PulsarSystem:
 
     def _run(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "nextgen.cli", *arguments, "--json"],
+            [sys.executable, "-m", "nextgen", *arguments, "--json"],
             env={**os.environ, "NEXTGEN_DATA_DIR": str(self._cluster.cluster.data_dir)},
             capture_output=True,
             text=True,

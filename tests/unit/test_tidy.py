@@ -25,7 +25,7 @@ THIS_MACHINE = re.compile(
 STANDARD_TASK_TOOLS = {"timeout", "timeout_at", "wait_for", "TaskGroup"}
 """Names of asyncio that are wrong on a supported Python (ADR 0055): nextgen/tasks has them."""
 
-NOT_SERVING = ("nextgen/cli/", "pipelines/")
+NOT_SERVING = ("nextgen/cli/", "nextgen/harness/", "pipelines/")
 """What runs while somebody looks on, and ends."""
 
 

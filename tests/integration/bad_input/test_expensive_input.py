@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from nextgen.cli.readiness import readiness
+from nextgen.cli.local.readiness import readiness
 from nextgen.kernel.inbound_limits import HTTP_CONNECTIONS_PER_ADDRESS_MAX
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_command

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
+from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.client.errors_wire import error_of_rpc
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits import SERVES_NAMES_MAX

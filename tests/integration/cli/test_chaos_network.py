@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.chaos.disks import MIB, MountRefused, mounted_below, small_disks
-from nextgen.cli.chaos.network import Link, NodeNetwork
+from nextgen.harness.chaos.nodes.disks import MIB, MountRefused, mounted_below, small_disks
+from nextgen.harness.chaos.nodes.network import Link, NodeNetwork
 from nextgen.kernel.errors import Unavailable
 
 ROOT = Path(__file__).parents[3]
@@ -195,8 +195,8 @@ def test_a_disk_is_filled_and_emptied_again(tmp_path, leave_bytes):
 def test_without_privileges_networks_and_disks_are_left_out_and_the_rest_is_not(tmp_path):
     script = (
         "from pathlib import Path\n"
-        "from nextgen.cli.chaos.cluster import ChaosCluster\n"
-        "from nextgen.cli.plan import ClusterSize\n"
+        "from nextgen.harness.chaos.nodes.chaos_cluster import ChaosCluster\n"
+        "from nextgen.cli.local.plan import ClusterSize\n"
         f"cluster = ChaosCluster.create(ClusterSize(), Path({str(tmp_path / 'run')!r}))\n"
         "print(*cluster.kinds, '|', *sorted(cluster.unavailable))\n"
     )

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from nextgen.cli.cluster_state import RunningCluster, read_state
-from nextgen.cli.plan import MINIMAL, load_plan, make_plan_on_free_ports
+from nextgen.cli.local.cluster_state import RunningCluster, read_state
+from nextgen.cli.local.plan import MINIMAL, load_plan, make_plan_on_free_ports
 from nextgen.runtime.exit_code import ExitCode
 
 pytestmark = pytest.mark.integration
@@ -33,7 +33,7 @@ class CommandLine:
         self, *arguments: str, standard_input: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "nextgen.cli", *arguments],
+            [sys.executable, "-m", "nextgen", *arguments],
             input=standard_input,
             env={**os.environ, "NEXTGEN_DATA_DIR": str(self.data_dir)},
             capture_output=True,

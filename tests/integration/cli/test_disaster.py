@@ -84,7 +84,7 @@ async def recover(cluster: LocalCluster, shard: int, survivor: str, *lost: str) 
         command = cluster.command_of(cluster.plan.node(survivor))
         arguments += ["--peers", command[command.index("--peers") + 1]]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen.cli", "shards", "recover", str(shard), *arguments),
+        *(sys.executable, "-m", "nextgen", "shards", "recover", str(shard), *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.cli import evacuation_run
-from nextgen.cli.discovery_client import DiscoveryClient
+from nextgen.cli.brokers import evacuation_run
+from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.client import Client
 from nextgen.client.event_log import read_events
 from nextgen.kernel.errors import MetadataError
@@ -37,7 +37,7 @@ async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, Any, str
     target = cluster.plan.of_kind("discovery")[0].grpc
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "nextgen.cli", *arguments, "--json", "--target", target),
+        *("-m", "nextgen", *arguments, "--json", "--target", target),
         env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nextgen.cli.cluster_state import read_state
-from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
+from nextgen.cli.local.cluster_state import read_state
+from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.inbound_limits import LOG_FILE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
@@ -30,7 +30,7 @@ def start_up(data_dir: Path) -> subprocess.Popen[str]:
     port_base = make_plan_on_free_ports(MINIMAL).nodes[0].grpc_port
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "nextgen.cli", "up", "--minimal", "--json"),
+            *(sys.executable, "-m", "nextgen", "up", "--minimal", "--json"),
             *("--data-dir", str(data_dir), "--port-base", str(port_base)),
         ],
         stdin=subprocess.DEVNULL,

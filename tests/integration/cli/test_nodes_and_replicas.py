@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nextgen.cli.cluster_state import read_state
-from nextgen.cli.plan import MINIMAL, load_plan, make_plan_on_free_ports
+from nextgen.cli.local.cluster_state import read_state
+from nextgen.cli.local.plan import MINIMAL, load_plan, make_plan_on_free_ports
 from nextgen.runtime.exit_code import ExitCode
 from tests.integration.cli.test_command_line import CommandLine
 

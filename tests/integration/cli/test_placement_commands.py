@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
-from nextgen.cli.policy_commands import alter_policies
+from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+from nextgen.cli.topics.policy_commands import alter_policies
 from nextgen.runtime.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -42,7 +42,7 @@ async def nextgen(cluster: LocalCluster, *arguments: str) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "nextgen.cli",
+        "nextgen",
         *arguments,
         "--json",
         "--target",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
+from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
 from nextgen.kernel.quota_file import QuotaFile, to_bytes
 from nextgen.runtime.cluster_proof import environment_of_child
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -34,7 +34,7 @@ async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str
     """Run a command; return its exit code and what it printed and said."""
     target = cluster.plan.of_kind("discovery")[0].grpc
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen.cli", *arguments, "--target", target),
+        *(sys.executable, "-m", "nextgen", *arguments, "--target", target),
         env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -39,7 +39,7 @@ async def table_of(cluster: LocalCluster) -> SlotTable:
 async def load_by_shell(cluster: LocalCluster, folder: Path, *words: str) -> tuple[int, Any]:
     target = cluster.plan.discovery_endpoints[0]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen.cli", "bulk", "load", str(folder), "--target", target),
+        *(sys.executable, "-m", "nextgen", "bulk", "load", str(folder), "--target", target),
         *("--json", *words),
         env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,

@@ -11,7 +11,7 @@ import aiohttp
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from nextgen.cli.plan import MINIMAL, NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.plan import MINIMAL, NodePlan, make_plan_on_free_ports
 from nextgen.client.client import Client
 from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node

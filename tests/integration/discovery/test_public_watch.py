@@ -289,7 +289,7 @@ async def test_assignments_and_the_shard_map_are_watched_from_a_thread_and_a_ter
             await prepared(client)
             name = f"{PREFIX}one"
             await client.create_topics([name])
-            command = [sys.executable, "-m", "nextgen.cli", "watch"]
+            command = [sys.executable, "-m", "nextgen", "watch"]
             target = ["--target", ",".join(endpoints), "--json"]
             process = await asyncio.create_subprocess_exec(
                 *command, "assignments", "--prefix", NAMESPACE, *target, stdout=subprocess.PIPE

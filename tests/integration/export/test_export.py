@@ -62,7 +62,7 @@ class Exporter:
     @classmethod
     async def start(cls, target: str, directory: Path) -> Exporter:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nextgen.cli", "export", "run", str(directory)),
+            *(sys.executable, "-m", "nextgen", "export", "run", str(directory)),
             *("--follow", "--target", target, "--file-seconds", "0.2", "--http-port", "0"),
             env=environment_of_child(os.environ),
             stdout=asyncio.subprocess.PIPE,
@@ -94,7 +94,7 @@ def count_files(directory: Path) -> int:
 
 async def export_command(*arguments: str) -> tuple[int, dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen.cli", "export", *arguments, "--json"),
+        *(sys.executable, "-m", "nextgen", "export", *arguments, "--json"),
         env=environment_of_child(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -140,7 +140,7 @@ async def test_an_exporter_that_is_killed_while_everybody_writes_has_neither_gap
         await exporter.wait_files(1)
 
         second = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nextgen.cli", "export", "run", str(directory)),
+            *(sys.executable, "-m", "nextgen", "export", "run", str(directory)),
             *("--target", target),
             env=environment_of_child(os.environ),
             stderr=asyncio.subprocess.PIPE,

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.main import app
-from nextgen.cli.trace_command import read_spans as written_spans
-from nextgen.cli.trace_command import steps_of
+from nextgen.cli.observability.trace_command import read_spans as written_spans
+from nextgen.cli.observability.trace_command import steps_of
 from nextgen.client import Client
 from nextgen.client.model import NewTopic
+from nextgen.main import app
 from nextgen.runtime import tracing
 from nextgen.runtime.exit_code import CheckFailed
 from nextgen.runtime.settings import TraceSettings

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.local_cluster import LocalCluster
+from nextgen.cli.local.cluster import LocalCluster
 from nextgen.client.event_log import read_events
 from nextgen.kernel.limits import SESSION_RESUME_MS
 from nextgen.tasks.timeouts import timeout

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 import pytest
 
-from nextgen.cli.discovery_client import DiscoveryClient, new_command_id
-from nextgen.cli.load.create_jobs import create_topics
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import ClusterSize
-from nextgen.cli.readiness import readiness
-from nextgen.cli.shard_verify import VerifyReport, verify_shards
-from nextgen.cli.status import gather_status
+from nextgen.cli.calls.cluster_status import gather_status
+from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize
+from nextgen.cli.local.readiness import readiness
+from nextgen.cli.shards.verify import VerifyReport, verify_shards
+from nextgen.harness.load.jobs.create import create_topics
 from nextgen.kernel.errors import Indefinite, Unavailable
 from nextgen.kernel.limits import DIGEST_POSITIONS
 from nextgen.tasks.timeouts import timeout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.plan import NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.plan import NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.event_log import ShardLogReader, log_readers, pin_log
 from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted

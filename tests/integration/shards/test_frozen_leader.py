@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from nextgen.cli.perf.frozen_leader import QUESTIONS_OF_EACH_KIND, FrozenLeader
+from nextgen.harness.perf.frozen_leader import QUESTIONS_OF_EACH_KIND, FrozenLeader
 from tests.integration.shards.processes import Caller, running
 
 FROZEN_S_MAX = 30.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli.plan import ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client, NewTopic
 from nextgen.kernel.policies import Policies
 from nextgen.tasks.timeouts import timeout

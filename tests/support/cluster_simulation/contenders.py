@@ -2,7 +2,7 @@
 
 The other clients of the simulation use each name once, so an answer says by itself whether it is
 right. These create, change, read, delete, look up and move the same topics at the same time, and
-set their policies: which answers fit together is for ``nextgen.history`` to find out.
+set their policies: which answers fit together is for ``nextgen.harness.history`` to find out.
 
 Each begins at another discovery node. A write may be given up early, or its answer dropped, and
 then be repeated with its command id at the next node: after others have written meanwhile.
@@ -17,12 +17,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from nextgen.cli.discovery_client import DiscoveryClient
-from nextgen.cli.history_log import log_event_of
-from nextgen.cli.load.recorded_calls import RecordedCalls
-from nextgen.history import Finding, check
-from nextgen.history.model import LogEvent, Operation, Record, Run
-from nextgen.history.record_file import history_of
+from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.harness.history import Finding, check
+from nextgen.harness.history.log_events import log_event_of
+from nextgen.harness.history.model import LogEvent, Operation, Record, Run
+from nextgen.harness.history.record_file import history_of
+from nextgen.harness.load.recorded.recorded_calls import RecordedCalls
 from nextgen.kernel.errors import Definite, MetadataError, Refused
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1.events_pb2 import DecidedCommand

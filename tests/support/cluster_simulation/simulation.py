@@ -13,7 +13,7 @@ import structlog
 
 from brokers.adapters.cluster import manager_connection
 from brokers.adapters.metrics import BrokerCollector
-from nextgen.cli.replica_change import ReplicaChanger
+from nextgen.cli.shards.replica_change import ReplicaChanger
 from nextgen.kernel.limits import SHUTDOWN_MS_MAX
 from nextgen.kernel.names import parse_topic
 from nextgen.replication.host.group import PySyncObjGroup

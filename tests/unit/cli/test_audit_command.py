@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli import audit_run
-from nextgen.cli.audit_run import Auditor
-from nextgen.cli.main import app
+from nextgen.cli.observability import audit_run
+from nextgen.cli.observability.audit_run import Auditor
 from nextgen.client.errors_wire import to_detail
 from nextgen.kernel.errors import PositionCompacted
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 from nextgen.runtime.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.cli import broker_commands
-from nextgen.cli.capacity_state import described, status_of
+from nextgen.cli.brokers import commands as broker_commands
+from nextgen.cli.brokers.capacity_state import described, status_of
 from protos.nextgen.v1.cluster_service_pb2 import BrokerAccount, ShardLease
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded, LoadReport, TopicLoad
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.inventory_commands import parse_properties
-from nextgen.cli.main import app
-from nextgen.cli.plan import make_plan
-from nextgen.cli.supervise import choose_plan
+from nextgen.cli.local.plan import make_plan
+from nextgen.cli.local.supervise import choose_plan
+from nextgen.cli.topics.inventory_commands import parse_properties
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -20,6 +19,7 @@ from nextgen.kernel.errors import (
     RefusesToStart,
     Unavailable,
 )
+from nextgen.main import app
 from nextgen.runtime.exit_code import CheckFailed, ExitCode, code_of
 
 runner = CliRunner()

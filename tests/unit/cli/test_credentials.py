@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.cluster_state import write_state
-from nextgen.cli.main import app
-from nextgen.cli.options import endpoints_of
-from nextgen.cli.plan import MINIMAL, SECRET_FILE, ClusterPlan, make_plan
+from nextgen.cli.console.options import endpoints_of
+from nextgen.cli.local.cluster_state import write_state
+from nextgen.cli.local.plan import MINIMAL, SECRET_FILE, ClusterPlan, make_plan
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.main import app
 from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_in_use, use_credentials
 from nextgen.runtime.cluster_secret import make_cluster_secret
 

@@ -10,12 +10,12 @@ import pytest
 from google.protobuf.message import Message
 from typer.testing import CliRunner
 
-from nextgen.cli import evacuation_run
-from nextgen.cli.evacuation_run import Progress, drain, follow_drain, follow_rebalance
-from nextgen.cli.main import app
-from nextgen.cli.rebalance_command import parse_rate, shown_progress
+from nextgen.cli.brokers import evacuation_run
+from nextgen.cli.brokers.evacuation_run import Progress, drain, follow_drain, follow_rebalance
+from nextgen.cli.brokers.rebalance_command import parse_rate, shown_progress
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
 from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -132,7 +132,7 @@ def test_a_rebalance_that_has_nothing_to_do_ends_though_a_drain_is_stuck(
 ) -> None:
     discovery = Discovery(counted(30, under_way=5, evacuating=5))
     discovery.planned = RebalanceResponse(under_way=5, evacuating=5, reason="all is even")
-    monkeypatch.setattr("nextgen.cli.discovery_client.DiscoveryClient", discovery)
+    monkeypatch.setattr("nextgen.cli.calls.discovery_client.DiscoveryClient", discovery)
     options = ["--target", "127.0.0.1:1", *(["--json"] if json_output else [])]
 
     result = runner.invoke(app, ["rebalance", "--apply", *options])
@@ -157,7 +157,7 @@ def test_a_rebalance_that_is_over_says_what_is_left(
     planned = [BrokerUnits(broker_id="a", session_id="s-1", units=7)]
     discovery.planned = RebalanceResponse(count=2, under_way=2, before=before, after=planned)
     discovery.left = RebalanceResponse(count=1, before=now, after=planned, reason="one to go")
-    monkeypatch.setattr("nextgen.cli.discovery_client.DiscoveryClient", discovery)
+    monkeypatch.setattr("nextgen.cli.calls.discovery_client.DiscoveryClient", discovery)
     options = ["--target", "127.0.0.1:1", *(["--json"] if json_output else [])]
 
     result = runner.invoke(app, ["rebalance", "--apply", *options])

@@ -12,9 +12,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from nextgen.cli.main import app
 from nextgen.client import event_log
 from nextgen.kernel.stream_limits import POSITION_MAX
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 from tests.support.fake_log_replicas import FakeLogReplica, served
 
@@ -128,7 +128,7 @@ def test_a_filter_that_matches_nothing_prints_nothing_and_ends_well(cluster: Ser
 def test_on_a_terminal_a_filter_that_matches_nothing_says_what_was_looked_at(
     cluster: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nextgen.cli.event_commands.is_terminal", lambda: True)
+    monkeypatch.setattr("nextgen.cli.data.event_commands.is_terminal", lambda: True)
 
     assert (
         "none of the 10 events of shard 1 from 1 to 10"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.main import app
 from nextgen.export.local_store import LocalStore
 from nextgen.export.run import export_log
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 from tests.support.export_logs import FakeLog, events
 

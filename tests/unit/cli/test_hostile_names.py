@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nextgen.cli.demo.timeline import Timeline
-from nextgen.cli.output import print_json, print_line, print_table
-from nextgen.cli.topic_stats import print_topic_stats
+from nextgen.cli.console.output import print_json, print_line, print_table
+from nextgen.cli.topics.stats import print_topic_stats
+from nextgen.harness.demo.timeline import Timeline
 from nextgen.kernel.limits import ERROR_LINE_CHARACTERS_MAX
 from nextgen.runtime.exit_code import print_error
 
@@ -111,6 +111,11 @@ def direct_writes(path: Path) -> Iterator[str]:
 
 
 def test_commands_print_in_one_place_only() -> None:
-    files = [path for path in (ROOT / "nextgen" / "cli").rglob("*.py") if path.name not in PRINTERS]
+    files = [
+        path
+        for folder in ("cli", "harness")
+        for path in (ROOT / "nextgen" / folder).rglob("*.py")
+        if path.name not in PRINTERS
+    ]
 
     assert [found for path in sorted(files) for found in direct_writes(path)] == []

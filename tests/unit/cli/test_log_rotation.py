@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.cli import log_rotation
-from nextgen.cli.log_rotation import rotate_logs
-from nextgen.cli.plan import MINIMAL, make_plan_on_free_ports
-from nextgen.cli.supervise import Supervisor
+from nextgen.cli.local import log_rotation
+from nextgen.cli.local.log_rotation import rotate_logs
+from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
+from nextgen.cli.local.supervise import Supervisor
 from nextgen.kernel.inbound_limits import LOG_FILE_BYTES_MAX, LOG_FILES_KEPT_MAX
 from nextgen.tasks.background import failures, keep
 from nextgen.tasks.timeouts import timeout

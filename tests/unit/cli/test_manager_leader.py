@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.cli import manager_leader
-from nextgen.cli.manager_leader import ask_manager_leader
+from nextgen.cli.calls import manager_leader
+from nextgen.cli.calls.manager_leader import ask_manager_leader
 from nextgen.kernel.errors import NotLeader, Refused
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 

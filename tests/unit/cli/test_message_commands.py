@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli import message_commands
-from nextgen.cli.main import app
-from nextgen.cli.options import service_url_of
-from nextgen.cli.plan import MINIMAL, make_plan
+from nextgen.cli.console.options import service_url_of
+from nextgen.cli.local.plan import MINIMAL, make_plan
+from nextgen.cli.messages import commands as message_commands
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 
 runner = CliRunner()

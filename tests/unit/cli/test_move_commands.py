@@ -12,11 +12,11 @@ import pytest
 from google.protobuf.message import Message
 from typer.testing import CliRunner, Result
 
-from nextgen.cli import placement_commands
-from nextgen.cli.main import app
-from nextgen.cli.topic_moves import ask_moves
+from nextgen.cli.topics import placement_commands
+from nextgen.cli.topics.moves import ask_moves
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Topic
@@ -99,7 +99,7 @@ class Discovery:
 @pytest.fixture
 def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
     played = Discovery()
-    monkeypatch.setattr("nextgen.cli.discovery_client.DiscoveryClient", played)
+    monkeypatch.setattr("nextgen.cli.calls.discovery_client.DiscoveryClient", played)
     monkeypatch.setattr("nextgen.client.client.Client", played)
     return played
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextgen.cli.output import as_dict
+from nextgen.cli.console.output import as_dict
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item, Topic
 

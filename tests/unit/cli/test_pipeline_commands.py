@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from nextgen.cli import pipeline_commands
-from nextgen.cli.main import app
+from nextgen.cli.data import pipeline_commands
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 
 

@@ -14,8 +14,8 @@ import brokers.config
 import cluster_manager.config
 import discovery.config
 import shards.config
-from nextgen.cli.local_cluster import LocalCluster
-from nextgen.cli.plan import (
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import (
     LEDGERS_FOLDER,
     MINIMAL,
     PLAN_FILE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextgen.cli.policy_fields import field_paths, said_fields, set_field, unset_field
+from nextgen.cli.topics.policy_fields import field_paths, said_fields, set_field, unset_field
 from nextgen.kernel.errors import InvalidRequest
 from protos.nextgen.v1.policies_pb2 import (
     SCHEMA_COMPATIBILITY_FULL,

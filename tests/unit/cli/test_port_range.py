@@ -4,18 +4,18 @@ from contextlib import ExitStack
 
 import pytest
 
-from nextgen.cli import port_range
-from nextgen.cli.plan import (
+from nextgen.cli.local import port_range
+from nextgen.cli.local.plan import (
     PORTS_PER_NODE,
     ClusterPlan,
     ClusterSize,
     make_plan_on_free_ports,
 )
-from nextgen.cli.port_range import PORTS_PER_RANGE, RANGES_MAX, PortRange, own_ports
+from nextgen.cli.local.port_range import PORTS_PER_RANGE, RANGES_MAX, PortRange, own_ports
 from nextgen.kernel.errors import RefusesToStart
 
 OTHER_PORTS = range(4_000, 4_000 + RANGES_MAX * PORTS_PER_RANGE)
-TAKE_ONE = "from nextgen.cli.port_range import own_ports; print(own_ports().start)"
+TAKE_ONE = "from nextgen.cli.local.port_range import own_ports; print(own_ports().start)"
 
 
 def test_no_two_ranges_share_a_port():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.main import app
-from nextgen.cli.shard_verify import (
+from nextgen.cli.shards.verify import (
     ReplicaResult,
     VerifyReport,
     differences_between,
     differences_inside,
 )
+from nextgen.main import app
 from protos.nextgen.v1.shard_service_pb2 import VerifyReplicaResponse
 
 

@@ -14,12 +14,12 @@ import grpc.aio
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.main import app
-from nextgen.cli.slo_command import objective_of
+from nextgen.cli.observability.slo_command import objective_of
 from nextgen.client.errors_wire import to_detail
 from nextgen.client.lookup_windows_wire import window_to_proto
 from nextgen.kernel.errors import PositionCompacted
 from nextgen.kernel.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
+from nextgen.main import app
 from nextgen.runtime.exit_code import ExitCode
 from protos.nextgen.v1 import discovery_service_pb2_grpc as discovery_grpc
 from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc

@@ -13,7 +13,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from nextgen.cli.stock_client import SendFailed, StockClient, error_of, stock_client
+from nextgen.cli.messages.stock_client import SendFailed, StockClient, error_of, stock_client
 from nextgen.kernel.errors import DeadlineExceeded, Refused, RefusesToStart, Unavailable
 from nextgen.runtime.exit_code import ExitCode, code_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.cli.output import as_dict
-from nextgen.cli.topic_stats import print_topic_stats
+from nextgen.cli.console.output import as_dict
+from nextgen.cli.topics.stats import print_topic_stats
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition, SubscriptionStats, TopicStats
 
 

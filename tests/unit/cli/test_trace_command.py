@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.main import app
+from nextgen.main import app
 from nextgen.runtime import lookup_steps, tracing
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.trace_export import start_tracing

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.main import app
-from nextgen.cli.watch_commands import _with_domain, change_as_dict, change_as_text
+from nextgen.cli.data.watch_commands import _with_domain, change_as_dict, change_as_text
 from nextgen.client.watch_model import Assignment, Change, ChangeKind
+from nextgen.main import app
 
 ASSIGNED = Change(
     ChangeKind.ASSIGNED,

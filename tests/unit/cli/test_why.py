@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextgen.cli.why import Chain, broker_ids, chain_of, lines
+from nextgen.cli.topics.why import Chain, broker_ids, chain_of, lines
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1.policies_pb2 import PlacementRules, Policies
 

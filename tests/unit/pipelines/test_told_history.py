@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nextgen.cli.history_log import log_event_of
 from nextgen.export.check import check_export
-from nextgen.history.log_check import check_log
-from nextgen.history.log_fold import index_log
+from nextgen.harness.history.checks.log_check import check_log
+from nextgen.harness.history.log_events import log_event_of
+from nextgen.harness.history.log_fold import index_log
 from tests.support.spark_histories import told_history
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.ports.ledger import Fenced, NewEntry
-from nextgen.history.interval_check import AcknowledgedInterval, Grant, check_intervals
+from nextgen.audit.interval_check import AcknowledgedInterval, Grant, check_intervals
 
 TOPIC_ID = "0000000000000001"
 

@@ -1,8 +1,0 @@
-"""``python -m nextgen.cli``: the ``nextgen`` command where it is not installed."""
-
-from __future__ import annotations
-
-from nextgen.cli.main import main
-
-if __name__ == "__main__":
-    main()

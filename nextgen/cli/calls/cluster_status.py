@@ -1,0 +1,216 @@
+"""The state of a whole cluster, asked of every process that discovery knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.cli.console.output import as_dict, print_table
+from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.errors_wire import error_of_rpc
+from nextgen.kernel.errors import MetadataError, Unauthenticated
+from protos.nextgen.v1 import (
+    broker_service_pb2,
+    cluster_service_pb2,
+    discovery_service_pb2,
+    events_pb2,
+    shard_service_pb2,
+)
+from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
+from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
+from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
+
+ANSWER_TIMEOUT_MS = 1_500
+"""For one process to say how it is; one that is down must not delay the picture."""
+
+
+async def gather_status(
+    discovery_endpoints: Sequence[str], manager_endpoints: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return one document with managers, shards, brokers and nodes.
+
+    Raises:
+        MetadataError: No discovery node answers. Any other process may be down: it is shown.
+    """
+    async with DiscoveryClient(discovery_endpoints, timeout_ms=ANSWER_TIMEOUT_MS) as discovery:
+        cluster: cluster_service_pb2.ClusterUpdate = await discovery.call(
+            "GetCluster", discovery_service_pb2.GetClusterRequest()
+        )
+    managers = list(dict.fromkeys((*cluster.manager_endpoints, *manager_endpoints)))
+    shard_nodes = [node for node in cluster.nodes if node.kind == "shard"]
+    brokers = list(cluster.brokers)
+    manager_answers, node_answers, broker_answers = await asyncio.gather(
+        _ask_all(managers, ClusterServiceStub, "GetManagerStatus", _MANAGER_REQUEST),
+        _ask_all([n.grpc for n in shard_nodes], ShardServiceStub, "GetNodeStatus", _NODE_REQUEST),
+        _ask_all(
+            [b.endpoints.grpc for b in brokers],
+            BrokerServiceStub,
+            "GetBrokerStatus",
+            _BROKER_REQUEST,
+        ),
+    )
+    return {
+        "shard_map_version": cluster.shard_map.version,
+        "managers": [
+            {"grpc": endpoint, **_answer(answer)}
+            for endpoint, answer in zip(managers, manager_answers, strict=True)
+        ],
+        "shards": _shards(cluster, node_answers),
+        "sessions": [
+            as_dict(session) | {"manager": answer.node_id}
+            for answer in node_answers
+            if isinstance(answer, shard_service_pb2.NodeStatus)
+            for session in answer.sessions
+        ],
+        "brokers": [
+            {
+                "is_live": broker.is_live,
+                "grpc": broker.endpoints.grpc,
+                "pulsar_url": broker.endpoints.pulsar_url,
+            }
+            | _answer(answer)
+            | {"broker_id": broker.broker_id}
+            for broker, answer in zip(brokers, broker_answers, strict=True)
+        ],
+        "nodes": [as_dict(node) for node in cluster.nodes],
+    }
+
+
+_MANAGER_REQUEST = cluster_service_pb2.GetManagerStatusRequest()
+_NODE_REQUEST = shard_service_pb2.GetNodeStatusRequest()
+_BROKER_REQUEST = broker_service_pb2.GetBrokerStatusRequest()
+
+
+async def _ask_all(endpoints: Sequence[str], stub: Any, method: str, request: Any) -> list[Any]:
+    return list(await asyncio.gather(*[_ask(e, stub, method, request) for e in endpoints]))
+
+
+async def _ask(endpoint: str, stub: Any, method: str, request: Any) -> Any:
+    """Return the answer, or the error as a value.
+
+    Raises:
+        Unauthenticated: The cluster secret is missing here, or is another one.
+    """
+    channel = open_channel(endpoint)
+    try:
+        return await getattr(stub(channel), method)(request, timeout=ANSWER_TIMEOUT_MS / 1000)
+    except grpc.RpcError as error:
+        reason = error_of_rpc(error)
+        if isinstance(reason, Unauthenticated):
+            raise reason from error
+        return reason
+    finally:
+        await close_channel(channel)
+
+
+def _answer(answer: Any) -> dict[str, Any]:
+    if isinstance(answer, MetadataError):
+        return {"error": str(answer)}
+    return as_dict(answer)
+
+
+def _shards(
+    cluster: cluster_service_pb2.ClusterUpdate, node_answers: Sequence[Any]
+) -> list[dict[str, Any]]:
+    leaders = {leader.shard_id: leader for leader in cluster.leaders}
+    statuses = [a for a in node_answers if isinstance(a, shard_service_pb2.NodeStatus)]
+    replicas = {(r.group_id, status.node_id): r for status in statuses for r in status.replicas}
+    shards = []
+    for placement in cluster.shard_map.shards:
+        shard_id = placement.shard_id
+        leader = leaders.get(shard_id)
+        named = dict.fromkeys((*placement.replicas, *placement.joining, *placement.leaving))
+        known = [replicas.get((shard_id, node_id)) for node_id in named]
+        committed = max((r.commit_position for r in known if r), default=0)
+        shards.append(
+            {
+                "shard_id": shard_id,
+                "leader": leader.node_id if leader else "",
+                "term": leader.term if leader else 0,
+                "commit_position": committed,
+                "replicas": [
+                    _replica(node_id, replica, committed) | {"stage": _stage(placement, node_id)}
+                    for node_id, replica in zip(named, known, strict=True)
+                ],
+            }
+        )
+    return shards
+
+
+def _replica(
+    node_id: str, replica: cluster_service_pb2.ReplicaStatus | None, committed: int
+) -> dict[str, Any]:
+    if replica is None:
+        return {"node_id": node_id, "role": "unreachable"}
+    lag = max(0, committed - replica.applied_position)
+    return as_dict(replica) | {"node_id": node_id, "lag_positions": lag}
+
+
+def _stage(placement: events_pb2.ShardPlacement, node_id: str) -> str:
+    """Return where a node stands between coming and going."""
+    if node_id in placement.leaving:
+        return "leaving"
+    return "joining" if node_id in placement.joining else "replica"
+
+
+def print_status(gathered: dict[str, Any]) -> None:
+    """Print the document as tables."""
+    print_table(
+        "cluster managers",
+        ("replica", "address", "role", "term", "position", "elections"),
+        [
+            (m["node_id"], m["grpc"], m["role"], m["term"], m["applied_position"], m["elections"])
+            if "error" not in m
+            else ("?", m["grpc"], "unreachable", "", "", "")
+            for m in gathered["managers"]
+        ],
+    )
+    print_table(
+        f"shards (map version {gathered['shard_map_version']})",
+        ("shard", "leader", "term", "position", "replicas: lag in positions"),
+        [
+            (
+                shard["shard_id"],
+                shard["leader"] or "none",
+                shard["term"],
+                shard["commit_position"],
+                ", ".join(f"{r['node_id']}: {_lag(r)}" for r in shard["replicas"]),
+            )
+            for shard in gathered["shards"]
+        ],
+    )
+    synced = {s["session_id"]: s for s in gathered["sessions"]}
+    print_table(
+        "brokers",
+        ("broker", "gRPC", "Pulsar", "live", "session", "epoch", "topics", "applied", "unsynced"),
+        [_broker_row(broker, synced) for broker in gathered["brokers"]],
+    )
+
+
+def _lag(replica: dict[str, Any]) -> str:
+    role = replica["role"]
+    stage = "" if replica["stage"] == "replica" else f" ({replica['stage']})"
+    if role in ("leader", "follower"):
+        return f"{replica['lag_positions']}{stage}"
+    return f"{role}{stage}"
+
+
+def _broker_row(broker: dict[str, Any], sessions: dict[str, dict[str, Any]]) -> tuple[Any, ...]:
+    who = (broker["broker_id"], broker["grpc"], broker["pulsar_url"].removeprefix("pulsar://"))
+    if "error" in broker:
+        return (*who, broker["is_live"], "unreachable", *[""] * 4)
+    session = sessions.get(broker["session_id"])
+    unsynced = session["sent_sequence"] - session["synced_sequence"] if session else "unknown"
+    return (
+        *who,
+        broker["is_live"],
+        broker["session_id"] or "none",
+        broker["epoch"],
+        broker["topics"],
+        broker["applied_sequence"],
+        unsynced,
+    )

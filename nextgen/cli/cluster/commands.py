@@ -1,0 +1,149 @@
+"""``up``, ``down`` and ``status``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
+from nextgen.cli.console.output import print_json, print_line, print_table
+from nextgen.cli.local.plan import ClusterPlan, load_plan
+from nextgen.cli.local.supervise import Supervisor, choose_plan, start_detached, stop_running
+from nextgen.kernel.errors import MetadataError, RefusesToStart
+from nextgen.runtime.exit_code import ExitCode, code_of, print_error
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(up)
+    app.command()(down)
+    app.command()(status)
+
+
+def up(
+    minimal: Annotated[
+        bool, typer.Option("--minimal", help="One process of each kind, one shard.")
+    ] = False,
+    shards: Annotated[
+        int | None, typer.Option("--shards", min=1, help="Shards. Default: 4, minimal 1.")
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once it is ready; stop it with 'down'.")
+    ] = False,
+    port_base: Annotated[
+        int | None,
+        typer.Option("--port-base", min=1, max=65_535, help="First port. Default: 17000."),
+    ] = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Start a local cluster of real processes and keep it running until Ctrl-C.
+
+    A process that is killed is started again. Data stays in the data directory.
+    """
+    directory = data_dir_of(data_dir)
+    try:
+        plan = choose_plan(directory, minimal=minimal, shards=shards, port_base=port_base)
+        if detach:
+            plan.check_ports()
+            start_detached(_arguments(directory, minimal, shards, port_base), directory)
+            _announce(plan, directory, json_output)
+            return
+    except MetadataError as error:
+        print_error(str(error))
+        raise typer.Exit(code_of(error)) from None
+    run_command(_run_in_foreground(plan, directory, json_output))
+
+
+def _arguments(
+    directory: Path, minimal: bool, shards: int | None, port_base: int | None
+) -> list[str]:
+    arguments = ["--data-dir", str(directory)]
+    if minimal:
+        arguments.append("--minimal")
+    if shards is not None:
+        arguments += ["--shards", str(shards)]
+    if port_base is not None:
+        arguments += ["--port-base", str(port_base)]
+    return arguments
+
+
+async def _run_in_foreground(plan: ClusterPlan, directory: Path, json_output: bool) -> None:
+    supervisor = Supervisor(plan, directory, print_error)
+    await supervisor.run(lambda: _announce(plan, directory, json_output))
+    if sys.stderr.isatty():
+        print_error("the cluster is stopped, its data is kept")
+
+
+def _announce(plan: ClusterPlan, directory: Path, json_output: bool) -> None:
+    if json_output:
+        print_json(
+            {
+                "ready": True,
+                "data_dir": str(directory),
+                "target": ",".join(plan.discovery_endpoints),
+                "service_url": plan.service_url,
+                "nodes": [
+                    {"node_id": n.node_id, "kind": n.kind, "grpc": n.grpc, "http": n.http}
+                    | ({"pulsar": n.pulsar} if n.pulsar else {})
+                    for n in plan.nodes
+                ],
+            }
+        )
+        return
+    rows = [(n.node_id, n.grpc, n.pulsar, n.http) for n in plan.nodes]
+    print_table(
+        f"cluster {plan.cluster_id!r}: {plan.size.shards} shards x "
+        f"{plan.size.replication_factor} replicas, data in {directory}",
+        ("process", "gRPC", "Pulsar", "HTTP: /metrics"),
+        rows,
+    )
+    said = f"service URL for Pulsar clients: {plan.service_url}"
+    print_line(said)
+
+
+def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:
+    """Stop the local cluster. Its data is kept."""
+    directory = data_dir_of(data_dir)
+    try:
+        was_running = stop_running(directory)
+    except MetadataError as error:
+        print_error(str(error))
+        raise typer.Exit(code_of(error)) from None
+    if json_output:
+        print_json({"stopped": was_running, "data_dir": str(directory)})
+    elif not was_running:
+        print_error(f"no cluster runs in {directory}")
+    if not was_running:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def status(target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False) -> None:
+    """Show who leads what, log positions, lag, and broker sessions."""
+    from nextgen.cli.calls.cluster_status import gather_status, print_status
+
+    async def show() -> None:
+        gathered = await gather_status(
+            endpoints_of(target, data_dir), _known_managers(target, data_dir)
+        )
+        if json_output:
+            print_json(gathered)
+        else:
+            print_status(gathered)
+
+    run_command(show())
+
+
+def _known_managers(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
+    """Return cluster managers of the local plan; a named target speaks for itself."""
+    if target:
+        return ()
+    try:
+        plan = load_plan(data_dir_of(data_dir))
+    except RefusesToStart:
+        return ()
+    return tuple(node.grpc for node in plan.of_kind("cluster-manager")) if plan else ()

@@ -1,0 +1,129 @@
+"""Options that many commands share, and what they mean."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nextgen.cli.local.cluster_state import read_state
+from nextgen.cli.local.plan import ClusterPlan, load_plan
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.cluster_proof import credentials_of_environment, use_credentials
+
+DATA_DIR_VARIABLE = "NEXTGEN_DATA_DIR"
+TARGET_VARIABLE = "NEXTGEN_TARGET"
+SERVICE_URL_VARIABLE = "NEXTGEN_SERVICE_URL"
+PULSAR_SCHEME = "pulsar://"
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar=DATA_DIR_VARIABLE,
+        help="Where the local cluster lives. Default: ./.nextgen if it exists, "
+        "else nextgen/ in $XDG_STATE_HOME (~/.local/state).",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        envvar=TARGET_VARIABLE,
+        help="host:port of discovery nodes, by commas. Default: those of the local cluster.",
+        show_default=False,
+    ),
+]
+PulsarTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        envvar=SERVICE_URL_VARIABLE,
+        help="Service URL, or host:port of discovery's Pulsar ports, by commas. "
+        "Default: that of the local cluster.",
+        show_default=False,
+    ),
+]
+
+
+def data_dir_of(given: Path | None) -> Path:
+    """Return the data directory that is meant; it need not exist."""
+    # Commands without the option go by the variable, too.
+    named = given or os.environ.get(DATA_DIR_VARIABLE)
+    if named:
+        return Path(named).expanduser().absolute()
+    here = Path.cwd() / ".nextgen"
+    if here.is_dir():
+        return here
+    state_home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state_home).expanduser().absolute() / "nextgen"
+
+
+def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
+    """Return the discovery nodes to ask; calls to their cluster are proven from then on.
+
+    The local cluster has its secret in its data directory, also if its address is given. For any
+    other it is in the file that ``--cluster-secret-file`` or the environment names.
+
+    Raises:
+        RefusesToStart: None are given and no local cluster runs, or the secret cannot be used.
+    """
+    addresses = _addresses(target)
+    if not addresses:
+        return _running_plan(data_dir).discovery_endpoints
+    directory = data_dir_of(data_dir)
+    plan = _plan_or_none(directory)
+    if plan is not None and not set(addresses).isdisjoint(plan.discovery_endpoints):
+        use_credentials(plan.credentials(directory))
+    else:
+        use_credentials(credentials_of_environment(os.environ))
+    return addresses
+
+
+def service_url_of(target: str | None, data_dir: Path | None) -> str:
+    """Return what a Pulsar client is given.
+
+    Raises:
+        RefusesToStart: None is given and no local cluster runs, or what is given is no URL.
+    """
+    addresses = _addresses((target or "").removeprefix(PULSAR_SCHEME).rstrip("/"))
+    if addresses:
+        return PULSAR_SCHEME + ",".join(addresses)
+    return _running_plan(data_dir).service_url
+
+
+def _addresses(target: str | None) -> tuple[str, ...]:
+    addresses = tuple(part.strip() for part in (target or "").split(",") if part.strip())
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal():
+            raise RefusesToStart(f"--target names {address!r}, it must be host:port")
+    return addresses
+
+
+def _plan_or_none(directory: Path) -> ClusterPlan | None:
+    try:
+        return load_plan(directory)
+    except RefusesToStart:
+        return None  # Another cluster is meant, and this one is damaged.
+
+
+def _running_plan(data_dir: Path | None) -> ClusterPlan:
+    directory = data_dir_of(data_dir)
+    plan = load_plan(directory)
+    if plan is None:
+        raise RefusesToStart(
+            f"there is no local cluster in {directory}: start one with 'nextgen up', "
+            "or name a discovery node with --target"
+        )
+    if read_state(directory) is None:
+        raise RefusesToStart(
+            f"the local cluster in {directory} does not run: start it with 'nextgen up', "
+            "or name a discovery node with --target"
+        )
+    use_credentials(plan.credentials(directory))
+    return plan

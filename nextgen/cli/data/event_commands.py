@@ -1,0 +1,181 @@
+"""``events``: the log of one shard, as it is and as it grows; and who keeps it from being cut."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.console.output import as_dict, print_json, print_line, print_table
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import InvalidRequest, MetadataError, PositionCompacted, Refused
+from nextgen.kernel.stream_limits import POSITION_MAX
+from nextgen.runtime.exit_code import CheckFailed
+
+LIMIT_MAX = 2**32 - 1
+"""Of ``--limit``, as it fits into the request."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(events)
+
+
+def events(
+    shard: Annotated[int, typer.Argument(min=0, help="Shard id; 0: the cluster manager.")],
+    position: Annotated[
+        str,
+        typer.Option("--from", help="First position, as a number or SHARD:POSITION.", metavar="N"),
+    ] = "1",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events commit.")] = False,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help="For example topic_created. Repeatable.")
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="Only events about names that begin so.")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, max=LIMIT_MAX, help="At most so many; 0: all.")
+    ] = 0,
+    prefer_follower: Annotated[
+        bool, typer.Option("--prefer-follower", help="Spare the leader if a follower answers.")
+    ] = False,
+    readers: Annotated[
+        bool, typer.Option("--readers", help="Show who keeps the log, at each replica, and end.")
+    ] = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show the committed events of a shard, oldest first; with --json one a line.
+
+    A position printed as SHARD:POSITION can be given back to --from.
+    """
+
+    async def work() -> None:
+        nodes = endpoints_of(target, data_dir)
+        if readers:
+            await _show_readers(nodes, shard, json_output=json_output)
+            return
+        from nextgen.client.event_log import LogNotDense, ShardLogReader
+
+        first = _position_of(position, shard)
+        reader = ShardLogReader(
+            nodes, shard, prefer_follower=prefer_follower, types=types or (), key_prefix=prefix
+        )
+        shown, end = 0, first
+        try:
+            async with aclosing(reader.pages(first, follow=follow, limit=limit)) as pages:
+                async for page in pages:
+                    _print_events(page.events, json_output=json_output)
+                    shown, end = shown + len(page.events), page.next_position
+        except PositionCompacted as error:
+            raise _with_advice(error, shard) from error
+        except LogNotDense as error:
+            raise CheckFailed(str(error)) from error
+        if not shown and not json_output and is_terminal():
+            print_line(_nothing(shard, first, end))
+
+    run_command(work())
+
+
+def is_terminal() -> bool:
+    """Return whether somebody reads what is printed."""
+    return sys.stdout.isatty()
+
+
+def _position_of(text: str, shard: int) -> int:
+    """Return the position that ``--from`` means.
+
+    Raises:
+        InvalidRequest: It is no position, or one of another shard.
+    """
+    before, colon, number = text.rpartition(":")
+    if not number.isdecimal() or (colon and not before.isdecimal()):
+        raise InvalidRequest(f"--from {text} is no position: it must be N or SHARD:N")
+    if colon and int(before) != shard:
+        raise InvalidRequest(
+            f"position {text} is of shard {int(before)}, and shard {shard} was asked for: "
+            f"positions of different shards have nothing to do with each other"
+        )
+    position = int(number)
+    if position > POSITION_MAX:
+        raise InvalidRequest(f"--from {text} is no position: the highest is {POSITION_MAX}")
+    return max(1, position)
+
+
+def _print_events(events: Sequence[Any], *, json_output: bool) -> None:
+    for event in events:
+        if json_output:
+            print_json(as_dict(event))
+        else:
+            print_line(_line(event))
+
+
+def _with_advice(error: PositionCompacted, shard: int) -> Refused:
+    """Return the refusal with what to do about it in the words of the command line."""
+    return Refused(
+        RejectionCode.NOT_FOUND,
+        f"position {error.asked} of shard {shard} is no longer in the log: the oldest is "
+        f"{error.oldest}, read on with --from {shard}:{error.oldest}; what happened before is in "
+        f"the snapshot of position {error.snapshot_position} that nextgen watch begins with",
+    )
+
+
+def _nothing(shard: int, first: int, end: int) -> str:
+    looked_at = end - first
+    if not looked_at:
+        return f"shard {shard} has no event at {first} or behind it yet"
+    return f"none of the {looked_at} events of shard {shard} from {first} to {end - 1} matches"
+
+
+async def _show_readers(nodes: Sequence[str], shard: int, *, json_output: bool) -> None:
+    from nextgen.client.event_log import log_readers
+
+    rows: list[tuple[object, ...]] = []
+    for node_id, answer in sorted((await log_readers(nodes, shard)).items()):
+        if isinstance(answer, MetadataError):
+            if json_output:
+                print_json({"node": node_id, "error": str(answer)})
+            rows.append((node_id, "-", "-", "-", "-", f"no answer: {answer}"))
+            continue
+        if json_output:
+            print_json({"node": node_id, **as_dict(answer)})
+        oldest = answer.oldest_position
+        rows += [
+            (
+                node_id,
+                oldest,
+                reader.reader_id,
+                reader.position,
+                round(reader.expires_in_ms / 1000, 1),
+                "broken: the log was cut before it" if reader.is_broken else "",
+            )
+            for reader in answer.readers
+        ] or [(node_id, oldest, "-", "-", "-", "nobody keeps the log")]
+    if not json_output:
+        columns = ("node", "oldest", "reader", "position", "expires in s", "")
+        print_table(f"Named readers of shard {shard}", columns, rows)
+
+
+def _line(event: Any) -> str:
+    kind = event.WhichOneof("payload") or "unknown"
+    payload = as_dict(getattr(event, kind)) if kind != "unknown" else {}
+    time = datetime.fromtimestamp(event.time_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    text = " ".join(f"{key}={_value(value)}" for key, value in payload.items() if value)
+    return f"{event.shard_id}:{event.position:<8} {time[:-3]} term {event.term} {kind} {text}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_value(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_value, value)) + "]"
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,121 @@
+"""``pipeline``: Spark jobs over the exported event log, each in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from nextgen.cli.console.command_run import run_blocking
+from nextgen.cli.console.options import endpoints_of
+from nextgen.cli.console.own_cluster_checks import check_of
+from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.cluster_proof import environment_of_child
+from nextgen.runtime.exit_code import ExitCode, print_error
+
+LIBRARIES = ("pyspark", "pyarrow", "matplotlib", "jinja2")
+
+app = typer.Typer(help="Spark jobs over the exported event log.", no_args_is_help=True)
+
+Arguments = Annotated[
+    list[str] | None, typer.Argument(help="See the job's --help.", show_default=False)
+]
+
+_PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
+
+SUMMARIES = {
+    "generate": "Make a realistic history of a given size, for trying the others.",
+    "rebuild": "Fold events into tenants, namespaces, topics, policies and assignments.",
+    "audit": "Find gaps, overlaps, orphans and broken rules; the exit code tells.",
+    "slo": "Availability, error budget and worst minutes from recorded lookups.",
+    "load": "Load history: percentiles, growth, skew, forecast.",
+    "quotas": "Capacity and assignment quotas from history, as a file to apply.",
+    "reshard": "What moves when the number of shards changes, and how long it takes.",
+    "bulk": "Turn an inventory of names into files that shards load in batches.",
+    "stream": "Follow a growing export: counts, churn and load, continuously.",
+}
+
+
+def register(parent: typer.Typer) -> None:
+    """Add the group of commands."""
+    for job, summary in SUMMARIES.items():
+        app.command(job, help=summary, context_settings=_PASSED_ON)(_command_of(job))
+    parent.add_typer(app, name="pipeline")
+
+
+def run_pipeline(job: str, arguments: Sequence[str]) -> int:
+    """Run a job with this process's terminal; return its exit code.
+
+    One that was killed has none: somebody interrupted it, or it is broken.
+
+    Raises:
+        RefusesToStart: The libraries of pipelines are not installed.
+    """
+    _check_libraries()
+    target = _value_of("--target", arguments)
+    if target is not None:
+        # Finds the secret of the cluster there, which the job is given by its environment.
+        endpoints_of(target, None)
+    command = [sys.executable, "-m", "pipelines", job, *arguments]
+    # A group of its own would not hear Ctrl-C; this one ends by itself when the terminal says so.
+    with subprocess.Popen(command, env=environment_of_child(os.environ)) as process:
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:
+                continue
+    if code >= 0:
+        return code
+    if code == -signal.SIGINT:
+        return ExitCode.INTERRUPTED
+    print_error(f"the job was killed by {signal.Signals(-code).name}")
+    return ExitCode.BROKEN
+
+
+def run_rebuild(arguments: Sequence[str]) -> int:
+    """Run ``rebuild``; verified without a target it is of a cluster of its own.
+
+    Raises:
+        RefusesToStart: The libraries of pipelines, or the harness, are not installed.
+    """
+    has_target = _value_of("--target", arguments) is not None
+    if "--verify" not in arguments or "--help" in arguments or has_target:
+        return run_pipeline("rebuild", arguments)
+    _check_libraries()
+    return int(check_of("pipeline rebuild --verify")(arguments))
+
+
+def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
+    """Return what the flag is given as: None without it, empty without a value."""
+    for number, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == flag:
+            return value if equals else next(iter(arguments[number + 1 :]), "")
+    return None
+
+
+def _check_libraries() -> None:
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RefusesToStart(
+            f"pipelines need {', '.join(missing)}: install them with "
+            "pip install 'pulsar-nextgen[pipeline]'"
+        )
+
+
+def _command_of(job: str) -> Callable[[list[str] | None], None]:
+    def command(arguments: Arguments = None) -> None:
+        run = run_rebuild if job == "rebuild" else partial(run_pipeline, job)
+        code = run_blocking(lambda: run(arguments or ()))
+        if code:
+            raise typer.Exit(code)
+
+    return command

@@ -1,0 +1,267 @@
+"""``watch``: tenants, namespaces, topics, assignments and the shard map, as they change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.console.output import print_json, print_line
+from nextgen.runtime.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from nextgen.client.client import Client
+    from nextgen.client.watch_model import Change, ShardMap
+
+_PERSISTENT = "persistent://"
+_VALUE_CHARACTERS_MAX = 80
+
+_watch = typer.Typer(
+    name="watch",
+    help="Print what there is and then every change, until interrupted. Each line of --json has "
+    "the token to resume from.",
+    no_args_is_help=True,
+)
+
+Prefix = Annotated[
+    str,
+    typer.Option("--prefix", help="Names that begin with it, for topics tenant/namespace/ too."),
+]
+Names = Annotated[list[str] | None, typer.Option("--name", help="Exactly this name. Repeatable.")]
+From = Annotated[
+    str, typer.Option("--from", help="Token of an earlier watch: what happened since.")
+]
+NoSnapshot = Annotated[bool, typer.Option("--no-snapshot", help="Only what changes from here on.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="End after so many lines; 0: never.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(_watch)
+
+
+@_watch.command()
+def tenants(
+    prefix: Prefix = "",
+    names: Names = None,
+    token: From = "",
+    no_snapshot: NoSnapshot = False,
+    limit: Limit = 0,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Watch tenants."""
+    _run(
+        lambda client: client.watch_tenants(
+            prefix=prefix, names=names or (), resume=token, without_snapshot=no_snapshot
+        ),
+        endpoints_of(target, data_dir),
+        limit,
+        json_output=json_output,
+    )
+
+
+@_watch.command()
+def namespaces(
+    prefix: Prefix = "",
+    names: Names = None,
+    token: From = "",
+    no_snapshot: NoSnapshot = False,
+    limit: Limit = 0,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Watch namespaces."""
+    _run(
+        lambda client: client.watch_namespaces(
+            prefix=prefix, names=names or (), resume=token, without_snapshot=no_snapshot
+        ),
+        endpoints_of(target, data_dir),
+        limit,
+        json_output=json_output,
+    )
+
+
+@_watch.command()
+def topics(
+    prefix: Prefix = "",
+    names: Names = None,
+    token: From = "",
+    no_snapshot: NoSnapshot = False,
+    limit: Limit = 0,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Watch topics."""
+    _run(
+        lambda client: client.watch_topics(
+            prefix=_with_domain(prefix),
+            names=names or (),
+            resume=token,
+            without_snapshot=no_snapshot,
+        ),
+        endpoints_of(target, data_dir),
+        limit,
+        json_output=json_output,
+    )
+
+
+@_watch.command()
+def assignments(
+    prefix: Prefix = "",
+    names: Names = None,
+    token: From = "",
+    no_snapshot: NoSnapshot = False,
+    limit: Limit = 0,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Watch which brokers serve topics and partitions."""
+    _run(
+        lambda client: client.watch_assignments(
+            prefix=_with_domain(prefix),
+            names=names or (),
+            resume=token,
+            without_snapshot=no_snapshot,
+        ),
+        endpoints_of(target, data_dir),
+        limit,
+        json_output=json_output,
+    )
+
+
+@_watch.command("map")
+def shard_map(
+    limit: Limit = 0,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Watch the shard map and the leaders of its shards."""
+    nodes = endpoints_of(target, data_dir)
+
+    async def work() -> None:
+        from nextgen.client.client import Client
+
+        async with Client(nodes) as client, aclosing(client.watch_shard_map()) as states:
+            lines = 0
+            async for state in states:
+                _print_map(state, json_output=json_output)
+                lines += 1
+                if lines == limit:
+                    return
+
+    _until_interrupted(work)
+
+
+def _run(
+    open_watch: Callable[[Client], AsyncGenerator[Change[Any]]],
+    nodes: Sequence[str],
+    limit: int,
+    *,
+    json_output: bool,
+) -> None:
+    async def work() -> None:
+        from nextgen.client.client import Client
+
+        async with Client(nodes) as client, aclosing(open_watch(client)) as changes:
+            lines = 0
+            async for change in changes:
+                if not _print_change(change, json_output=json_output):
+                    continue
+                lines += 1
+                if lines == limit:
+                    return
+
+    _until_interrupted(work)
+
+
+def _until_interrupted(work: Callable[[], Any]) -> None:
+    try:
+        run_command(work())
+    except typer.Exit as ending:
+        # Nobody can end a watch but by an interrupt: it is how one is done with it.
+        if ending.exit_code != ExitCode.INTERRUPTED:
+            raise
+
+
+def _print_change(change: Change[Any], *, json_output: bool) -> bool:
+    """Print a change as one line; return False if there is nothing to say to people."""
+    if json_output:
+        print_json(change_as_dict(change))
+        return True
+    if change.kind == "progress":
+        return False
+    print_line(change_as_text(change))
+    return True
+
+
+def change_as_dict(change: Change[Any]) -> dict[str, object]:
+    """Return a change as its JSON line. What does not apply to it is left out."""
+    shown: dict[str, object] = {"change": change.kind.value}
+    if change.shard_id:
+        shown["shard"] = change.shard_id
+    if change.position:
+        shown["position"] = change.position
+    if change.time_ms:
+        shown["time_ms"] = change.time_ms
+    if change.name:
+        shown["name"] = change.name
+    if change.value is not None:
+        shown["value"] = asdict(change.value)
+    if change.properties is not None:
+        shown["properties"] = dict(change.properties)
+    shown["from"] = change.token
+    return shown
+
+
+def change_as_text(change: Change[Any]) -> str:
+    """Return a change as a line for people."""
+    place = f"{change.shard_id}:{change.position or '-'}"
+    time = ""
+    if change.time_ms:
+        moment = datetime.fromtimestamp(change.time_ms / 1_000, tz=UTC)
+        time = moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    details: dict[str, object] = {}
+    if change.value is not None:
+        details = {key: value for key, value in asdict(change.value).items() if value}
+        details.pop("name", None)
+    if change.properties is not None:
+        details["properties"] = change.properties
+    text = " ".join(f"{key}={_short(value)}" for key, value in details.items())
+    return f"{place:<12} {time:<23} {change.kind.value:<18} {change.name} {text}".rstrip()
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        value = "{" + ",".join(f"{key}:{one}" for key, one in value.items()) + "}"
+    text = str(value)
+    if len(text) <= _VALUE_CHARACTERS_MAX:
+        return text
+    return f"{text[: _VALUE_CHARACTERS_MAX - 3]}..."
+
+
+def _print_map(state: ShardMap, *, json_output: bool) -> None:
+    if json_output:
+        print_json(asdict(state))
+        return
+    leaders = ", ".join(
+        f"{shard.shard_id}→{shard.leader_node or 'none'} (term {shard.term}, {shard.slots} slots)"
+        for shard in state.shards
+    )
+    print_line(f"map {state.version}: {leaders}")
+
+
+def _with_domain(prefix: str) -> str:
+    """Return ``prefix`` with the domain that a short name means, as in Pulsar's names."""
+    return f"{_PERSISTENT}{prefix}" if prefix and "://" not in prefix else prefix

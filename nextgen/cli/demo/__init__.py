@@ -1,1 +1,0 @@
-"""``nextgen demo``: a cluster under steady load loses its leaders, and nobody is told wrong."""

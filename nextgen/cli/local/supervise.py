@@ -1,0 +1,221 @@
+"""Runs a local cluster until it is told to stop, and brings back what ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+
+import psutil
+
+from nextgen.cli.local.cluster import LocalCluster, child_environment
+from nextgen.cli.local.cluster_state import read_state
+from nextgen.cli.local.log_rotation import rotate_logs
+from nextgen.cli.local.plan import MINIMAL, ClusterPlan, ClusterSize, load_plan, make_plan
+from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
+from nextgen.kernel.inbound_limits import LOG_FILES_CHECK_MS
+from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.runtime.process import EXIT_REFUSED
+from nextgen.tasks.background import keep
+
+RESTART_PAUSE_MS_MIN = 500
+RESTART_PAUSE_MS_MAX = 10_000
+RESTART_COUNTS_FOR_MS = 60_000
+"""A process that ran this long before it ended is restarted after the shortest pause again."""
+
+RELOAD_SIGNAL = signal.SIGUSR1
+"""Tells a supervisor that its plan has changed. Not SIGHUP: a closed terminal ends the cluster."""
+
+Notice = Callable[[str], None]
+
+
+def choose_plan(
+    data_dir: Path, *, minimal: bool, shards: int | None, port_base: int | None
+) -> ClusterPlan:
+    """Return the plan stored in ``data_dir``, or a fresh one from the options.
+
+    Raises:
+        RefusesToStart: A cluster runs there, or the stored plan is another than was asked for.
+    """
+    running = read_state(data_dir)
+    if running is not None:
+        raise RefusesToStart(
+            f"a cluster runs in {data_dir} already (process {running.supervisor_pid}): "
+            "stop it with 'nextgen down', or name another --data-dir"
+        )
+    default = MINIMAL if minimal else ClusterSize()
+    size = default if shards is None else _with_shards(default, shards)
+    asked = make_plan(size) if port_base is None else make_plan(size, port_base=port_base)
+    stored = load_plan(data_dir)
+    if stored is None:
+        return asked
+    differs = (minimal or shards is not None) and stored.size != size
+    if differs or (port_base is not None and stored.nodes[0].grpc_port != port_base):
+        raise RefusesToStart(
+            f"{data_dir} holds a cluster of another shape ({len(stored.nodes)} processes, "
+            f"{stored.size.shards} shards, ports from {stored.nodes[0].grpc_port}): "
+            "start it without these options, remove the directory, or name another --data-dir"
+        )
+    return stored
+
+
+def _with_shards(size: ClusterSize, shards: int) -> ClusterSize:
+    return ClusterSize(
+        size.cluster_managers, size.shard_nodes, size.discovery, size.brokers, shards
+    )
+
+
+class Supervisor:
+    """Keeps a cluster running. ``notice`` is told, in a sentence, what a person should know."""
+
+    def __init__(self, plan: ClusterPlan, data_dir: Path, notice: Notice) -> None:
+        self.cluster = LocalCluster(plan, data_dir, on_ended=self._ended)
+        self._notice = notice
+        self._stopping = asyncio.Event()
+        self._restarts: set[asyncio.Task[None]] = set()
+        self._reloading: asyncio.Task[None] | None = None
+        self._pauses_ms: dict[str, int] = {}
+        self._started_at: dict[str, float] = {}
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Start, call ``on_ready`` once the cluster answers, run until a signal, stop.
+
+        Raises:
+            RefusesToStart, DeadlineExceeded: It did not come up; nothing runs any more.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(RELOAD_SIGNAL, self._reload)
+        rotating = keep("log_rotation", self._rotate_logs)
+        try:
+            async with self.cluster:
+                if await self._unless_stopping(self.cluster.wait_ready()):
+                    on_ready()
+                    await self._stopping.wait()
+                for task in (*self._restarts, self._reloading):
+                    if task is not None:
+                        task.cancel()
+        finally:
+            rotating.cancel()
+            for number in (signal.SIGINT, signal.SIGTERM, RELOAD_SIGNAL):
+                loop.remove_signal_handler(number)
+
+    async def _rotate_logs(self) -> None:
+        while True:
+            rotate_logs(self.cluster.logs_dir)
+            await asyncio.sleep(LOG_FILES_CHECK_MS / 1_000)
+
+    async def _unless_stopping(self, work: Coroutine[None, None, None]) -> bool:
+        """Return whether ``work`` was done before a signal came."""
+        tasks = (asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait()))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()
+            return tasks[0].done()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _reload(self) -> None:
+        before = self._reloading
+        self._reloading = asyncio.get_running_loop().create_task(self._adopt_stored(before))
+
+    async def _adopt_stored(self, before: asyncio.Task[None] | None) -> None:
+        """Run the stored plan, after whatever was asked for before."""
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            plan = load_plan(self.cluster.data_dir)
+        except RefusesToStart as error:
+            self._notice(str(error))
+            return
+        if plan is not None and not self._stopping.is_set():
+            await self.cluster.adopt(plan)
+
+    def _ended(self, node_id: str, code: int) -> None:
+        if self._stopping.is_set():
+            return
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended, code {code}"
+        if code == EXIT_REFUSED:  # It would refuse again.
+            self._notice(f"{node_id} {how}, see {self.cluster.log_path(node_id)}")
+            return
+        loop = asyncio.get_running_loop()
+        ran_ms = (loop.time() - self._started_at.get(node_id, 0.0)) * 1000
+        pause_ms = self._pauses_ms.get(node_id, RESTART_PAUSE_MS_MIN)
+        if ran_ms > RESTART_COUNTS_FOR_MS:
+            pause_ms = RESTART_PAUSE_MS_MIN
+        self._pauses_ms[node_id] = min(2 * pause_ms, RESTART_PAUSE_MS_MAX)
+        self._notice(f"{node_id} {how}, starting it again in {pause_ms} ms")
+        task = loop.create_task(self._restart(node_id, pause_ms))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _restart(self, node_id: str, pause_ms: int) -> None:
+        await asyncio.sleep(pause_ms / 1000)
+        if all(node.node_id != node_id for node in self.cluster.plan.nodes):
+            return  # It was taken out of the plan meanwhile.
+        self._started_at[node_id] = asyncio.get_running_loop().time()
+        await self.cluster.start_node(node_id)
+
+
+def start_detached(arguments: Sequence[str], data_dir: Path) -> None:
+    """Start ``nextgen up`` in the background and return once its cluster is ready.
+
+    Raises:
+        RefusesToStart: It ended; the message is what it said last.
+    """
+    logs = data_dir / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    log_path = logs / "supervisor.log"
+    with log_path.open("ab") as log:
+        start = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nextgen", "up", "--json", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=child_environment(lifeline=False),
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    try:
+        # One line says that it is ready; end of file that it ended.
+        is_ready = bool(process.stdout.readline())
+    except BaseException:
+        process.terminate()
+        raise
+    if not is_ready:
+        process.wait()
+        with log_path.open("rb") as file:
+            file.seek(start)
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        raise RefusesToStart(lines[-1].removeprefix("nextgen: ") if lines else "it said nothing")
+
+
+def stop_running(data_dir: Path) -> bool:
+    """Stop the cluster that runs in ``data_dir``; return False if none does.
+
+    Raises:
+        DeadlineExceeded: It still runs.
+    """
+    running = read_state(data_dir)
+    if running is None:
+        return False
+    timeout_ms = 4 * SHUTDOWN_MS_MAX
+    with contextlib.suppress(psutil.NoSuchProcess):
+        supervisor = psutil.Process(running.supervisor_pid)
+        os.kill(running.supervisor_pid, signal.SIGTERM)
+        try:
+            supervisor.wait(timeout_ms / 1000)
+        except psutil.TimeoutExpired:
+            raise DeadlineExceeded(
+                f"process {running.supervisor_pid} still runs after {timeout_ms} ms"
+            ) from None
+    return True

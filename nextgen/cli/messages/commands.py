@@ -1,0 +1,201 @@
+"""``produce``, ``consume`` and ``read``: small, for people, over the stock Pulsar client."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nextgen.cli.console.command_run import run_blocking
+from nextgen.cli.console.options import DataDir, JsonFlag, PulsarTarget, service_url_of
+from nextgen.cli.console.output import print_json, print_line
+from nextgen.cli.messages.stock_client import (
+    IN_FLIGHT_MAX,
+    Message,
+    StockClient,
+    stock_client,
+    text_of_id,
+)
+from nextgen.kernel.names import parse_topic
+
+Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
+Count = Annotated[int, typer.Option("--count", "-n", min=0, help="End after so many; 0: never.")]
+
+
+class SubscriptionType(StrEnum):
+    """How the consumers of a subscription share its messages."""
+
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
+    FAILOVER = "failover"
+    KEY_SHARED = "key_shared"
+
+    @property
+    def client_name(self) -> str:
+        """Its name in ``pulsar.ConsumerType``."""
+        return {"key_shared": "KeyShared"}.get(self.value, self.value.capitalize())
+
+
+class ReadFrom(StrEnum):
+    """Where a reader begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(produce)
+    app.command()(consume)
+    app.command()(read)
+
+
+def produce(
+    topic: Topic,
+    messages: Annotated[
+        list[str] | None, typer.Argument(help="Texts. Default: the lines of standard input.")
+    ] = None,
+    key: Annotated[str, typer.Option("--key", "-k", help="Key of every message.")] = "",
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, help="Send the texts so many times.")
+    ] = 1,
+    target: PulsarTarget = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Send messages; done when every one of them is acknowledged."""
+    if not messages and count != 1:
+        raise typer.BadParameter("only texts can be sent again", param_hint="--count")
+    contents = _repeated(messages, count) if messages else _lines_of_standard_input()
+    # What is typed is acknowledged line by line.
+    in_flight_max = 1 if not messages and sys.stdin.isatty() else IN_FLIGHT_MAX
+
+    def use(client: StockClient, name: str) -> None:
+        acknowledged, last_id = 0, ""
+        try:
+            for one in client.send(contents, key=key or None, in_flight_max=in_flight_max):
+                acknowledged, last_id = acknowledged + 1, one.message_id
+                if json_output:
+                    print_json({"topic": name, "number": one.number, "message_id": last_id})
+        finally:
+            if acknowledged and not json_output:
+                print_line(f"{acknowledged} acknowledged by {name}, the last as {last_id}")
+
+    _with_client(topic, target, data_dir, use)
+
+
+def consume(
+    topic: Topic,
+    subscription: Annotated[str, typer.Option("--subscription", "-s", help="Its name.")],
+    subscription_type: Annotated[
+        SubscriptionType, typer.Option("--type", "-t", help="How its consumers share it.")
+    ] = SubscriptionType.EXCLUSIVE,
+    earliest: Annotated[
+        bool,
+        typer.Option("--earliest", help="If it is made by this: begin with what is stored."),
+    ] = False,
+    count: Count = 0,
+    quiet_s: Annotated[
+        float,
+        typer.Option("--quiet-s", min=0.0, help="End when none came for so long; 0: never."),
+    ] = 0.0,
+    target: PulsarTarget = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show messages of a subscription as they come, and acknowledge each."""
+
+    def use(client: StockClient, _name: str) -> None:
+        for message in client.consume(
+            subscription,
+            kind=subscription_type.client_name,
+            earliest=earliest,
+            count=count,
+            quiet_s=quiet_s,
+        ):
+            _show(message, json_output)
+
+    _with_client(topic, target, data_dir, use)
+
+
+def read(
+    topic: Topic,
+    begin: Annotated[
+        ReadFrom, typer.Option("--from", help="With 'latest' only what comes from here on.")
+    ] = ReadFrom.EARLIEST,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as messages come.")] = False,
+    count: Count = 0,
+    target: PulsarTarget = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show the messages that a topic has, oldest first; no subscription is made or moved."""
+
+    def use(client: StockClient, _name: str) -> None:
+        is_earliest = begin is ReadFrom.EARLIEST
+        # What is there to its end is nothing for one who begins at the end.
+        for message in client.read(
+            earliest=is_earliest, follow=follow or not is_earliest, count=count
+        ):
+            _show(message, json_output)
+
+    _with_client(topic, target, data_dir, use)
+
+
+def _with_client(
+    topic: str, target: str | None, data_dir: Path | None, use: Callable[[StockClient, str], None]
+) -> None:
+    def work() -> None:
+        name = parse_topic(topic).text
+        with stock_client(service_url_of(target, data_dir), name) as client:
+            use(client, name)
+
+    run_blocking(work)
+
+
+def _repeated(messages: Sequence[str], count: int) -> Iterator[bytes]:
+    for _ in range(count):
+        for message in messages:
+            yield message.encode()
+
+
+def _lines_of_standard_input() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _show(message: Message, json_output: bool) -> None:
+    if json_output:
+        print_json(_as_dict(message))
+        return
+    time = datetime.fromtimestamp(message.publish_timestamp() / 1000, tz=UTC)
+    parts = [time.strftime("%H:%M:%S.%f")[:-3], text_of_id(message.message_id())]
+    if message.partition_key():
+        parts.append(f"key={message.partition_key()}")
+    if message.redelivery_count():
+        parts.append(f"delivered {message.redelivery_count() + 1} times")
+    parts += [f"{name}={value}" for name, value in message.properties().items()]
+    print_line("  ".join([*parts, message.data().decode("utf-8", "backslashreplace")]))
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
+    data = message.data()
+    try:
+        content = {"data": data.decode("utf-8")}
+    except UnicodeDecodeError:
+        content = {"data_base64": base64.b64encode(data).decode("ascii")}
+    return {
+        "topic": message.topic_name(),
+        "message_id": text_of_id(message.message_id()),
+        "key": message.partition_key(),
+        "properties": message.properties(),
+        "publish_time_ms": message.publish_timestamp(),
+        "redelivery_count": message.redelivery_count(),
+        **content,
+    }

@@ -1,1 +1,0 @@
-"""``nextgen perf``: measures a cluster from outside, and checks what it measured."""

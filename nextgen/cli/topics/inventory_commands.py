@@ -1,0 +1,312 @@
+"""``tenants``, ``namespaces`` and ``topics``: create, get, list, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.console.output import as_dict, print_json, print_table
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.limits import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.runtime.exit_code import ExitCode, print_error
+
+Name = Annotated[str, typer.Argument(help="Its name.")]
+Names = Annotated[list[str], typer.Argument(help="Names; any accepted form.")]
+Properties = Annotated[
+    list[str] | None, typer.Option("--property", "-p", metavar="KEY=VALUE", help="Repeatable.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: all.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What the three inventories differ in. ``noun`` is also the field of an ``Item``."""
+
+    noun: str
+    create: str
+    get: str
+    list: str
+    delete: str
+
+
+TENANTS = Inventory("tenant", "CreateTenant", "GetTenant", "ListTenants", "DeleteTenant")
+NAMESPACES = Inventory(
+    "namespace", "CreateNamespace", "GetNamespace", "ListNamespaces", "DeleteNamespace"
+)
+TOPICS = Inventory("topic", "CreateTopics", "GetTopic", "ListTopics", "DeleteTopic")
+
+topics_group = typer.Typer(
+    help="Create, get, list, measure, place and delete topics.", no_args_is_help=True
+)
+"""Other modules add to it what they do with topics."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the three groups."""
+    tenants = typer.Typer(help="Create, get, list and delete tenants.", no_args_is_help=True)
+    tenants.command("create")(create_tenant)
+    tenants.command("list")(list_tenants)
+    _add_get_and_delete(tenants, TENANTS)
+    app.add_typer(tenants, name="tenants")
+
+    namespaces = typer.Typer(help="Create, get, list and delete namespaces.", no_args_is_help=True)
+    namespaces.command("create")(create_namespace)
+    namespaces.command("list")(list_namespaces)
+    _add_get_and_delete(namespaces, NAMESPACES)
+    app.add_typer(namespaces, name="namespaces")
+
+    topics_group.command("create")(create_topics)
+    topics_group.command("list")(list_topics)
+    topics_group.command("stats")(topic_stats)
+    _add_get_and_delete(topics_group, TOPICS)
+    app.add_typer(topics_group, name="topics")
+
+
+def parse_properties(pairs: Sequence[str] | None) -> dict[str, str]:
+    """Return ``key=value`` texts as a map."""
+    properties = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--property")
+        properties[key] = value
+    return properties
+
+
+def create_tenant(
+    name: Name,
+    properties: Properties = None,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Create a tenant."""
+    _create(TENANTS, name, properties, endpoints(target, data_dir), json_output)
+
+
+def create_namespace(
+    name: Annotated[str, typer.Argument(help="tenant/namespace")],
+    properties: Properties = None,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Create a namespace in a tenant that exists."""
+    _create(NAMESPACES, name, properties, endpoints(target, data_dir), json_output)
+
+
+def create_topics(
+    names: Names,
+    partitions: Annotated[int, typer.Option("--partitions", min=0, help="0: not partitioned.")] = 0,
+    properties: Properties = None,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Create topics in namespaces that exist. Each is accepted or refused by itself."""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+    from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
+    from protos.nextgen.v1.shard_service_pb2 import TopicSpec
+
+    if len(names) > TOPICS_PER_CREATE_MAX:
+        raise typer.BadParameter(f"{len(names)} names, at most {TOPICS_PER_CREATE_MAX} at once")
+    parsed = parse_properties(properties)
+    nodes = endpoints(target, data_dir)
+    specs = [TopicSpec(name=name, partitions=partitions, properties=parsed) for name in names]
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            request = CreateTopicsRequest(command_id=new_command_id(), topics=specs)
+            return await client.call("CreateTopics", request)
+
+    response = run_command(work())
+    outcomes = list(zip(names, response.topics, strict=True))
+    if json_output:
+        print_json({"topics": [{"name": n, **as_dict(outcome)} for n, outcome in outcomes]})
+    refused = [(name, outcome) for name, outcome in outcomes if outcome.rejection_code]
+    for name, outcome in refused:
+        print_error(f"{name}: {outcome.message} ({outcome.rejection_code})")
+    if refused:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def list_tenants(
+    limit: Limit = 100,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """List tenants by name."""
+    _list(TENANTS, "", limit, endpoints(target, data_dir), json_output)
+
+
+def list_namespaces(
+    tenant: Annotated[str, typer.Argument(help="Whose.")],
+    limit: Limit = 100,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """List the namespaces of a tenant by name."""
+    _list(NAMESPACES, tenant, limit, endpoints(target, data_dir), json_output)
+
+
+def list_topics(
+    namespace: Annotated[str, typer.Argument(help="tenant/namespace")],
+    limit: Limit = 100,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """List the topics of a namespace by name."""
+    _list(TOPICS, namespace, limit, endpoints(target, data_dir), json_output)
+
+
+def topic_stats(
+    names: Names,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show what the brokers of topics know: clients, messages, subscriptions, backlog.
+
+    A topic that no broker serves is assigned first. A partitioned topic is shown by partition.
+    """
+    from nextgen.cli.topics.stats import gather_topic_stats, print_topic_stats
+
+    documents = run_command(gather_topic_stats(endpoints(target, data_dir), names))
+    if json_output:
+        print_json({"topics": documents})
+    else:
+        print_topic_stats(documents)
+    failed = [one for one in documents if one.get("error")]
+    for one in failed:
+        print_error(f"{one['topic']}: {one['error']}")
+    if failed:
+        is_refused = any("rejection_code" in one for one in failed)
+        raise typer.Exit(ExitCode.REFUSED if is_refused else ExitCode.NO_ANSWER)
+
+
+def endpoints(target: str | None, data_dir: Any) -> tuple[str, ...]:
+    """Return the discovery nodes to ask; a command that finds none ends with a sentence."""
+
+    async def find() -> tuple[str, ...]:
+        return endpoints_of(target, data_dir)
+
+    return run_command(find())
+
+
+def _add_get_and_delete(group: typer.Typer, inventory: Inventory) -> None:
+    def get(
+        name: Name, target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False
+    ) -> None:
+        _get(inventory, name, endpoints(target, data_dir), json_output)
+
+    def delete(
+        name: Name, target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False
+    ) -> None:
+        _delete(inventory, name, endpoints(target, data_dir), json_output)
+
+    group.command("get", help=f"Show one {inventory.noun}.")(get)
+    group.command("delete", help=f"Delete one {inventory.noun}.")(delete)
+
+
+def _create(
+    inventory: Inventory,
+    name: str,
+    properties: Sequence[str] | None,
+    nodes: tuple[str, ...],
+    json_output: bool,
+) -> None:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+    from protos.nextgen.v1 import discovery_service_pb2
+
+    request_type = getattr(discovery_service_pb2, f"{inventory.create}Request")
+    request = request_type(
+        command_id=new_command_id(), name=name, properties=parse_properties(properties)
+    )
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            return await client.call(inventory.create, request)
+
+    response = run_command(work())
+    if json_output:
+        print_json({"name": name, **as_dict(response)})
+
+
+def _get(inventory: Inventory, name: str, nodes: tuple[str, ...], json_output: bool) -> None:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            response = await client.call(inventory.get, GetObjectRequest(name=name))
+        if response.item.WhichOneof("value") is None:
+            raise Refused("NOT_FOUND", f"there is no {inventory.noun} {name!r}")
+        return response
+
+    response = run_command(work())
+    shown = as_dict(getattr(response.item, inventory.noun))
+    if json_output:
+        print_json(shown | {"shard_id": response.shard_id, "position": response.position})
+    else:
+        rows = [(key, _short(value)) for key, value in shown.items()]
+        print_table(name, ("field", "value"), rows)
+
+
+def _list(
+    inventory: Inventory, parent: str, limit: int, nodes: tuple[str, ...], json_output: bool
+) -> None:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from protos.nextgen.v1.discovery_service_pb2 import ListObjectsRequest
+
+    async def work() -> tuple[list[Any], bool]:
+        items: list[Any] = []
+        token = ""
+        async with DiscoveryClient(nodes) as client:
+            while not limit or len(items) < limit:
+                size = min(PAGE_ITEMS_MAX, limit - len(items)) if limit else PAGE_ITEMS_MAX
+                page = await client.call(
+                    inventory.list,
+                    ListObjectsRequest(parent=parent, page_token=token, page_size=size),
+                )
+                items += [getattr(item, inventory.noun) for item in page.items]
+                token = page.next_page_token
+                if not token:
+                    return items, False
+        return items, True
+
+    items, has_more = run_command(work())
+    if json_output:
+        print_json({f"{inventory.noun}s": [as_dict(item) for item in items], "more": has_more})
+        return
+    rows = [(item.name, item.version, _short(dict(item.properties))) for item in items]
+    print_table(f"{inventory.noun}s {parent}".rstrip(), ("name", "version", "properties"), rows)
+    if has_more:
+        print_error(f"there are more than {limit}: use --limit")
+
+
+def _delete(inventory: Inventory, name: str, nodes: tuple[str, ...], json_output: bool) -> None:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+    from protos.nextgen.v1.discovery_service_pb2 import DeleteRequest
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            request = DeleteRequest(command_id=new_command_id(), name=name)
+            return await client.call(inventory.delete, request)
+
+    response = run_command(work())
+    if json_output:
+        print_json({"name": name, **as_dict(response)})
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={text}" for key, text in value.items())
+    return str(value)

@@ -1,0 +1,276 @@
+"""``topics pin``, ``topics unpin`` and ``topics why``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nextgen.cli.console.command_run import run_blocking, run_command
+from nextgen.cli.console.options import DataDir, JsonFlag, Target
+from nextgen.cli.console.output import as_dict, print_json, print_line
+from nextgen.cli.topics.inventory_commands import endpoints, topics_group
+from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.errors import DeadlineExceeded, PositionCompacted, Refused
+from nextgen.kernel.names import TopicName, parse_topic
+from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.tasks.timeouts import timeout
+
+if TYPE_CHECKING:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.topics.why import Chain
+    from nextgen.client.watch_model import Assignment, Change
+    from protos.nextgen.v1.events_pb2 import Event
+    from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+    from protos.nextgen.v1.policies_pb2 import Policies
+
+ASKED_BY = "pin"
+"""What the events of the moves say."""
+
+PLACES_TIMEOUT_MS = 15_000
+"""For where a topic's units are: a stream waits for an election, and for ever if there is none."""
+
+Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
+Effective = Annotated[
+    bool, typer.Option("--effective", help="Return once everybody concerned has the rule.")
+]
+
+
+def register(_app: typer.Typer) -> None:
+    """Add the commands to the group of topics."""
+    topics_group.command("pin")(pin)
+    topics_group.command("unpin")(unpin)
+    topics_group.command("why")(why)
+
+
+def pin(
+    topic: Topic,
+    brokers: Annotated[list[str], typer.Argument(help="Ids of the brokers it may be on.")],
+    effective: Effective = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Let a topic be on these brokers only, and move it there if it is elsewhere.
+
+    The rule stands until it is taken back, also if the move is refused. A move that takes longer
+    than the command waits goes on, and the exit code is 3.
+    """
+    nodes = endpoints(target, data_dir)
+    name = run_blocking(lambda: _whole(topic))
+    run_command(_set_rule(nodes, name, brokers, effective=effective))
+    try:
+        answers = run_command(_move_there(nodes, name, brokers))
+    except typer.Exit:
+        print_error(f"the rule stands; for where it is now see: nextgen topics why {name.text}")
+        raise
+    if json_output:
+        moved = [as_dict(answer) for answer in answers]
+        print_json({"topic": topic, "pinned_brokers": brokers, "moves": moved})
+    else:
+        _print_pinned(name, brokers, answers)
+    _end_pin(answers)
+
+
+async def _set_rule(
+    nodes: Sequence[str], name: TopicName, brokers: Sequence[str], *, effective: bool
+) -> Any:
+    """Let a topic be on these brokers only; on any, if there are none."""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.topics.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
+
+    def alter(policies: Policies) -> None:
+        policies.placement.ClearField("pinned_brokers")
+        policies.placement.pinned_brokers.extend(brokers)
+        if not policies.placement.ByteSize():
+            policies.ClearField("placement")
+
+    async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
+        return await alter_policies(client, name.text, alter, effective=effective)
+
+
+async def _move_there(
+    nodes: Sequence[str], name: TopicName, brokers: Sequence[str]
+) -> list[LookupAnswer]:
+    """Have the units of a topic that are elsewhere go where its rules let them be."""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.topics.move_commands import MOVE_TIMEOUT_MS
+    from nextgen.cli.topics.moves import ask_moves
+    from protos.nextgen.v1.shard_service_pb2 import TopicMove
+
+    async with DiscoveryClient(nodes, timeout_ms=MOVE_TIMEOUT_MS) as client:
+        # With its epoch a unit moves once, however often the request has to be repeated.
+        moves = [
+            TopicMove(topic=place.name, expected_epoch=place.epoch, asked_by=ASKED_BY)
+            for place in await _places(nodes, client, name)
+            if place.broker_id not in brokers
+        ]
+        return await ask_moves(client, moves)
+
+
+def _print_pinned(name: TopicName, brokers: Sequence[str], answers: Sequence[LookupAnswer]) -> None:
+    said = [f"{name.text} may be on {', '.join(brokers)} only"]
+    if not answers:
+        said.append("nothing of it is elsewhere")
+    said += [f"{each.topic} went to {each.broker_id}" for each in answers if each.broker_id]
+    for line in said:
+        print_line(line)
+
+
+def _end_pin(answers: Sequence[LookupAnswer]) -> None:
+    """Say what did not move, and end the process if anything did not."""
+    from nextgen.cli.topics.moves import exit_code_of, why_not_done
+
+    for answer in answers:
+        if answer.rejection_code:
+            what = "is not known to have moved" if answer.under_way else "stays where it is"
+            print_error(f"{answer.topic} {what}: {why_not_done(answer)}; the rule stands")
+    if (code := exit_code_of(answers)) is not ExitCode.DONE:
+        raise typer.Exit(code)
+
+
+def unpin(
+    topic: Topic,
+    effective: Effective = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Take the rule back. The topic stays where it is until something moves it."""
+    nodes = endpoints(target, data_dir)
+    name = run_blocking(lambda: _whole(topic))
+    response = run_command(_set_rule(nodes, name, (), effective=effective))
+    if json_output:
+        print_json({"topic": topic, **as_dict(response)})
+    else:
+        print_line(
+            f"{name.text} is pinned to no broker and stays where it is",
+        )
+
+
+def why(
+    topic: Topic,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show why a topic, or one partition, is where it is: the events behind it and their reasons.
+
+    All of it is read from the logs of the shards, with the times at which it was decided.
+    """
+    nodes = endpoints(target, data_dir)
+    chain = run_command(_why(nodes, parse_topic(topic)))
+    if json_output:
+        print_json(asdict(chain))
+        return
+    from nextgen.cli.topics.why import lines
+
+    for line in lines(chain):
+        print_line(line)
+
+
+async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.topics.why import CAUSE_EVENTS, TOPIC_EVENTS, broker_ids, chain_of
+    from nextgen.kernel.slots import SlotTable
+    from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, GetObjectRequest
+
+    async with DiscoveryClient(nodes) as client:
+        found = await client.call("GetTopic", GetObjectRequest(name=name.base_text))
+        cluster = await client.call("GetCluster", GetClusterRequest())
+    _check_one_unit(name, found.item)
+    shard_map = cluster.shard_map
+    table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
+    shard_id = table.shard_for_key(name.routing_key)
+    own = [event async for event in _read(nodes, shard_id, TOPIC_EVENTS, name.base_text)]
+    parents = (name.tenant, name.namespace_text)
+    homes = {table.shard_for_key(key) for key in (*parents, *broker_ids(name.text, own))}
+    causes = [event for home in sorted(homes) async for event in _read(nodes, home, CAUSE_EVENTS)]
+    return chain_of(name.text, (*parents, name.base_text), own, causes)
+
+
+async def _read(
+    nodes: Sequence[str], shard_id: int, types: Sequence[str], prefix: str = ""
+) -> AsyncGenerator[Event, None]:
+    """Yield what a shard's log still has of these events, up to the present."""
+    from nextgen.client.event_log import ShardLogReader
+
+    reader = ShardLogReader(nodes, shard_id, prefer_follower=True, types=types, key_prefix=prefix)
+    first = 1
+    while True:
+        try:
+            async with aclosing(reader.pages(first)) as pages:
+                async for page in pages:
+                    for event in page.events:
+                        yield event
+            return
+        except PositionCompacted as error:
+            # What was cut is known by its outcome only; the chain begins where the log does.
+            first = max(error.oldest, first + 1)
+
+
+async def _places(
+    nodes: Sequence[str], client: DiscoveryClient, name: TopicName
+) -> list[Assignment]:
+    """Return the assignments of the units of a topic that a broker has. Assigns nothing.
+
+    Raises:
+        DeadlineExceeded: The topic's shard does not tell them; it may have no leader.
+    """
+    from nextgen.client.client import Client
+    from nextgen.client.watch_model import ChangeKind
+    from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
+
+    found = await client.call("GetTopic", GetObjectRequest(name=name.text))
+    count = found.item.topic.partitions
+    names = [f"{name.text}-partition-{number}" for number in range(count)] or [name.text]
+    places: list[Assignment] = []
+
+    async def read(told: AsyncIterator[Change[Assignment]]) -> None:
+        async for change in told:
+            if change.kind is ChangeKind.PRESENT and change.value and change.value.broker_id:
+                places.append(change.value)
+            elif change.kind is ChangeKind.SNAPSHOT_COMPLETE and change.shard_id == found.shard_id:
+                break  # All units of a topic are in one shard.
+
+    async with Client(nodes) as watcher, aclosing(watcher.watch_assignments(names=names)) as told:
+        try:
+            async with timeout(PLACES_TIMEOUT_MS / 1000):
+                await read(told)
+        except TimeoutError:
+            why = f"where {name.text} is was not told within {PLACES_TIMEOUT_MS} ms"
+            raise DeadlineExceeded(why) from None
+    return places
+
+
+def _whole(topic: str) -> TopicName:
+    """Return the name if it is a topic's: partitions have no rules of their own.
+
+    Raises:
+        InvalidName: It is none.
+        Refused: It is a partition's.
+    """
+    name = parse_topic(topic)
+    if name.partition is not None:
+        why = f"{name.text} is a partition: pin {name.base_text}, all of it"
+        raise Refused(RejectionCode.NOT_ALLOWED, why)
+    return name
+
+
+def _check_one_unit(name: TopicName, item: Any) -> None:
+    """Check that ``name`` means one unit of the topic in ``item``.
+
+    Raises:
+        Refused: There is no such topic, or it has partitions of which none was named.
+    """
+    if item.WhichOneof("value") is None:
+        raise Refused(RejectionCode.NOT_FOUND, f"there is no topic {name.base_text}")
+    partitions = item.topic.partitions
+    if partitions and name.partition is None:
+        why = f"{name.text} has {partitions} partitions: ask for {name.text}-partition-0 and so on"
+        raise Refused(RejectionCode.PARTITIONED, why)
+    if name.partition is not None and name.partition >= partitions:
+        raise Refused(RejectionCode.NOT_FOUND, f"{name.base_text} has {partitions} partitions")

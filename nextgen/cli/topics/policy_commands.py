@@ -1,0 +1,153 @@
+"""``policies``: what is said of tenants, namespaces and topics, from retention to placement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.options import DataDir, JsonFlag, Target
+from nextgen.cli.console.output import as_dict, print_json, print_table
+from nextgen.cli.topics.inventory_commands import endpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from protos.nextgen.v1.policies_pb2 import Policies
+
+EFFECTIVE_TIMEOUT_MS = 30_000
+"""An effective write waits for brokers that are slow, at most for the end of their sessions."""
+
+Holder = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="tenant, tenant/namespace, or a topic with its tenant and namespace."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    policies = typer.Typer(
+        help="Get and set the policies of tenants, namespaces and topics.", no_args_is_help=True
+    )
+    policies.command("get")(get_policies)
+    policies.command("set")(set_policies)
+    app.add_typer(policies, name="policies")
+
+
+def get_policies(
+    name: Holder,
+    merged: Annotated[
+        bool, typer.Option("--merged", help="With what the objects above it say.")
+    ] = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show what is said of an object, or with --merged what counts for it."""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.topics.policy_fields import said_fields
+    from protos.nextgen.v1.discovery_service_pb2 import GetPoliciesRequest
+
+    nodes = endpoints(target, data_dir)
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            request = GetPoliciesRequest(name=name, merged=merged)
+            return await client.call("GetPolicies", request)
+
+    response = run_command(work())
+    if json_output:
+        print_json({"name": name, **as_dict(response)})
+        return
+    shown = response.merged if merged else response.policies
+    title = f"{name}, version {response.version}{', merged' if merged else ''}"
+    print_table(title, ("field", "value"), said_fields(shown))
+
+
+def set_policies(
+    name: Holder,
+    fields: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIELD=VALUE", help="Fields to set; lists with commas."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="FIELD", help="Say nothing of it. Repeatable."),
+    ] = None,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Begin from nothing: the fields given are all.")
+    ] = False,
+    expected_version: Annotated[
+        int, typer.Option("--expect-version", min=0, help="Only if they are at it; 0: any.")
+    ] = 0,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="Return once every broker concerned has them.")
+    ] = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Change fields of an object's policies; what is not named stays as it is."""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.topics.policy_fields import set_field, unset_field
+    from protos.nextgen.v1.policies_pb2 import Policies
+
+    if not (fields or unset or clear):
+        raise typer.BadParameter("nothing to set: give FIELD=VALUE, --unset or --clear")
+    nodes = endpoints(target, data_dir)
+
+    def alter(policies: Policies) -> None:
+        if clear:
+            policies.Clear()
+        for path in unset or ():
+            unset_field(policies, path)
+        for assignment in fields or ():
+            set_field(policies, assignment)
+
+    async def work() -> Any:
+        alter(Policies())  # What cannot be is said before anything is asked.
+        async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
+            return await alter_policies(
+                client, name, alter, expected_version=expected_version, effective=effective
+            )
+
+    response = run_command(work())
+    if json_output:
+        print_json({"name": name, **as_dict(response)})
+
+
+async def alter_policies(
+    client: DiscoveryClient,
+    name: str,
+    alter: Callable[[Policies], None],
+    *,
+    expected_version: int = 0,
+    effective: bool = False,
+) -> Any:
+    """Read an object's policies, have them altered, and write them if nobody else did meanwhile.
+
+    Raises:
+        Refused: VERSION_MISMATCH, somebody did, or they are not at ``expected_version``;
+            or what was made of them makes no sense.
+    """
+    from nextgen.cli.calls.discovery_client import new_command_id
+    from protos.nextgen.v1.discovery_service_pb2 import GetPoliciesRequest, SetPoliciesRequest
+    from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_ASYNC, CONSISTENCY_EFFECTIVE
+
+    present = await client.call("GetPolicies", GetPoliciesRequest(name=name))
+    policies = present.policies
+    alter(policies)
+    version = expected_version or present.version
+    request = SetPoliciesRequest(
+        command_id=new_command_id(),
+        name=name,
+        policies=policies,
+        expected_version=version,
+        expects_none=not version,
+        consistency=CONSISTENCY_EFFECTIVE if effective else CONSISTENCY_ASYNC,
+    )
+    return await client.call("SetPolicies", request)

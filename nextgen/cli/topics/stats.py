@@ -1,0 +1,122 @@
+"""What a broker knows of the topics it serves: asked of discovery first, then of their brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from nextgen.cli.console.output import as_dict, print_line, print_table
+from nextgen.client import Client, TopicLocation
+from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.errors_wire import error_of_rpc
+from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.names import PARTITION_SUFFIX, parse_topic
+from protos.nextgen.v1.broker_service_pb2 import GetTopicStatsRequest
+from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
+
+ANSWER_TIMEOUT_MS = 5_000
+
+
+async def gather_topic_stats(
+    discovery_endpoints: Sequence[str], topics: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return one document per topic, in order; a partitioned topic becomes its partitions.
+
+    A topic that no broker serves is assigned by the question; without clients its broker does not
+    open it, and ``is_open`` is all that there is to know. One that cannot be shown has ``error``
+    and, if the rules say no, ``rejection_code``.
+
+    Raises:
+        MetadataError: Discovery does not answer.
+    """
+    names = [parse_topic(topic).text for topic in topics]
+    async with Client(discovery_endpoints) as client:
+        located: list[TopicLocation] = []
+        for found in await _look_up(client, names):
+            if not found.partitions:
+                located.append(found)
+                continue
+            units = [f"{found.topic}{PARTITION_SUFFIX}{n}" for n in range(found.partitions)]
+            located += await _look_up(client, units)
+    by_broker: dict[str, list[str]] = {}
+    for one in located:
+        if one.is_found:
+            by_broker.setdefault(one.broker_grpc, []).append(one.topic)
+    told = await asyncio.gather(*(_ask(endpoint, asked) for endpoint, asked in by_broker.items()))
+    stats = {name: document for answer in told for name, document in answer.items()}
+    return [_document(one, stats) for one in located]
+
+
+async def _look_up(client: Client, names: Sequence[str]) -> list[TopicLocation]:
+    located: list[TopicLocation] = []
+    for start in range(0, len(names), NAMES_PER_LOOKUP_MAX):
+        located += await client.lookup(names[start : start + NAMES_PER_LOOKUP_MAX])
+    return located
+
+
+async def _ask(endpoint: str, topics: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what the broker says, by topic; trouble is said of each of them."""
+    channel = open_channel(endpoint)
+    try:
+        response = await BrokerServiceStub(channel).GetTopicStats(
+            GetTopicStatsRequest(topics=topics), timeout=ANSWER_TIMEOUT_MS / 1000
+        )
+    except grpc.RpcError as error:
+        return {topic: {"error": str(error_of_rpc(error))} for topic in topics}
+    finally:
+        await close_channel(channel)
+    return {one.topic: as_dict(one) for one in response.topics}
+
+
+def _document(located: TopicLocation, stats: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    if not located.is_found:
+        return {
+            "topic": located.topic,
+            "error": located.message,
+            "rejection_code": located.rejection_code,
+        }
+    told = stats.get(located.topic)
+    return {
+        "topic": located.topic,
+        "broker_id": located.broker_id,
+        "is_open": told is not None,
+        **(told or {}),
+    }
+
+
+def print_topic_stats(documents: Sequence[dict[str, Any]]) -> None:
+    """Print the topics that could be shown: a line each, and a table of its subscriptions."""
+    for told in documents:
+        if told.get("error"):
+            continue
+        print_line(_line(told))
+        if told.get("subscriptions"):
+            print_table(
+                "",
+                ("subscription", "type", "consumers", "backlog", "unacked", "mark delete"),
+                [_row(each) for each in told["subscriptions"]],
+            )
+
+
+def _line(told: dict[str, Any]) -> str:
+    where = f"{told['topic']} at {told['broker_id']}"
+    if not told["is_open"]:
+        return f"{where}: not open, it has no clients"
+    state = "fenced" if told["is_fenced"] else "open"
+    return (
+        f"{where}: {state}, epoch {told['epoch']}, {told['producers']:,} producers, "
+        f"{told['entries']:,} entries of {told['bytes']:,} bytes, "
+        f"{told['messages_in']:,} messages in, {told['messages_out']:,} out"
+    )
+
+
+def _row(told: dict[str, Any]) -> tuple[Any, ...]:
+    mark = told.get("mark_delete", {"ledger_id": -1, "entry_id": -1})
+    return (
+        *(told["name"], told["kind"].lower(), told["consumers"]),
+        *(told["backlog_entries"], told["unacked_messages"]),
+        f"{mark['ledger_id']}:{mark['entry_id']}",
+    )

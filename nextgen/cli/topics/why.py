@@ -1,0 +1,230 @@
+"""Why a topic is where it is: the chain of events behind its place, each with its reason.
+
+Pure: events of several logs in, lines out. Within a log the order is that of its positions; events
+of different logs are put in order by the clocks of their leaders, which may differ a little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from nextgen.cli.topics.policy_fields import said_fields
+from nextgen.client.event_keys import event_key
+from protos.nextgen.v1.events_pb2 import CandidateSeen, Event, PlacementDecision, TopicAssigned
+from protos.nextgen.v1.policies_pb2 import Policies
+
+TOPIC_EVENTS = (
+    "topic_created",
+    "topic_deleted",
+    "policy_set",
+    "policy_cleared",
+    "topic_assigned",
+    "topic_unassigned",
+)
+"""What is read of the topic's own shard."""
+
+CAUSE_EVENTS = ("broker_session_ended", "broker_drain_set", "policy_set", "policy_cleared")
+"""What is read of the shards where its brokers, its namespace and its tenant have their home."""
+
+_REASONS = {
+    "first_lookup": "nobody had it when it was looked up",
+    "broker_lost": "its broker's session had ended",
+    "broker_full": "its broker had no room for it",
+    "moved": "an operator moved it",
+    "drained": "its broker was being emptied",
+    "rebalanced": "brokers were uneven",
+    "pinned": "it was pinned elsewhere",
+    "epoch_used": "its ledger knew a later epoch than the shard",
+    "idle": "nobody used it",
+    "unloaded": "an operator unloaded it",
+    "topic_deleted": "the topic was deleted",
+}
+
+_RULES = {
+    "two_choices": "the emptier of two random brokers",
+    "pinned": "the rules name the brokers it may be on",
+    "affinity": "the first broker in its group's order that had room",
+    "spread": "a broker with fewest partitions of its topic",
+    "only_one": "the only broker that could take it",
+    "asked_for": "the broker that was asked for",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event of the chain."""
+
+    time_ms: int
+    shard_id: int
+    position: int
+    what: str
+    why: str = ""
+    compared: tuple[str, ...] = ()
+    """What the decision saw, the chosen broker first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The steps, oldest first, and where they lead. ``broker_id`` is "" if nobody has the unit."""
+
+    name: str
+    steps: tuple[Step, ...]
+    broker_id: str
+    epoch: int
+
+
+def broker_ids(name: str, topic_events: Iterable[Event]) -> list[str]:
+    """Return the brokers that had the unit, in order, each once."""
+    return list(dict.fromkeys(each.broker_id for each in _assigned(name, topic_events)))
+
+
+def chain_of(
+    name: str, parents: Sequence[str], topic_events: Sequence[Event], causes: Sequence[Event] = ()
+) -> Chain:
+    """Return the chain behind the present place of ``name``, a canonical name of one unit.
+
+    Args:
+        parents: The names of its tenant, its namespace and its topic: whose rules count.
+        topic_events: From the topic's shard, ``TOPIC_EVENTS`` of names that begin as it does.
+        causes: ``CAUSE_EVENTS`` of other shards; what has nothing to do with it is left out.
+    """
+    sessions = {each.session_id for each in _assigned(name, topic_events)}
+    seen: dict[tuple[int, int], Event] = {}
+    for event in (*topic_events, *causes):
+        if _concerns(event, name, parents, sessions):
+            seen[event.shard_id, event.position] = event
+    ordered = sorted(seen.values(), key=lambda one: (one.time_ms, one.shard_id, one.position))
+    steps: list[Step] = []
+    in_force: dict[str, Step] = {}
+    broker_id, epoch = "", 0
+    for event in ordered:
+        kind = event.WhichOneof("payload")
+        if kind in ("policy_set", "policy_cleared"):
+            steps += _policy_step(event, in_force)
+            continue
+        if kind == "topic_created":
+            # What was before is behind nothing but the rules that it began with.
+            in_force.pop(event.topic_created.name, None)
+            steps = list(in_force.values())
+        steps.append(_step(event, broker_id))
+        if kind == "topic_assigned":
+            broker_id, epoch = event.topic_assigned.broker_id, event.topic_assigned.epoch
+        elif kind in ("topic_unassigned", "topic_deleted"):
+            broker_id = ""
+        elif kind == "topic_created":
+            broker_id, epoch = "", 0
+    return Chain(name, tuple(steps), broker_id, epoch)
+
+
+def lines(chain: Chain) -> Iterator[str]:
+    """Yield the chain for people, one step after the other."""
+    for step in chain.steps:
+        time = datetime.fromtimestamp(step.time_ms / 1000, tz=UTC)
+        when = time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        yield f"{when}  {step.shard_id}:{step.position:<8} {step.what}"
+        if step.why:
+            yield f"{'':25}  because {step.why}"
+        for at, seen in enumerate(step.compared):
+            yield f"{'':25}  {'chose  ' if not at else 'before '} {seen}"
+    if chain.broker_id:
+        yield f"{chain.name} is at {chain.broker_id}, epoch {chain.epoch}"
+    else:
+        yield f"{chain.name} is at no broker; its next lookup assigns it"
+
+
+def _assigned(name: str, events: Iterable[Event]) -> Iterator[TopicAssigned]:
+    for event in events:
+        if event.WhichOneof("payload") == "topic_assigned" and event.topic_assigned.name == name:
+            yield event.topic_assigned
+
+
+def _concerns(event: Event, name: str, parents: Sequence[str], sessions: set[str]) -> bool:
+    kind = event.WhichOneof("payload")
+    if kind in ("topic_assigned", "topic_unassigned"):
+        return event_key(event) == name
+    if kind == "broker_session_ended":
+        return event.broker_session_ended.session_id in sessions
+    if kind == "broker_drain_set":
+        return event.broker_drain_set.session_id in sessions
+    return event_key(event) in parents
+
+
+def _step(event: Event, owner: str) -> Step:
+    """Return what an event says; ``owner`` is the broker that had the unit before it."""
+    what, why, compared = f"{event.WhichOneof('payload')}", "", ()
+    match event.WhichOneof("payload"):
+        case "topic_created":
+            partitions = event.topic_created.partitions
+            what = f"created{f' with {partitions} partitions' if partitions else ''}"
+        case "topic_deleted":
+            what = "deleted"
+        case "topic_assigned":
+            return _assignment_step(event, owner)
+        case "topic_unassigned":
+            ended = event.topic_unassigned
+            what = f"taken from {owner or 'its broker'}, epoch {ended.epoch} ended"
+            why = _REASONS.get(ended.reason, ended.reason)
+        case "broker_session_ended":
+            session = event.broker_session_ended
+            what, why = f"session of {session.broker_id} ended", session.reason
+        case "broker_drain_set":
+            drain = event.broker_drain_set
+            what = (
+                f"{drain.broker_id} is to be emptied"
+                if drain.draining
+                else f"{drain.broker_id} is no longer to be emptied"
+            )
+    return Step(event.time_ms, event.shard_id, event.position, what, why, compared)
+
+
+def _assignment_step(event: Event, owner: str) -> Step:
+    assigned = event.topic_assigned
+    what = f"assigned to {assigned.broker_id}, epoch {assigned.epoch}"
+    if owner and owner != assigned.broker_id:
+        what = f"{what}, from {owner}"
+    why = _REASONS.get(assigned.reason, assigned.reason)
+    if not assigned.HasField("decision"):
+        return Step(event.time_ms, event.shard_id, event.position, what, why)
+    decision = assigned.decision
+    return Step(
+        event.time_ms,
+        event.shard_id,
+        event.position,
+        what,
+        f"{why}; {_choice(decision)}",
+        tuple(map(_candidate, decision.compared)),
+    )
+
+
+def _choice(decision: PlacementDecision) -> str:
+    parts = [_RULES.get(decision.rule, decision.rule), f"{decision.candidates} could have it"]
+    if decision.excluded:
+        parts.append(f"rules kept it from {decision.excluded}")
+    if decision.asked_by:
+        parts.append(f"asked for by {decision.asked_by}")
+    return ", ".join(parts)
+
+
+def _candidate(seen: CandidateSeen) -> str:
+    load = f", load {seen.load_permille / 10:g} %" if seen.load_permille else ""
+    return f"{seen.broker_id}: {seen.units_used} of {seen.units_leased} units{load}"
+
+
+def _policy_step(event: Event, in_force: dict[str, Step]) -> list[Step]:
+    """Return the change if it is one of placement; ``in_force`` has by name who has rules."""
+    name, is_cleared = event_key(event), event.WhichOneof("payload") == "policy_cleared"
+    said = []
+    if not is_cleared:
+        policies = Policies.FromString(event.policy_set.policy)
+        said = [pair for pair in said_fields(policies) if pair[0].startswith("placement.")]
+    if not said and name not in in_force:
+        return []
+    rules = ", ".join(f"{path.removeprefix('placement.')} {value}" for path, value in said)
+    what = f"rules of {name}: {rules or 'none any more'}"
+    step = Step(event.time_ms, event.shard_id, event.position, what)
+    in_force.pop(name, None)
+    if said:
+        in_force[name] = step
+    return [step]

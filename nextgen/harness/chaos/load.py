@@ -1,0 +1,344 @@
+"""The load of a chaos run, from the side that starts it: names, processes, their results.
+
+    load-1, load-2      recorded operations over the public ports (``chaos_load_job``)
+    publish, receive    stock Pulsar clients, if they are installed (``chaos_message_jobs``)
+    watch               followers of the logs and of what discovery tells (``chaos_watch_job``)
+
+All names are below one tenant that nobody else uses, so that whatever is there and was asked for by
+nobody is a phantom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.client.event_log import pin_log
+from nextgen.harness.history.record_file import Recorder
+from nextgen.harness.load.process import LoadProcess
+from nextgen.harness.load.recorded.recorded_calls import RecordedCalls
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
+from nextgen.kernel.names import parse_topic
+from nextgen.kernel.slots import SlotTable
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+from protos.nextgen.v1.policies_pb2 import Policies, RetentionPolicy
+
+PROCESSES = 2
+"""That carry the recorded operations: one for each discovery node of a default cluster."""
+
+MIXED_LANES = 4
+"""Of each process. Eight together contend for the hot names."""
+
+HOT_TOPICS = 6
+PROBES_PER_SHARD = 2
+"""Lanes that know when a shard commits: one alone may be stuck with an answer that never came."""
+
+MESSAGE_TOPICS = 8
+MESSAGES_PER_SECOND_PER_TOPIC = 5
+OPERATIONS_PER_SECOND_DEFAULT = 80
+"""Fits on two cores beside the cluster it is meant for."""
+
+OPERATIONS_PER_SECOND_MAX = 5_000
+READY_TIMEOUT_MS = 90_000
+STOP_TIMEOUT_MS = 90_000
+"""Operations that are open end by themselves after ten seconds, sends after forty."""
+
+DRAIN_TIMEOUT_MS = 120_000
+KEPT_FOR_EVER = Policies(retention=RetentionPolicy(time_ms=-1, size_bytes=-1))
+"""Of the messages: all are read again, and a broker whose clock leaps finds them old."""
+
+SETUP_TIMEOUT_MS = 30_000
+JUDGING_MS = 1_800_000
+"""For settling and reading everything again, behind the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What to load and how much. ``service_url`` empty: no messages."""
+
+    targets: tuple[str, ...]
+    service_url: str
+    run_dir: Path
+    tenant: str
+    seed: int
+    operations_per_second: int = OPERATIONS_PER_SECOND_DEFAULT
+    log_kept_ms: int = JUDGING_MS
+    """How long the shards are asked to keep their logs for the run."""
+    since: Mapping[int, int] = field(default_factory=dict)
+    """Last position of each shard before the run, of a cluster that had a life before it."""
+
+    @property
+    def history_dir(self) -> Path:
+        return self.run_dir / "history"
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Prefixes of all keys that the load uses."""
+        return (self.tenant, f"persistent://{self.tenant}/")
+
+    def namespace(self, name: str) -> str:
+        return f"{self.tenant}/{name}"
+
+    def topic(self, namespace: str, name: str) -> str:
+        return f"persistent://{self.namespace(namespace)}/{name}"
+
+    @property
+    def hot(self) -> list[str]:
+        topics = [self.topic("hot", f"topic-{number}") for number in range(HOT_TOPICS)]
+        return [*topics, self.namespace("hot"), self.namespace("cold")]
+
+    @property
+    def message_topics(self) -> list[str]:
+        return [self.topic("messages", f"lane-{number}") for number in range(MESSAGE_TOPICS)]
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """What all processes did. ``failures`` say which of them gave up, and why."""
+
+    asked: int = 0
+    acked: int = 0
+    published: int = 0
+    received: int = 0
+    observed: int = 0
+    open_sends: int = 0
+    acked_by_topic: Mapping[str, list[int]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+
+class ChaosLoad:
+    """``prepare``, ``start``, ``finish``; on a well cluster ``drain`` and ``finish_watching``.
+
+    ``stop`` it always.
+    """
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        self._processes: dict[str, LoadProcess] = {}
+        self._results: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._begun: dict[str, asyncio.Event] = {}
+        self._ticks: dict[str, dict[str, int]] = {}
+        self._probes: dict[int, list[str]] = {}
+        self.has_messages = bool(plan.service_url) and bool(importlib.util.find_spec("pulsar"))
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What the processes have told of so far: asked, acked, sent, published, observed."""
+        total: Counter[str] = Counter()
+        for tick in self._ticks.values():
+            total.update(tick)
+        return total
+
+    async def prepare(self) -> None:
+        """Create the tenant, its namespaces, and the topics that are there from the beginning.
+
+        Raises:
+            Unavailable: One of them was not created.
+            MetadataError: A shard does not keep its log for the run.
+        """
+        plan = self._plan
+        self._probes = await self._probe_topics()
+        for shard in self._probes:
+            await self._pin(shard, plan.log_kept_ms)
+        names = [plan.tenant, *map(plan.namespace, ("hot", "cold", "probes", "messages"))]
+        names += self.probe_topics
+        names += plan.message_topics if self.has_messages else []
+        with Recorder(plan.history_dir / "prepare.jsonl") as recorder:
+            async with DiscoveryClient(plan.targets, timeout_ms=SETUP_TIMEOUT_MS) as client:
+                calls = RecordedCalls("prepare", client, recorder)
+                for name in names:
+                    created = await calls.create(name, {})
+                    if not created.is_ok:
+                        raise Unavailable(f"{name} was not created: {created.outcome}")
+                kept = await calls.set_policies(plan.namespace("messages"), KEPT_FOR_EVER)
+                if not kept.is_ok:
+                    why = calls.not_understood or kept.outcome
+                    raise Unavailable(f"messages are not kept for the judging: {why}")
+
+    @property
+    def probe_topics(self) -> list[str]:
+        """Topics that are there from beginning to end, some in each shard."""
+        return [topic for topics in self._probes.values() for topic in topics]
+
+    @property
+    def movable_topics(self) -> list[str]:
+        """Topics that faults may take from their brokers: those with clients first."""
+        messages = self._plan.message_topics if self.has_messages else []
+        return [*messages, *self.probe_topics]
+
+    async def start(self) -> None:
+        """Return once every process works.
+
+        Raises:
+            MetadataError: One gave up.
+        """
+        plan = self._plan
+        probes = self.probe_topics
+        lanes = PROCESSES * MIXED_LANES + len(probes)
+        for number in range(PROCESSES):
+            name = f"load-{number + 1}"
+            await self._begin(
+                name,
+                kind="chaos_load",
+                client=name,
+                # Each begins with another discovery node.
+                targets=[*plan.targets[number:], *plan.targets[:number]],
+                mixed=MIXED_LANES,
+                hot=plan.hot,
+                cold=plan.namespace("cold"),
+                probes=probes[number::PROCESSES],
+                interval_ms=1_000 * lanes / plan.operations_per_second,
+                seed=plan.seed,
+            )
+        await self._begin(
+            "watch",
+            kind="chaos_watch",
+            since=[[shard, plan.since.get(shard, 0)] for shard in sorted(self._probes)],
+            tenant=plan.tenant,
+        )
+        if self.has_messages:
+            await self._begin(
+                "receive", kind="chaos_receive", consumer="attached", subscription="attached"
+            )
+            await self._wait_event("receive")
+            interval_ms = 1_000 / MESSAGES_PER_SECOND_PER_TOPIC
+            await self._begin("publish", kind="chaos_publish", interval_ms=interval_ms)
+            await self._wait_event("publish")
+
+    async def finish(self) -> LoadResult:
+        """Stop asking, wait for what is open, and return what was done."""
+        result = LoadResult()
+        names = [name for name in self._results if name != "watch"]
+        for name in names:
+            await self._processes[name].request_stop()
+        for name in names:
+            told = await self._told(name, result)
+            result.received += told.get("received", 0)
+            if name == "publish":
+                result.published = told.get("acked", 0)
+                result.open_sends = told.get("open", 0)
+                result.acked_by_topic = told.get("acked_by_topic", {})
+            else:
+                result.asked += told.get("asked", 0)
+                result.acked += told.get("acked", 0)
+                if told.get("not_understood"):
+                    result.failures.append(f"{name}: not understood: {told['not_understood']}")
+        return result
+
+    async def finish_watching(self, positions: Mapping[int, int], result: LoadResult) -> None:
+        """Have the watchers see everything up to ``positions`` of the shards, and end."""
+        await self._processes["watch"].tell({"until": {str(s): p for s, p in positions.items()}})
+        result.observed = (await self._told("watch", result)).get("observed", 0)
+
+    async def drain(self, result: LoadResult) -> None:
+        """Read every message again with consumers of their own, into the history."""
+        if not result.acked_by_topic:
+            return
+        await self._begin(
+            "drain",
+            kind="chaos_drain",
+            consumer="drain",
+            subscription="drain",
+            acked_by_topic=result.acked_by_topic,
+        )
+        await self._told("drain", result, DRAIN_TIMEOUT_MS)
+
+    async def let_go_of_logs(self) -> None:
+        """Tell the shards that their logs need not be kept for this run any more."""
+        for shard in self._probes:
+            with contextlib.suppress(MetadataError):  # Then it ends by itself.
+                await self._pin(shard, 0)
+
+    async def stop(self) -> None:
+        """End every process that still runs."""
+        for task in self._results.values():
+            task.cancel()
+        for process in self._processes.values():
+            await process.stop()
+
+    # ------------------------------------------------------------------------------------------
+
+    async def _pin(self, shard: int, kept_ms: int) -> None:
+        plan = self._plan
+        position = plan.since.get(shard, 0) + 1
+        await pin_log(plan.targets, shard, plan.tenant, position, ttl_ms=kept_ms)
+
+    async def _probe_topics(self) -> dict[int, list[str]]:
+        """Return topics by the shard that has them."""
+        plan = self._plan
+        async with DiscoveryClient(plan.targets, timeout_ms=SETUP_TIMEOUT_MS) as client:
+            cluster = await client.call("GetCluster", GetClusterRequest())
+        table = SlotTable.from_bytes(cluster.shard_map.version, cluster.shard_map.slot_owners)
+        found: dict[int, list[str]] = {one.shard_id: [] for one in cluster.shard_map.shards}
+        number = 0
+        while any(len(topics) < PROBES_PER_SHARD for topics in found.values()):
+            number += 1
+            topic = plan.topic("probes", f"probe-{number}")
+            topics = found[table.shard_for_key(parse_topic(topic).routing_key)]
+            if len(topics) < PROBES_PER_SHARD:
+                topics.append(topic)
+        return found
+
+    async def _begin(self, name: str, **job: Any) -> None:
+        plan = self._plan
+        logs = plan.run_dir / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        described = {
+            "targets": list(plan.targets),
+            "service_url": plan.service_url,
+            "topics": plan.message_topics,
+            "history": str(plan.history_dir / f"{name}.jsonl"),
+            "log_path": str(logs / f"client-{name}.log"),
+            **job,
+        }
+        begun = self._begun[name] = asyncio.Event()
+
+        def hear(message: dict[str, Any]) -> None:
+            self._ticks[name] = message.get("tick", self._ticks.get(name, {}))
+            if "event" in message:
+                begun.set()
+
+        process = await LoadProcess.start(described)
+        self._processes[name] = process
+        self._results[name] = asyncio.create_task(process.result(hear))
+
+    async def _wait_event(self, name: str) -> None:
+        waiting = asyncio.create_task(self._begun[name].wait())
+        try:
+            async with timeout(READY_TIMEOUT_MS / 1000):
+                await asyncio.wait(
+                    {waiting, self._results[name]}, return_when=asyncio.FIRST_COMPLETED
+                )
+            if not waiting.done():
+                self._results[name].result()
+        except TimeoutError:
+            raise DeadlineExceeded(f"{name} did not begin in {READY_TIMEOUT_MS} ms") from None
+        finally:
+            waiting.cancel()
+
+    async def _told(
+        self, name: str, result: LoadResult, timeout_ms: int = STOP_TIMEOUT_MS
+    ) -> dict[str, Any]:
+        task = self._results.pop(name)
+        try:
+            async with timeout(timeout_ms / 1000):
+                return await task
+        except TimeoutError:
+            result.failures.append(f"{name} was not done {timeout_ms} ms after it was to stop")
+        except MetadataError as error:
+            result.failures.append(f"{name}: {error}")
+        return {}
+
+
+def tenant_of_run(seed: int) -> str:
+    """Return a tenant's name that no other run has."""
+    return f"chaos-{seed}-{time.time_ns() // 1_000_000:x}"

@@ -1,0 +1,354 @@
+"""One run of chaos: a cluster, load, faults; then it is healed, settles, and is judged.
+
+<run dir>/  schedule.json    what was to happen; `--schedule` replays it
+            history/         what was asked, told and broken: `nextgen.harness.history`
+            export/          the log, as `nextgen export` writes it
+            result.json      the JSON line
+            logs/            of all processes   } on failure, with all that the nodes
+            timeline.html                       } had on disk
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from nextgen.cli.local.cluster_state import read_state, remove_state, write_state
+from nextgen.cli.local.plan import ClusterSize, write_json
+from nextgen.harness.chaos.faults.happened import Happened
+from nextgen.harness.chaos.faults.hooks import Hooks
+from nextgen.harness.chaos.gather import committed_positions
+from nextgen.harness.chaos.judge import draw, judge, judge_cluster
+from nextgen.harness.chaos.load import (
+    JUDGING_MS,
+    OPERATIONS_PER_SECOND_DEFAULT,
+    ChaosLoad,
+    LoadPlan,
+    tenant_of_run,
+)
+from nextgen.harness.chaos.nodes.disks import MOUNTS, mounted_below, unmount
+from nextgen.harness.chaos.operators_cluster import OperatorsCluster
+from nextgen.harness.chaos.own_cluster import OwnCluster
+from nextgen.harness.chaos.runner import ScheduleRunner
+from nextgen.harness.chaos.schedule import (
+    FaultKind,
+    Group,
+    Schedule,
+    kinds_of_brokers,
+    make_schedule,
+)
+from nextgen.harness.chaos.site import FaultMaking, Site
+from nextgen.harness.chaos.summary import RunTold
+from nextgen.harness.chaos.validity import invalid_because
+from nextgen.harness.history.model import Fault, Run
+from nextgen.harness.history.record_file import Recorder
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.json_fields import parse_json
+from nextgen.kernel.stream_limits import LOG_READER_TTL_MS_MAX
+
+SCHEDULE_FILE = "schedule.json"
+TIMELINE_FILE = "timeline.html"
+RESULT_FILE = "result.json"
+KEPT = frozenset({SCHEDULE_FILE, RESULT_FILE, "history", "export"})
+"""What stays of a run that went well."""
+
+GREEN_RUNS_KEPT_MAX = 5
+"""Runs that went well; those that failed are somebody's to look at and to remove."""
+
+Notice = Callable[[str], None]
+
+
+class Companion(Protocol):
+    """Uses the cluster of a run besides, under names of its own."""
+
+    async def beside(self, targets: Sequence[str]) -> None:
+        """Is called when the faults begin, and cancelled when they end."""
+
+    async def afterwards(self, targets: Sequence[str], run_dir: Path) -> Sequence[str]:
+        """Is called when the cluster is well and its export is made, before it is stopped.
+
+        Returns what it complains of: a run with complaints has failed, and nothing of it is thrown
+        away.
+
+        Raises:
+            MetadataError: What it came for did not happen; the run ends with that.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosOptions:
+    """What a run is asked to be. ``targets`` empty: a cluster of its own."""
+
+    data_dir: Path
+    minutes: float
+    seed: int
+    operations_per_second: int = OPERATIONS_PER_SECOND_DEFAULT
+    schedule: Schedule | None = None
+    size: ClusterSize = field(default_factory=ClusterSize)
+    targets: tuple[str, ...] = ()
+    service_url: str = ""
+    hooks: Hooks | None = None
+    is_exported: bool = True
+    keep: bool = False
+    allows_missing_faults: bool = False
+    """Whether a run is valid though this machine cannot make some kinds of faults."""
+
+
+class ChaosRun:
+    """See the module."""
+
+    def __init__(
+        self, options: ChaosOptions, notice: Notice, companion: Companion | None = None
+    ) -> None:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        self.run_dir = (options.data_dir / "chaos" / f"{stamp}-seed{options.seed}").absolute()
+        self.told = RunTold(options.seed, options.minutes)
+        self._options = options
+        self._notice = notice
+        self._companion = companion
+        self._began_ns = 0
+        self._lasted_s = 0.0
+
+    @property
+    def replay_command(self) -> str:
+        target = f"--target {','.join(self._options.targets)} " if self._options.targets else ""
+        return (
+            f"nextgen chaos --seed {self._options.seed} --minutes {self._options.minutes:g} "
+            f"{target}--schedule {self.run_dir / SCHEDULE_FILE}"
+        )
+
+    async def run(self) -> RunTold:
+        """Return what happened; the promises that were not kept are in it, not raised.
+
+        Raises:
+            MetadataError: The cluster did not come up, or did not answer.
+        """
+        history_dir = self.run_dir / "history"
+        history_dir.mkdir(parents=True)
+        unmount_abandoned(self.run_dir.parent)
+        write_state(self.run_dir, {})
+        site = self._site()
+        try:
+            try:
+                await self._on(site, history_dir)
+            finally:
+                await site.leave()
+                # The cluster is gone and this run is not: its disks are still needed.
+                write_state(self.run_dir, {})
+            self._notice("judging")
+            self.told.verdict = await judge(history_dir)
+            self._validate(site)
+            if not (self.told.is_ok and self.told.is_valid):
+                await draw(history_dir, self.told.verdict, self.run_dir / TIMELINE_FILE)
+        finally:
+            remove_state(self.run_dir)
+            site.put_away(keep=self._options.keep or not (self.told.is_ok and self.told.is_valid))
+        return self.told
+
+    def tidy(self, result: Mapping[str, Any], kept: frozenset[str] = frozenset()) -> None:
+        """Store the result; of a run that went well, keep only what others may want to look at.
+
+        ``kept``: names of what the companion left for them.
+        """
+        write_json(self.run_dir / RESULT_FILE, result)
+        if self.told.is_ok and self.told.is_valid and not self._options.keep:
+            keep_only(self.run_dir, KEPT | kept)
+            remove_older(self.run_dir.parent)
+
+    # ------------------------------------------------------------------------------------------
+
+    def _site(self) -> Site:
+        options = self._options
+        if options.targets:
+            return OperatorsCluster(
+                options.targets, options.service_url, options.hooks or Hooks({})
+            )
+        return OwnCluster(options.size, self.run_dir, self._ended)
+
+    async def _on(self, site: Site, history_dir: Path) -> None:
+        options = self._options
+        self._notice(f"the run's directory is {self.run_dir}")
+        await site.enter()
+        self.told.target = site.name
+        self.told.unavailable = dict(site.unavailable)
+        for kind, why in self._missing.items():
+            self._notice(f"NO {kind} FAULTS: this machine cannot make them: {why}")
+        schedule = self._schedule(site)
+        (self.run_dir / SCHEDULE_FILE).write_text(schedule.to_json(), encoding="utf-8")
+        plan = LoadPlan(
+            site.targets,
+            site.service_url,
+            self.run_dir,
+            tenant_of_run(options.seed),
+            options.seed,
+            options.operations_per_second,
+            min(LOG_READER_TTL_MS_MAX, round(options.minutes * 60_000) + JUDGING_MS),
+            await committed_positions(site.targets) if options.targets else {},
+        )
+        load = ChaosLoad(plan)
+        try:
+            try:
+                async with self._accompanied(site):
+                    await self._under_load(schedule, site, load, history_dir)
+            finally:
+                await site.maker.undo_all()
+            await self._after_load(site.maker, load, plan)
+            if self._companion is not None:
+                self._notice("what was asked for besides")
+                self.told.complaints += await self._companion.afterwards(site.targets, self.run_dir)
+        finally:
+            await load.stop()
+
+    @asynccontextmanager
+    async def _accompanied(self, site: Site) -> AsyncIterator[None]:
+        if self._companion is None:
+            yield
+            return
+        beside = asyncio.create_task(self._companion.beside(site.targets))
+        try:
+            yield
+        finally:
+            beside.cancel()
+            ended = await asyncio.gather(beside, return_exceptions=True)
+            if isinstance(ended[0], MetadataError):
+                self.told.complaints.append(f"beside the load: {ended[0]}")
+
+    def _schedule(self, site: Site) -> Schedule:
+        options = self._options
+        if options.schedule is None:
+            return make_schedule(options.seed, options.minutes, site.kinds, site.sizes, site.places)
+        given = options.schedule
+        steps = tuple(step for step in given.steps if step.kind in set(site.kinds))
+        return Schedule(given.seed, given.minutes, steps)
+
+    async def _under_load(
+        self, schedule: Schedule, site: Site, load: ChaosLoad, history_dir: Path
+    ) -> None:
+        self._began_ns = time.monotonic_ns()
+        await load.prepare()
+        site.may_move(load.movable_topics)
+        await load.start()
+        self._notice(f"under load; {len(schedule.steps)} faults to come")
+        began_at = time.monotonic()
+        with Recorder(history_dir / "faults.jsonl") as recorder:
+            runner = ScheduleRunner(
+                schedule, site.maker, lambda happened: self._happened(happened, recorder, load)
+            )
+            await runner.run()
+        rest_s = self._options.minutes * 60 - (time.monotonic() - began_at)
+        await asyncio.sleep(max(0.0, rest_s))
+        self._lasted_s = time.monotonic() - began_at
+        self.told.left_out = runner.left_out
+        self.told.complaints += runner.complaints
+
+    async def _after_load(self, maker: FaultMaking, load: ChaosLoad, plan: LoadPlan) -> None:
+        self._notice("all is healed; what is open may end")
+        try:
+            await maker.wait_well(Group.ALL)
+        except MetadataError as error:
+            self.told.complaints.append(f"the cluster did not get well: {error}")
+        self.told.load = await load.finish()
+        with Recorder(plan.history_dir / "run.jsonl") as recorder:
+            recorder.write(
+                Run(
+                    run_id=self.run_dir.name,
+                    began_ns=self._began_ns,
+                    ended_ns=time.monotonic_ns(),
+                    seed=self._options.seed,
+                    scopes=plan.scopes,
+                    replay=self.replay_command,
+                    is_log_complete=not plan.since,
+                )
+            )
+        is_exported = self._options.is_exported
+        await judge_cluster(self.told, load, plan, self._notice, is_exported=is_exported)
+        await load.let_go_of_logs()
+        self.told.complaints += self.told.load.failures
+
+    def _happened(self, happened: Happened, recorder: Recorder, load: ChaosLoad) -> None:
+        step = happened.step
+        if not happened.took_hold:
+            self.told.not_held += 1
+            self._notice(f"{step.kind} of {happened.target.node_id} did not take hold")
+            return
+        fault = Fault(
+            str(step.kind),
+            happened.target.node_id,
+            happened.began_ns,
+            happened.ended_ns,
+            happened.detail,
+            happened.target.shards,
+        )
+        recorder.write(fault)
+        self.told.faults.append(fault)
+        if step.group is Group.BROKER:
+            self.told.of_brokers[step.kind] += 1
+        counts = load.counts
+        self._notice(
+            f"{step.kind} {happened.target.node_id} {happened.detail} "
+            f"({counts['acked']:,} of {counts['asked']:,} operations acknowledged)"
+        )
+
+    def _ended(self, node_id: str, code: int) -> None:
+        self.told.complaints.append(f"{node_id} ended by itself with code {code}")
+
+    @property
+    def _missing(self) -> Mapping[FaultKind, str]:
+        """Kinds of faults that a cluster of our own cannot be given here, and why."""
+        # To a cluster of an operator happens what the operator's file says.
+        return {} if self._options.targets else self.told.unavailable
+
+    def _validate(self, site: Site) -> None:
+        verdict = self.told.verdict
+        missing = {} if self._options.allows_missing_faults else self._missing
+        self.told.invalid += invalid_because(
+            missing=missing,
+            minutes=self._options.minutes,
+            lasted_s=self._lasted_s,
+            operations=verdict.operations if verdict else 0,
+            acked=verdict.acked if verdict else 0,
+            observed=verdict.observations if verdict else 0,
+            available=site.kinds,
+            happened=Counter(FaultKind(fault.kind) for fault in self.told.faults),
+            available_to_brokers=kinds_of_brokers(site.kinds, site.sizes, site.places),
+            happened_to_brokers=self.told.of_brokers,
+        )
+
+
+def keep_only(run_dir: Path, names: frozenset[str]) -> None:
+    """Remove everything else from a run's directory."""
+    for path in run_dir.iterdir():
+        if path.name not in names:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+
+def remove_older(folder: Path, kept: int = GREEN_RUNS_KEPT_MAX) -> None:
+    """Remove all runs that went well but the latest."""
+    for run_dir in sorted(filter(_went_well, folder.iterdir()))[:-kept]:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def unmount_abandoned(folder: Path) -> None:
+    """Unmount the disks of runs that were killed themselves; what was on them is gone."""
+    for path in mounted_below(folder) if MOUNTS.exists() else ():
+        if read_state(path.parent) is None:
+            unmount(path)
+
+
+def _went_well(run_dir: Path) -> bool:
+    try:
+        result = parse_json((run_dir / RESULT_FILE).read_text(encoding="utf-8"))
+        return bool(result["ok"] and result["valid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

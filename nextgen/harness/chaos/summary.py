@@ -1,0 +1,164 @@
+"""What a run tells at its end: one JSON line, and a table. Pure but for printing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nextgen.audit.verdict import Verdict
+from nextgen.cli.console.output import print_line, print_table
+from nextgen.harness.chaos.load import LoadResult
+from nextgen.harness.chaos.schedule import FaultKind
+from nextgen.harness.history.model import Fault
+
+
+@dataclass(slots=True)
+class RunTold:
+    """Everything that the summary is made of."""
+
+    seed: int
+    minutes: float
+    target: str = ""
+    unavailable: dict[FaultKind, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    of_brokers: Counter[FaultKind] = field(default_factory=Counter)
+    """Those of the faults that happened to a broker."""
+    not_held: int = 0
+    left_out: int = 0
+    load: LoadResult = field(default_factory=LoadResult)
+    verdict: Verdict | None = None
+    events: int = 0
+    verify_differences: int = 0
+    export_equals_log: bool | None = None
+    """None: it was not looked at, as the cluster is not ours."""
+    exported_events: int = 0
+    invalid: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.invalid
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the cluster kept its promises, as far as it was looked at."""
+        verdict = self.verdict
+        is_green = verdict is not None and verdict.is_green
+        return (
+            is_green
+            and self.export_equals_log is not False
+            and not (self.verify_differences or self.complaints)
+        )
+
+
+def as_json(told: RunTold) -> dict[str, Any]:
+    """Return the JSON line of a run. Milliseconds are null where nothing was measured."""
+    kinds = Counter(fault.kind for fault in told.faults)
+    verdict = told.verdict
+    document: dict[str, Any] = {
+        "seed": told.seed,
+        "minutes": told.minutes,
+        "target": told.target,
+        "kills": kinds[FaultKind.KILL],
+        "pauses": kinds[FaultKind.PAUSE],
+        "partitions": kinds[FaultKind.PARTITION],
+        "disk_faults": kinds[FaultKind.DISK_FULL] + kinds[FaultKind.DISK_SLOW],
+        "disk_full": kinds[FaultKind.DISK_FULL],
+        "disk_slow": kinds[FaultKind.DISK_SLOW],
+        "clock_faults": kinds[FaultKind.CLOCK],
+        "restarts": kinds[FaultKind.RESTART_ALL],
+        "transfers": kinds[FaultKind.TRANSFER],
+        "moves": kinds[FaultKind.MOVE],
+        "unloads": kinds[FaultKind.UNLOAD],
+        "drains": kinds[FaultKind.DRAIN],
+        "broker_kills": told.of_brokers[FaultKind.KILL],
+        "broker_pauses": told.of_brokers[FaultKind.PAUSE],
+        "faults_not_held": told.not_held,
+        "faults_left_out": told.left_out,
+        "faults_unavailable": {str(kind): why for kind, why in sorted(told.unavailable.items())},
+        "events": told.events,
+        "messages": told.load.published,
+        "verify_differences": told.verify_differences,
+        "export_equals_log": told.export_equals_log,
+        "exported_events": told.exported_events,
+    }
+    if verdict is not None:
+        document |= {
+            "ops": verdict.operations,
+            "acked": verdict.acked,
+            "unknown": verdict.unknown,
+            "observations": verdict.observations,
+            **verdict.counts(),
+            "max_unavailable_ms": round(verdict.unavailable_ms_max, 1),
+            "failover_kill_p50_ms": failover_ms(verdict, told.faults, FaultKind.KILL, 0.50),
+            "failover_kill_p99_ms": failover_ms(verdict, told.faults, FaultKind.KILL, 0.99),
+            "failover_hang_p99_ms": failover_ms(verdict, told.faults, FaultKind.PAUSE, 0.99),
+            "restart_all_p99_ms": failover_ms(
+                verdict, told.faults, FaultKind.RESTART_ALL, 0.99, only_leaders=False
+            ),
+        }
+    return document | {
+        "invalid_because": told.invalid,
+        "complaints": told.complaints,
+        "valid": told.is_valid,
+        "ok": told.is_ok,
+    }
+
+
+def failover_ms(
+    verdict: Verdict,
+    faults: Sequence[Fault],
+    kind: FaultKind,
+    share: float,
+    *,
+    only_leaders: bool = True,
+) -> float | None:
+    """Return a percentile of how long shards waited whose leader a fault took. Nearest rank.
+
+    None if there were none, or if it falls on one that did not come back before the run ended.
+    """
+    began = {
+        fault.began_ns
+        for fault in faults
+        if fault.kind == kind and (fault.shards or not only_leaders)
+    }
+    taken = sorted(
+        math.inf if one.recovered_ms is None else one.recovered_ms
+        for one in verdict.recoveries
+        if one.kind == kind and one.began_ns in began
+    )
+    if not taken:
+        return None
+    found = taken[max(1, math.ceil(share * len(taken))) - 1]
+    return None if math.isinf(found) else round(found, 1)
+
+
+def print_summary(told: RunTold) -> None:
+    """Print the table of a run."""
+    document = as_json(told)
+    rows = [
+        (name, _cell(value))
+        for name, value in document.items()
+        if name not in ("invalid_because", "complaints", "faults_unavailable", "target")
+    ]
+    where = f" on {told.target}, which is not ours" if told.target else ""
+    print_table(f"{told.minutes:g} minutes of chaos{where}, seed {told.seed}", ("", ""), rows)
+    for kind, why in told.unavailable.items():
+        print_line(f"NO {kind} FAULTS: {why}", style="bold red")
+    for sentence in (*told.invalid, *told.complaints):
+        print_line(sentence)
+    for finding in told.verdict.findings if told.verdict else ():
+        print_line(f"{finding.kind}: {finding.message}")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    return str(value)

@@ -1,0 +1,69 @@
+"""When a run proves nothing: too little traffic, or too few faults. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from nextgen.harness.chaos.schedule import FaultKind
+
+MINUTES_PER_FAULT = 3
+"""Each kind of fault has to happen at least once in so many minutes, and once in any run."""
+
+OPERATIONS_PER_SECOND_MIN = 5
+ACKED_PER_SECOND_MIN = 2
+"""Averages over the run. Below them what happens around a fault was hardly looked at."""
+
+OBSERVATIONS_MIN_PER_MINUTE = 10
+"""Events that watchers were told."""
+
+
+NOTHING_HAPPENED: Mapping[FaultKind, int] = MappingProxyType({})
+
+
+def faults_needed(minutes: float) -> int:
+    """Return how often each kind has to happen in a run of this length."""
+    return max(1, int(minutes // MINUTES_PER_FAULT))
+
+
+def invalid_because(
+    *,
+    minutes: float,
+    lasted_s: float,
+    operations: int,
+    acked: int,
+    observed: int,
+    available: Iterable[FaultKind],
+    happened: Mapping[FaultKind, int],
+    missing: Mapping[FaultKind, str],
+    available_to_brokers: Iterable[FaultKind] = (),
+    happened_to_brokers: Mapping[FaultKind, int] = NOTHING_HAPPENED,
+) -> list[str]:
+    """Return a sentence for each reason why a run is not valid.
+
+    ``minutes`` is how long it was to be, ``lasted_s`` how long it was. ``missing`` says why kinds
+    that belong to every run could not be made.
+    """
+    reasons = [
+        f"no {kind} could be made here ({why}); --allow-missing-faults leaves it out"
+        for kind, why in missing.items()
+    ]
+    if operations < OPERATIONS_PER_SECOND_MIN * lasted_s:
+        needed = int(OPERATIONS_PER_SECOND_MIN * lasted_s)
+        reasons.append(f"only {operations} operations, {needed} are needed")
+    if acked < ACKED_PER_SECOND_MIN * lasted_s:
+        needed = int(ACKED_PER_SECOND_MIN * lasted_s)
+        reasons.append(f"only {acked} operations were acknowledged, {needed} are needed")
+    if observed < OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60:
+        needed = int(OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60)
+        reasons.append(f"watchers saw only {observed} events, {needed} are needed")
+    needed = faults_needed(minutes)
+    for kind in available:
+        count = happened.get(kind, 0)
+        if count < needed:
+            reasons.append(f"{kind} happened {count} times, {needed} are needed")
+    for kind in available_to_brokers:
+        count = happened_to_brokers.get(kind, 0)
+        if count < needed:
+            reasons.append(f"{kind} of a broker happened {count} times, {needed} are needed")
+    return reasons

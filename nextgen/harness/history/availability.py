@@ -1,0 +1,94 @@
+"""How long writes had to wait: for each shard at worst, and after each fault. Numbers, no verdict:
+whether they are good enough is for the run to say."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from nextgen.audit.verdict import Recovery, Unavailable
+from nextgen.harness.history.log_fold import LogIndex
+from nextgen.harness.history.model import WRITES, Fault, Operation
+
+
+def writes_by_shard(operations: Iterable[Operation], index: LogIndex) -> dict[int, list[Operation]]:
+    """Return the writes of each shard, by what they were answered with, else by the log."""
+    found: dict[int, list[Operation]] = {}
+    for operation in operations:
+        if operation.kind in WRITES:
+            shard = operation.shard or index.shard_of(operation.key)
+            if shard:
+                found.setdefault(shard, []).append(operation)
+    return found
+
+
+def unavailable_intervals(
+    writes: Mapping[int, Sequence[Operation]], ended_ns: int
+) -> tuple[Unavailable, ...]:
+    """Return for each shard the longest time in which a write was asked for and none was
+    acknowledged. A refusal is an answer of the leader, and counts as one."""
+    return tuple(
+        max(
+            (Unavailable(shard, *gap) for gap in _gaps(of_shard, ended_ns)),
+            key=lambda each: each.duration_ms,
+        )
+        for shard, of_shard in sorted(writes.items())
+    )
+
+
+def recoveries(
+    faults: Sequence[Fault], writes: Mapping[int, Sequence[Operation]]
+) -> tuple[Recovery, ...]:
+    """Return for each fault and each shard it is about when writes were acknowledged again."""
+    firsts = {shard: _FirstAnswers(of_shard) for shard, of_shard in writes.items()}
+    found = []
+    for fault in faults:
+        for shard in fault.shards or sorted(firsts):
+            answered_ns = firsts[shard].after(fault.began_ns) if shard in firsts else None
+            taken = None if answered_ns is None else (answered_ns - fault.began_ns) / 1e6
+            found.append(Recovery(fault.kind, fault.target, shard, fault.began_ns, taken))
+    return tuple(found)
+
+
+def _gaps(writes: Sequence[Operation], ended_ns: int) -> Iterator[tuple[int, int]]:
+    """Yield where nothing was answered, cut to begin when somebody had asked."""
+    answers = sorted(op.returned_ns for op in writes if _is_answer(op) and op.returned_ns)
+    ends = [*answers, ended_ns]
+    asked = sorted(
+        (op.invoked_ns, op.returned_ns if op.returned_ns is not None else ended_ns) for op in writes
+    )
+    waiting = 0
+    before = asked[0][0]
+    for answer in ends:
+        # The first that was still, or had just been, asked for behind the last answer.
+        while waiting < len(asked) and asked[waiting][1] <= before:
+            waiting += 1
+        if waiting < len(asked) and asked[waiting][0] < answer:
+            yield max(before, asked[waiting][0]), answer
+        before = max(before, answer)
+    yield before, before
+
+
+def _is_answer(operation: Operation) -> bool:
+    return operation.is_ok or operation.refusal != ""
+
+
+class _FirstAnswers:
+    """When, at the earliest, a write was acknowledged that was asked for after some moment."""
+
+    def __init__(self, writes: Iterable[Operation]) -> None:
+        answered = sorted(
+            (op.invoked_ns, op.returned_ns)
+            for op in writes
+            if _is_answer(op) and op.returned_ns is not None
+        )
+        self._invoked = [invoked_ns for invoked_ns, _ in answered]
+        self._earliest: list[int] = []
+        for _, returned_ns in reversed(answered):
+            last = self._earliest[-1] if self._earliest else returned_ns
+            self._earliest.append(min(last, returned_ns))
+        self._earliest.reverse()
+
+    def after(self, at_ns: int) -> int | None:
+        place = bisect_left(self._invoked, at_ns)
+        return self._earliest[place] if place < len(self._earliest) else None

@@ -1,0 +1,236 @@
+"""The log by itself: positions, terms, what may follow what, epochs; and what writers were told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from nextgen.audit.verdict import Finding, FindingKind
+from nextgen.harness.history.checks.effects import Effects
+from nextgen.harness.history.log_fold import (
+    ASSIGNED,
+    POLICY_EVENTS,
+    SESSION_ENDED,
+    SESSION_ESTABLISHED,
+    UNASSIGNED,
+    LogIndex,
+    is_inventory_event,
+)
+from nextgen.harness.history.model import LogEvent, Operation, OperationKind
+from nextgen.kernel.generations import begins_generation
+
+CHECK = "log"
+
+FIRST_LOOKUP = "first_lookup"
+BROKER_LOST = "broker_lost"
+EPOCH_USED = "epoch_used"
+TAKEN_OVER = frozenset(
+    {BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED}
+)
+"""Reasons to give a unit that has an owner to another one."""
+
+TOPIC_DELETED = "topic_deleted"
+LEFT = frozenset({TOPIC_DELETED, "idle", "unloaded"})
+"""Reasons to take a unit from its owner and give it to nobody."""
+
+
+def check_log(index: LogIndex, *, is_complete: bool) -> Iterator[Finding]:
+    """Judge each shard's log. ``is_complete``: it is there from position 1 on."""
+    shard_of_key: dict[str, LogEvent] = {}
+    for events in index.by_shard.values():
+        yield from _check_places(events, is_complete)
+        fold = _Fold(index, is_complete)
+        for event in events:
+            message = fold.take(event)
+            if message:
+                yield _finding(event, message)
+            if is_inventory_event(event):
+                first = shard_of_key.setdefault(event.key, event)
+                if first.shard != event.shard:
+                    yield _finding(event, f"{event.key} is in shard {first.shard} too", first)
+
+
+def check_told(
+    index: LogIndex, effects: Effects, operations: Iterable[Operation]
+) -> Iterator[Finding]:
+    """Versions, ids and positions that writers were told are those of their effects."""
+    for operation in operations:
+        event = effects.events.get(operation.name)
+        if event is None or not operation.is_ok:
+            continue
+        if operation.position and operation.position < event.position:
+            yield _told(operation, event, f"position {operation.position}, before its effect")
+        if operation.shard and operation.shard != event.shard:
+            yield _told(operation, event, f"shard {operation.shard}")
+        state = index.keys[operation.key].at(event.position)
+        told_id, told_version = operation.value.get("id"), operation.value.get("version")
+        made = event.id if operation.kind is not OperationKind.SET_PROPERTIES else ""
+        if state is not None and not made:
+            made = state.id
+            if told_version and told_version != state.version:
+                yield _told(operation, event, f"version {told_version}, it is {state.version}")
+        if told_id and told_id != made:
+            yield _told(operation, event, f"id {told_id}, it is {made}")
+
+
+def _check_places(events: list[LogEvent], is_complete: bool) -> Iterator[Finding]:
+    first = events[0]
+    if is_complete and first.position != 1:
+        yield _finding(first, f"the log begins at position {first.position}")
+    for before, event in pairwise(events):
+        if event.position != before.position + 1:
+            yield _finding(event, f"position {event.position} follows {before.position}", before)
+        if event.term < before.term:
+            yield _finding(event, f"term {event.term} follows {before.term}", before)
+
+
+@dataclass(slots=True)
+class _Unit:
+    epoch: int = 0
+    is_assigned: bool = False
+    owner: str = ""
+    """Session that it was given to last."""
+
+
+@dataclass(slots=True)
+class _Fold:
+    """What a shard's log amounts to so far; ``take`` says what an event contradicts."""
+
+    index: LogIndex
+    is_complete: bool
+    objects: dict[str, str] = field(default_factory=dict)
+    """Key -> id, of what exists."""
+    ids: set[str] = field(default_factory=set)
+    """Ever given."""
+    units: dict[tuple[str, str], _Unit] = field(default_factory=dict)
+    assigned: dict[str, set[str]] = field(default_factory=dict)
+    """Topic id -> its units that have an owner."""
+    sessions: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Broker -> epoch and id of its session, "" when that has ended."""
+    policies_versions: dict[str, int] = field(default_factory=dict)
+    """Key -> version of its policies, of what exists."""
+
+    def take(self, event: LogEvent) -> str:
+        """Return what is wrong with ``event``, "" if nothing is."""
+        if event.type == ASSIGNED:
+            return self._assigned(event)
+        if event.type == UNASSIGNED:
+            return self._unassigned(event)
+        if event.type == SESSION_ESTABLISHED:
+            return self._session_established(event)
+        if event.type == SESSION_ENDED:
+            return self._session_ended(event)
+        return self._inventory(event) if is_inventory_event(event) else ""
+
+    def _inventory(self, event: LogEvent) -> str:
+        present = self.objects.get(event.key, "")
+        if event.type.endswith("_created"):
+            self.objects[event.key] = event.id
+            self.policies_versions[event.key] = 0
+            if present:
+                return f"{event.key} was created and was there already"
+            if event.id in self.ids:
+                return f"the id {event.id} was given twice"
+            self.ids.add(event.id)
+            return ""
+        if event.type.endswith("_deleted"):
+            self.objects.pop(event.key, None)
+            left = self.assigned.pop(event.id, None)
+            if self.is_complete and present != event.id:
+                return f"{event.key} was deleted as {event.id}, it is {present or 'not there'}"
+            return f"{event.key} was deleted and has owners: {sorted(left)[:3]}" if left else ""
+        if self.is_complete and not present:
+            return f"{event.key} has a {event.type} and is not there"
+        return self._policies(event, present) if event.type in POLICY_EVENTS else ""
+
+    def _policies(self, event: LogEvent, present: str) -> str:
+        before = self.policies_versions.get(event.key)
+        self.policies_versions[event.key] = event.policies_version
+        if self.is_complete and event.id != present:
+            return f"{event.key} has the policies of {event.id}, it is {present}"
+        if before is None and not self.is_complete:
+            return ""
+        if event.policies_version != (before or 0) + 1:
+            return f"{event.key} got version {event.policies_version} of policies after {before}"
+        return ""
+
+    def _assigned(self, event: LogEvent) -> str:
+        key = (event.id, event.unit)
+        unit = self.units.get(key)
+        is_first = unit is None
+        if unit is None:
+            # The beginning of a log that was cut is not known: any epoch may be its first.
+            unit = _Unit(0 if self.is_complete else event.epoch - 1)
+            self.units[key] = unit
+        before = unit.epoch
+        had_owner, unit.is_assigned = unit.is_assigned, True
+        owner, unit.owner = unit.owner, event.session_id
+        unit.epoch = event.epoch
+        self.assigned.setdefault(event.id, set()).add(event.unit)
+        is_next = event.epoch == max(before, event.used_epoch) + 1
+        if not is_next and not begins_generation(event.epoch, behind=before):
+            return f"{event.key} got epoch {event.epoch} after {before}"
+        if bool(event.used_epoch) != (event.reason == EPOCH_USED):
+            return f"{event.key} was assigned as {event.reason} above epoch {event.used_epoch}"
+        if not self.is_complete:
+            return ""
+        if event.reason == EPOCH_USED and owner != event.session_id:
+            return f"the epoch of {event.key} was raised, and it was taken from {owner}"
+        if event.reason not in (TAKEN_OVER if had_owner else (FIRST_LOOKUP,)):
+            return f"{event.key} was assigned as {event.reason or 'nothing'}, " + (
+                "it had an owner" if had_owner else f"it had none{' ever' * is_first}"
+            )
+        if event.reason == BROKER_LOST and owner not in self.index.ended_sessions:
+            return f"{event.key} was taken from {owner} as lost, and that session never ended"
+        name = self.index.topic_names.get(event.id, "")
+        if self.objects.get(name) != event.id:
+            return f"{event.key} was assigned as {event.id}, which is not there"
+        if self.index.sessions.get(event.session_id) != event.broker_id:
+            return f"{event.key} was assigned to {event.broker_id} in a session that it never had"
+        return ""
+
+    def _unassigned(self, event: LogEvent) -> str:
+        unit = self.units.setdefault((event.id, event.unit), _Unit())
+        had_owner, unit.is_assigned = unit.is_assigned, False
+        self.assigned.get(event.id, set()).discard(event.unit)
+        if self.is_complete and not (had_owner and unit.epoch == event.epoch):
+            return f"{event.key} lost its owner of epoch {event.epoch}, it is at {unit.epoch}"
+        if event.reason not in LEFT:
+            return f"{event.key} lost its owner as {event.reason or 'nothing'}"
+        return ""
+
+    def _session_established(self, event: LogEvent) -> str:
+        before = self.sessions.get(event.broker_id)
+        self.sessions[event.broker_id] = (event.epoch, event.session_id)
+        if before is None and not self.is_complete:
+            return ""
+        epoch = before[0] if before is not None else 0
+        if event.epoch != epoch + 1 and not begins_generation(event.epoch, behind=epoch):
+            return f"broker {event.broker_id} got session epoch {event.epoch} after {epoch}"
+        return ""
+
+    def _session_ended(self, event: LogEvent) -> str:
+        before = self.sessions.get(event.broker_id, (event.epoch, ""))
+        self.sessions[event.broker_id] = (before[0], "")
+        if self.is_complete and before != (event.epoch, event.session_id):
+            return f"session {event.session_id} of {event.broker_id} ended and was not the latest"
+        return ""
+
+
+def _told(operation: Operation, event: LogEvent, what: str) -> Finding:
+    return Finding(
+        FindingKind.VIOLATION,
+        "answers",
+        f"{operation.kind} of {operation.key} was answered with {what}",
+        operation.key,
+        event.shard,
+        (operation.name,),
+        (event.name,),
+        operation.returned_ns,
+    )
+
+
+def _finding(event: LogEvent, message: str, *others: LogEvent) -> Finding:
+    names = tuple(each.name for each in (event, *others))
+    return Finding(FindingKind.VIOLATION, CHECK, message, event.key, event.shard, events=names)

@@ -1,0 +1,189 @@
+"""One owner at a time, as seen from outside: by acknowledged messages and by lookups.
+
+An owner is who may acknowledge. So once a message was acknowledged under a later epoch, nothing
+that is sent after that may be acknowledged under an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from nextgen.audit.verdict import Finding, FindingKind
+from nextgen.harness.history.log_fold import LogIndex
+from nextgen.harness.history.model import Operation, OperationKind, Publish
+from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
+
+T = TypeVar("T")
+
+CHECK = "single owner"
+
+_STALENESS_NS = LOOKUP_STALENESS_MS_MAX * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen(Generic[T]):
+    """``epoch`` was seen by something that began and ended then."""
+
+    began_ns: int
+    ended_ns: int
+    epoch: int
+    what: T
+
+
+def check_publishes(publishes: Sequence[Publish]) -> Iterator[Finding]:
+    """No two owners acknowledged at the same time, and no entry was given to two messages."""
+    by_topic: dict[tuple[str, str], list[Publish]] = {}
+    for publish in publishes:
+        if publish.acked_ns is not None:
+            by_topic.setdefault((publish.topic, publish.topic_id), []).append(publish)
+    for of_topic in by_topic.values():
+        yield from _check_epochs(of_topic)
+        yield from _check_entries(of_topic)
+
+
+def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Iterator[Finding]:
+    """Whoever acknowledged had been given the epoch by the log."""
+    known = {(name, event.epoch) for name, events in index.units.items() for event in events}
+    told: set[tuple[str, int]] = set()
+    for publish in publishes:
+        claim = (publish.topic, publish.epoch)
+        if publish.acked_ns is None or not publish.epoch or claim in known or claim in told:
+            continue
+        told.add(claim)
+        message = f"{publish.topic} was acknowledged under epoch {publish.epoch}, never assigned"
+        yield _overlap(message, publish)
+
+
+def check_lookups(operations: Sequence[Operation], index: LogIndex | None) -> Iterator[Finding]:
+    """No answer is older than ADR 0051 allows, and each is in the log.
+
+    A fresh lookup and a move are answered nothing of before what any operation had been answered
+    when they began, a lookup at one node nothing of before what that node had answered; any other
+    lookup nothing that had been replaced for longer than ``LOOKUP_STALENESS_MS_MAX``.
+    """
+    answered: dict[tuple[str, str], list[_Seen[Operation]]] = {}
+    for operation in operations:
+        if operation.kind not in (OperationKind.LOOKUP, OperationKind.MOVE):
+            continue
+        if not operation.is_ok or operation.returned_ns is None:
+            continue
+        epoch = operation.value.get("epoch")
+        assert isinstance(epoch, int), f"{operation.name} has no epoch"
+        seen = _Seen(operation.invoked_ns, operation.returned_ns, epoch, operation)
+        of_unit = (operation.key, str(operation.value.get("topic_id")))
+        answered.setdefault(of_unit, []).append(seen)
+        if index is not None:
+            yield from _check_answer(operation, epoch, index)
+    for of_key in answered.values():
+        yield from _check_age(of_key)
+
+
+def _check_age(of_unit: list[_Seen[Operation]]) -> Iterator[Finding]:
+    linearizable = [each for each in of_unit if _is_linearizable(each.what)]
+    by_node: dict[object, list[_Seen[Operation]]] = {}
+    for each in of_unit:
+        if (node := each.what.argument.get("node")) is not None:
+            by_node.setdefault(node, []).append(each)
+    found: dict[str, tuple[_Seen[Operation], _Seen[Operation], str]] = {}
+    for late, earlier in _gone_back(linearizable, behind=of_unit):
+        found[late.what.name] = late, earlier, "although it is linearizable"
+    for node, of_node in by_node.items():
+        for late, earlier in _gone_back(of_node):
+            found.setdefault(late.what.name, (late, earlier, f"by the same node {node}"))
+    for late, earlier in _gone_back(of_unit, allowed_ns=_STALENESS_NS):
+        why = f"more than {LOOKUP_STALENESS_MS_MAX} ms before"
+        found.setdefault(late.what.name, (late, earlier, why))
+    for late, earlier, why in found.values():
+        yield Finding(
+            FindingKind.VIOLATION,
+            "lookups",
+            f"{late.what.key} was answered with epoch {late.epoch} "
+            f"after epoch {earlier.epoch} had been answered {why}",
+            late.what.key,
+            operations=(late.what.name, earlier.what.name),
+            at_ns=late.ended_ns,
+        )
+
+
+def _is_linearizable(operation: Operation) -> bool:
+    return operation.kind is OperationKind.MOVE or bool(operation.argument.get("fresh"))
+
+
+def _check_answer(operation: Operation, epoch: int, index: LogIndex) -> Iterator[Finding]:
+    topic_id = str(operation.value.get("topic_id"))
+    event = index.owners.get((topic_id, operation.key, epoch))
+    told = (operation.value.get("broker_id"), operation.value.get("session_id"))
+    if event is not None and told == (event.broker_id, event.session_id):
+        return
+    kept = "never given" if event is None else f"of {event.broker_id} {event.session_id}"
+    yield Finding(
+        FindingKind.VIOLATION,
+        "lookups",
+        f"{operation.key} was answered with {told[0]} {told[1]} for epoch {epoch}, which is {kept}",
+        operation.key,
+        event.shard if event is not None else 0,
+        (operation.name,),
+        (event.name,) if event is not None else (),
+        operation.returned_ns,
+    )
+
+
+def _check_epochs(publishes: Iterable[Publish]) -> Iterator[Finding]:
+    seen = [
+        _Seen(publish.sent_ns, publish.acked_ns, publish.epoch, publish)
+        for publish in publishes
+        if publish.epoch and publish.acked_ns is not None
+    ]
+    for late, earlier in _gone_back(seen):
+        message = (
+            f"{late.what.topic}: {late.what.name} was sent and acknowledged under epoch "
+            f"{late.epoch} after {earlier.what.name} had been under epoch {earlier.epoch}"
+        )
+        yield _overlap(message, late.what, earlier.what)
+
+
+def _check_entries(publishes: Iterable[Publish]) -> Iterator[Finding]:
+    entries: dict[tuple[int, int, int], Publish] = {}
+    ledgers: dict[int, Publish] = {}
+    for publish in publishes:
+        if publish.ledger < 0:
+            continue
+        other = ledgers.setdefault(publish.ledger, publish)
+        if other.epoch != publish.epoch:
+            message = f"epochs {other.epoch} and {publish.epoch} both claim ledger {publish.ledger}"
+            yield _overlap(message, publish, other)
+        place = (publish.ledger, publish.entry, publish.batch_index)
+        other = entries.setdefault(place, publish)
+        if other is not publish:
+            message = f"{other.name} and {publish.name} were both acknowledged as {place}"
+            yield _overlap(message, publish, other)
+
+
+def _gone_back(
+    seen: list[_Seen[T]], *, behind: list[_Seen[T]] | None = None, allowed_ns: int = 0
+) -> Iterator[tuple[_Seen[T], _Seen[T]]]:
+    """Yield what of ``seen`` began more than ``allowed_ns`` after something of a later epoch had
+    ended, with that: of ``behind``, or else of ``seen`` itself."""
+    by_end = sorted(seen if behind is None else behind, key=lambda each: each.ended_ns)
+    highest: _Seen[T] | None = None
+    ended = 0
+    for each in sorted(seen, key=lambda each: each.began_ns):
+        while ended < len(by_end) and by_end[ended].ended_ns + allowed_ns < each.began_ns:
+            if highest is None or by_end[ended].epoch > highest.epoch:
+                highest = by_end[ended]
+            ended += 1
+        if highest is not None and each.epoch < highest.epoch:
+            yield each, highest
+
+
+def _overlap(message: str, *publishes: Publish) -> Finding:
+    return Finding(
+        FindingKind.OWNER_OVERLAP,
+        CHECK,
+        message,
+        publishes[0].topic,
+        operations=tuple(publish.name for publish in publishes),
+        at_ns=publishes[0].acked_ns,
+    )

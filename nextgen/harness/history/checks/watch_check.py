@@ -1,0 +1,261 @@
+"""Watches against the log: every event that concerns a watch, in order, each once, none besides.
+
+With a snapshot that is the log's state at its position, and exactly the log's events behind it,
+what a watcher has folded is the log's state at every position up to the last it was told of.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from nextgen.audit.verdict import Finding, FindingKind, named
+from nextgen.harness.history.log_fold import (
+    ASSIGNED,
+    LogIndex,
+    ObjectState,
+    kind_of_event,
+    properties_of,
+)
+from nextgen.harness.history.model import (
+    LogEvent,
+    ObjectKind,
+    Observation,
+    SnapshotItem,
+    WatchOpened,
+    WatchProgress,
+    WatchRecord,
+    WatchReset,
+    WatchSnapshot,
+)
+
+CHECK = "watch order"
+
+Items = Mapping[tuple[str, str], Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Concern:
+    """What one filter of one shard is about: events by position, and the objects they change."""
+
+    positions: list[int]
+    """Ascending."""
+    events: dict[int, LogEvent]
+    objects: frozenset[tuple[ObjectKind, str]]
+
+
+def check_watches(records: Iterable[WatchRecord], index: LogIndex) -> Iterator[Finding]:
+    """Judge every watch of every watcher; ``records`` in the order each watcher wrote them."""
+    concerns = _Concerns(index)
+    watches: dict[tuple[str, int, int], _Watch] = {}
+    for record in records:
+        key = (record.watcher, record.shard, record.watch)
+        watch = watches.get(key)
+        if watch is None:
+            watch = watches[key] = _Watch(record, index, concerns)
+        yield from watch.take(record)
+
+
+class _Concerns:
+    """The events that a filter lets through, found once for all watches that have it."""
+
+    def __init__(self, index: LogIndex) -> None:
+        self._index = index
+        self._known: dict[tuple[object, ...], _Concern] = {}
+
+    def of(self, opened: WatchOpened) -> _Concern:
+        key = (opened.shard, opened.kinds, opened.prefix, opened.names)
+        known = self._known.get(key)
+        if known is None:
+            lets_through = filter_of(opened)
+            events = {
+                event.position: event
+                for event in self._index.by_shard.get(opened.shard, ())
+                if lets_through(event)
+            }
+            objects = ((kind_of_event(event), event.key) for event in events.values())
+            known = self._known[key] = _Concern(
+                sorted(events), events, frozenset((kind, name) for kind, name in objects if kind)
+            )
+        return known
+
+
+def filter_of(opened: WatchOpened) -> Callable[[LogEvent], bool]:
+    """Return which events concern the watch."""
+    kinds, names, prefix = frozenset(opened.kinds), frozenset(opened.names), opened.prefix
+
+    def lets_through(event: LogEvent) -> bool:
+        kind = kind_of_event(event)
+        if kind is None or kind.value not in kinds:
+            return False
+        return event.key in names if names else event.key.startswith(prefix)
+
+    return lets_through
+
+
+@dataclass(slots=True)
+class _Watch:
+    first: WatchRecord
+    index: LogIndex
+    concerns: _Concerns
+    concern: _Concern | None = None
+    told_to: int | None = None
+    """Everything up to it that concerns the watch was told; None: not known yet."""
+    in_snapshot: bool = False
+    last_position: int = 0
+    """The highest that was ever mentioned: nothing may go back behind it."""
+    items: dict[tuple[str, str], Mapping[str, object]] = field(default_factory=dict)
+
+    def take(self, record: WatchRecord) -> Iterator[Finding]:
+        if isinstance(record, WatchOpened):
+            self._open(record)
+            return
+        if self.concern is None:
+            yield self._finding(f"was told {type(record).__name__} before it was opened")
+            return
+        match record:
+            case WatchReset():
+                self.in_snapshot, self.items = True, {}
+            case SnapshotItem():
+                yield from self._take_item(record)
+            case WatchSnapshot():
+                yield from self._end_snapshot(record)
+            case Observation():
+                yield from self._take_event(record, self.concern)
+            case WatchProgress():
+                yield from self._take_progress(record, self.concern)
+
+    def _open(self, opened: WatchOpened) -> None:
+        self.concern = self.concerns.of(opened)
+        begins_with_events = opened.without_snapshot or opened.from_beginning
+        self.in_snapshot = not opened.from_position and not begins_with_events
+        self.told_to = opened.from_position or (0 if opened.from_beginning else None)
+        self.last_position = opened.from_position
+        self.items = {}
+
+    def _take_item(self, item: SnapshotItem) -> Iterator[Finding]:
+        if not self.in_snapshot:
+            yield self._finding(f"was sent the item {item.key} outside of a snapshot")
+            return
+        if (item.kind, item.key) in self.items:
+            yield self._finding(f"was sent the item {item.key} twice in one snapshot")
+        self.items[(item.kind, item.key)] = item.state
+
+    def _end_snapshot(self, snapshot: WatchSnapshot) -> Iterator[Finding]:
+        position = snapshot.position
+        if not self.in_snapshot:
+            yield self._finding(f"was sent the end of a snapshot at {position} and none had begun")
+        if position < self.last_position:
+            yield self._finding(
+                f"was sent a snapshot at {position} and had been told of {self.last_position}"
+            )
+        expected = _items_at(self.index, self.concern, position)
+        for difference in _differences(self.items, expected):
+            yield self._finding(f"has a snapshot at {position} in which {difference}")
+        self.in_snapshot, self.items = False, {}
+        self.told_to = self.last_position = position
+
+    def _take_event(self, seen: Observation, concern: _Concern) -> Iterator[Finding]:
+        position = seen.position
+        if self.in_snapshot:
+            yield self._finding(f"was sent event {position} inside a snapshot", position)
+            return
+        if self.told_to is not None and position <= self.told_to:
+            what = "twice or" if position in concern.events else ""
+            yield self._finding(
+                f"was sent event {position} {what} behind {self.told_to}".replace("  ", " "),
+                position,
+            )
+            return
+        event = concern.events.get(position)
+        if event is None:
+            yield self._finding(f"was sent event {position}, which does not concern it", position)
+        elif (seen.type, seen.key) != (event.type, event.key) or (
+            seen.epoch and seen.epoch != event.epoch
+        ):
+            yield self._finding(
+                f"was sent event {position} as {seen.type} of {seen.key}, "
+                f"it is {event.type} of {event.key}",
+                position,
+            )
+        yield from self._check_gap(concern, position - 1)
+        self.told_to = self.last_position = position
+
+    def _take_progress(self, progress: WatchProgress, concern: _Concern) -> Iterator[Finding]:
+        if self.in_snapshot:
+            return  # It is about the watches that are not behind.
+        if self.told_to is not None and progress.position < self.told_to:
+            yield self._finding(f"was told of {progress.position} behind {self.told_to}")
+            return
+        yield from self._check_gap(concern, progress.position)
+        self.told_to = self.last_position = progress.position
+
+    def _check_gap(self, concern: _Concern, up_to: int) -> Iterator[Finding]:
+        """Everything behind ``told_to`` up to ``up_to`` was skipped."""
+        if self.told_to is None:
+            return
+        begin = bisect_right(concern.positions, self.told_to)
+        missed = concern.positions[begin : bisect_left(concern.positions, up_to + 1)]
+        if missed:
+            yield self._finding(
+                f"missed {len(missed)} events behind {self.told_to}, the first is {missed[0]}",
+                *missed,
+            )
+
+    def _finding(self, message: str, *positions: int) -> Finding:
+        watch = self.first
+        events = named([f"{watch.shard}:{position}" for position in positions])
+        return Finding(
+            FindingKind.WATCH_ERROR,
+            CHECK,
+            f"watch {watch.watch} of {watch.watcher} at shard {watch.shard} {message}",
+            shard=watch.shard,
+            events=events,
+        )
+
+
+def _items_at(index: LogIndex, concern: _Concern | None, position: int) -> Items:
+    """Return what a snapshot at ``position`` has to hold."""
+    assert concern is not None, "a watch that is judged was opened"
+    items: dict[tuple[str, str], Mapping[str, object]] = {}
+    for kind, key in concern.objects:
+        if kind is ObjectKind.ASSIGNMENT:
+            of_unit = index.units[key]
+            place = bisect_right(of_unit, position, key=lambda event: event.position)
+            if place and of_unit[place - 1].type == ASSIGNED:
+                items[(kind.value, key)] = _assignment_of(of_unit[place - 1])
+            continue
+        state = index.keys[key].at(position)
+        if state is not None and state.exists:
+            items[(kind.value, key)] = _state_of(state)
+    return items
+
+
+def _assignment_of(event: LogEvent) -> Mapping[str, object]:
+    return {
+        "topic_id": event.id,
+        "epoch": event.epoch,
+        "broker_id": event.broker_id,
+        "session_id": event.session_id,
+    }
+
+
+def _state_of(state: ObjectState) -> Mapping[str, object]:
+    return {"id": state.id, "version": state.version, "properties": state.properties}
+
+
+def _differences(told: Items, expected: Items) -> Iterator[str]:
+    for kind, key in expected.keys() - told.keys():
+        yield f"{kind} {key} is missing"
+    for (kind, key), state in told.items():
+        wanted = expected.get((kind, key))
+        if wanted is None:
+            # A unit that nobody has may be told as one without a broker.
+            if kind != ObjectKind.ASSIGNMENT or state.get("broker_id"):
+                yield f"{kind} {key} is there and should not be"
+            continue
+        for name, value in state.items():
+            given = properties_of(value) if name == "properties" else value
+            if name in wanted and wanted[name] != given:
+                yield f"{kind} {key} has {name} {value}, by the log it is {wanted[name]}"

@@ -1,0 +1,430 @@
+"""What a history is made of: what clients asked for and saw, what was broken, and the log.
+
+A history is recorded while a cluster is under load and judged afterwards. Whoever records writes
+these values through a ``nextgen.harness.history.record_file.Recorder``, one file for each process;
+``nextgen.harness.history.record_file.load_history`` brings the files of one run together.
+
+**Time.** Every ``…_ns`` is a reading of CLOCK_MONOTONIC (``time.monotonic_ns()``) of the ONE
+machine that all recording processes run on. Order between two operations is concluded from
+these readings and from nothing else: an operation comes before another only if it had returned
+when the other was invoked. Take ``invoked_ns`` BEFORE the request leaves and ``returned_ns`` AFTER
+its answer came. Times of the cluster's own machines do not occur: their clocks are set wrong on
+purpose.
+
+**Outcomes.** Whoever records must not guess. ``ok`` and ``refused`` are answers. ``failed`` is for
+errors under ``nextgen.kernel.errors.Definite``: it did not happen and never will, and the checks
+hold the cluster to it. Everything else is ``unknown``: it may have happened, may happen later, and
+stays open for ever. A create of many topics that ended in a definite error is unknown for each of
+them, as another shard may have done its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+FORMAT_VERSION = 1
+"""Of the files. A reader refuses a later one; a field may be added without a new version."""
+
+NO_VALUE: Mapping[str, object] = {}
+
+
+class OperationKind(StrEnum):
+    """What was asked for. The comment says ``argument`` -> ``value`` of an ``ok``."""
+
+    CREATE = "create"  # {properties, partitions} -> {id}
+    DELETE = "delete"  # {} -> {id}
+    SET_PROPERTIES = "set_properties"  # {properties, expected_version} -> {id, version}
+    GET = "get"  # {} -> {id, version, properties, …}, or {} when there is none
+    SET_POLICIES = "set_policies"  # {policies, expected_version, expects_none} -> {id, version}
+    GET_POLICIES = "get_policies"  # {} -> {policies, policies_version}
+    # {node, fresh} -> {topic_id, epoch, broker_id, session_id}. ``node`` is the one discovery
+    # process that was asked; without it any may have answered. ``fresh``: linearizable.
+    LOOKUP = "lookup"
+    MOVE = "move"  # {target} -> as LOOKUP
+
+
+WRITES = frozenset(
+    {
+        OperationKind.CREATE,
+        OperationKind.DELETE,
+        OperationKind.SET_PROPERTIES,
+        OperationKind.SET_POLICIES,
+    }
+)
+READS = frozenset({OperationKind.GET, OperationKind.GET_POLICIES})
+"""A GET may record policies and policies_version too. Policies are a text that ``policies_text`` of
+``history.log_events`` makes, "" for none; a version is the object's unless its name says else."""
+
+OK = "ok"
+UNKNOWN = "unknown"
+REFUSED_PREFIX = "refused:"
+FAILED_PREFIX = "failed:"
+
+
+class ObjectKind(StrEnum):
+    """What a key names. Its text says it: see ``object_kind``."""
+
+    TENANT = "tenant"
+    NAMESPACE = "namespace"
+    TOPIC = "topic"
+    ASSIGNMENT = "assignment"  # Only in watches: an assigned unit, by its canonical name.
+
+
+def object_kind(key: str) -> ObjectKind:
+    """Return what ``key`` names: ``tenant``, ``tenant/namespace`` or ``domain://…``."""
+    if "/" not in key:
+        return ObjectKind.TENANT
+    return ObjectKind.TOPIC if "://" in key else ObjectKind.NAMESPACE
+
+
+def refused(code: str) -> str:
+    """Return the outcome of an operation that the rules refused."""
+    return REFUSED_PREFIX + code
+
+
+def failed(reason: str) -> str:
+    """Return the outcome of an operation that ended in a definite error."""
+    return FAILED_PREFIX + reason
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One for each run, in any of its files: what was recorded, and how to repeat it.
+
+    ``scopes`` are prefixes of keys. Within them EVERY writer is recorded, so that an effect which
+    no operation explains is a phantom; what is outside of them is somebody else's. A Pulsar client
+    that opens a topic may create it: record that as a CREATE that is unknown.
+    """
+
+    run_id: str
+    began_ns: int
+    ended_ns: int
+    seed: int = 0
+    scopes: tuple[str, ...] = ()
+    replay: str = ""
+    """The command that repeats the run's schedule."""
+    is_log_complete: bool = True
+    """Whether the ``LogEvent`` records are all events of every shard from position 1 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One request of one client, and its answer.
+
+    Write it twice: as ``UNKNOWN`` without ``returned_ns`` BEFORE the request leaves, and again with
+    its answer. The later record of a (client, op_id) replaces the earlier, so whatever is in flight
+    when a recording process dies is open instead of missing.
+
+    A batch is one operation for each of its topics, all with the times of the batch. Reads with a
+    ``min_position`` are not linearizable by promise: do not record them.
+    """
+
+    client: str
+    """Unique in the run. A client may have several operations under way."""
+    op_id: int
+    """Unique for the client."""
+    kind: OperationKind
+    key: str
+    """Canonical name, as it is in the log: ``persistent://tenant/namespace/topic``."""
+    invoked_ns: int
+    returned_ns: int | None = None
+    """When the call came back, with an error too."""
+    outcome: str = UNKNOWN
+    """``OK``, ``UNKNOWN``, ``refused(code)`` or ``failed(reason)``."""
+    argument: Mapping[str, object] = field(default_factory=lambda: NO_VALUE)
+    value: Mapping[str, object] = field(default_factory=lambda: NO_VALUE)
+    command_id: str = ""
+    """Hexadecimal digits of the id in the log (``LogEvent.causation_id``); "" if it is not known,
+    as with a create of several topics, whose id is another one in each shard."""
+    shard: int = 0
+    """Of an ok write: its shard and the position it was answered with; 0 not told."""
+    position: int = 0
+
+    @property
+    def is_ok(self) -> bool:
+        return self.outcome == OK
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.outcome == UNKNOWN
+
+    @property
+    def is_failed(self) -> bool:
+        return self.outcome.startswith(FAILED_PREFIX)
+
+    @property
+    def refusal(self) -> str:
+        """The code it was refused with, "" if it was not refused."""
+        prefix = REFUSED_PREFIX
+        return self.outcome[len(prefix) :] if self.outcome.startswith(prefix) else ""
+
+    @property
+    def may_have_happened(self) -> bool:
+        return self.outcome in (OK, UNKNOWN)
+
+    @property
+    def name(self) -> str:
+        """How findings call it."""
+        return f"{self.client}#{self.op_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """One message that a producer sent. Written twice, like an ``Operation``.
+
+    A message is known by (topic, producer, sequence): the sequence id that the client stamps.
+    """
+
+    topic: str
+    """Canonical name, partition included."""
+    producer: str
+    sequence: int
+    sent_ns: int
+    acked_ns: int | None = None
+    """None: never acknowledged; it may be stored or not."""
+    ledger: int = -1
+    """Of the message id in the acknowledgement; -1 when it was a duplicate's."""
+    entry: int = -1
+    batch_index: int = -1
+    epoch: int = 0
+    """Of the owner that acknowledged: ``ledger >> 20`` (ADR 0023); 0 if it is not known."""
+    topic_id: str = ""
+    """Needed only if the topic is deleted and created again during the run: epochs begin anew."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.producer}#{self.sequence} of {self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One message as a consumer got it; written in the order in which they came."""
+
+    consumer: str
+    topic: str
+    producer: str
+    sequence: int
+    ledger: int
+    entry: int
+    batch_index: int = -1
+    received_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """``consumer`` has read all of ``topic`` from its first message on, after the load, on a
+    cluster that nobody breaks. Only what such a consumer missed or got twice is held against the
+    cluster: one that was attached during faults may be told again what it had not acknowledged.
+    """
+
+    consumer: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOpened:
+    """A watch begins, or resumes. All records of one watcher go to ONE file, in order.
+
+    ``from_position`` 0: a snapshot follows, unless ``without_snapshot``: then what is told begins
+    at a present that the watcher does not know, and nothing before the first event is missed.
+    A watcher that resumes on a new stream with the last position it took in writes nothing.
+    """
+
+    watcher: str
+    shard: int
+    watch: int
+    kinds: tuple[str, ...]
+    """``ObjectKind`` values."""
+    prefix: str = ""
+    names: tuple[str, ...] = ()
+    from_position: int = 0
+    without_snapshot: bool = False
+    from_beginning: bool = False
+    """Of one that reads from the first event on: it has to be told every event there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReset:
+    """The watch was told to forget what it knows. A snapshot follows."""
+
+    watcher: str
+    shard: int
+    watch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotItem:
+    """One item of a watch's snapshot.
+
+    ``state`` of a tenant, namespace or topic: {id, version, properties}; of an assignment:
+    {topic_id, epoch, broker_id, session_id}.
+    """
+
+    watcher: str
+    shard: int
+    watch: int
+    kind: str
+    key: str
+    state: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSnapshot:
+    """The items before this are all there were at ``position``."""
+
+    watcher: str
+    shard: int
+    watch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One event that a watch was sent. ``type``: the payload's field name, topic_created, …"""
+
+    watcher: str
+    shard: int
+    watch: int
+    position: int
+    type: str
+    key: str
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchProgress:
+    """Everything up to ``position`` that concerns the watch was told before this.
+
+    Write one for the last position a watch was told of at least: without it, nothing behind
+    the last event that it saw is expected of it.
+    """
+
+    watcher: str
+    shard: int
+    watch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One event of a shard's log, from position 1 on, in order. Read the log LAST, after every read
+    that is recorded has returned: what the log does not have, nobody may have seen.
+
+    ``nextgen.harness.history.log_events.log_event_of`` makes it of an event as the wire has it.
+    """
+
+    shard: int
+    position: int
+    term: int
+    type: str
+    """Name of the payload's field: topic_created, topic_assigned, …"""
+    key: str = ""
+    """The name that the event is about: tenant, namespace, topic, canonical name of a unit,
+    broker id; "" for events about no name."""
+    id: str = ""
+    """Id of the tenant, namespace or topic; of a unit its topic's; "" where the event has none."""
+    unit: str = ""
+    epoch: int = 0
+    broker_id: str = ""
+    session_id: str = ""
+    reason: str = ""
+    causation_id: str = ""
+    """Hexadecimal digits; "" for the cluster's own decisions."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    policies: str = ""
+    """Of a policy_set: all of them, as a text that can be compared."""
+    policies_version: int = 0
+    used_epoch: int = 0
+    """Of an assignment whose epoch jumped: the one before it was used by owners that the log does
+    not know."""
+
+    @property
+    def name(self) -> str:
+        """How findings call it: the event's name across all shards."""
+        return f"{self.shard}:{self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class FinalItem:
+    """One object as it was listed from the leader after the load: what is really there."""
+
+    key: str
+    id: str
+    version: int
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalListing:
+    """The ``FinalItem`` records hold every key that begins with ``prefix``: what has none is not
+    there."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHash:
+    """Digest of one replica's view at a position, after the load."""
+
+    shard: int
+    node: str
+    position: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that was broken on purpose. Written when it has ended.
+
+    ``kind``: kill, pause, partition, slow_disk, full_disk, clock, restart_all, transfer, move,
+    unload, drain. ``shards``: those that the target led when it began, () for all; recovery is
+    measured there.
+    """
+
+    kind: str
+    target: str
+    began_ns: int
+    ended_ns: int
+    detail: str = ""
+    shards: tuple[int, ...] = ()
+
+
+Record = (
+    Run
+    | Operation
+    | Publish
+    | Received
+    | Drained
+    | WatchOpened
+    | WatchReset
+    | SnapshotItem
+    | WatchSnapshot
+    | Observation
+    | WatchProgress
+    | LogEvent
+    | FinalItem
+    | FinalListing
+    | ViewHash
+    | Fault
+)
+WatchRecord = WatchOpened | WatchReset | SnapshotItem | WatchSnapshot | Observation | WatchProgress
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Everything recorded of one run. ``log`` by shard and position; ``watch_records`` in the
+    order in which each watcher wrote them; the rest in any order."""
+
+    run: Run
+    operations: Sequence[Operation] = ()
+    publishes: Sequence[Publish] = ()
+    received: Sequence[Received] = ()
+    drained: Sequence[Drained] = ()
+    watch_records: Sequence[WatchRecord] = ()
+    log: Sequence[LogEvent] = ()
+    final_items: Sequence[FinalItem] = ()
+    final_listings: Sequence[FinalListing] = ()
+    view_hashes: Sequence[ViewHash] = ()
+    faults: Sequence[Fault] = ()

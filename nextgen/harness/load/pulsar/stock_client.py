@@ -1,0 +1,42 @@
+"""The stock Pulsar client, as it comes from its registry: nothing of it is replaced."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from nextgen.cli.messages.stock_client import INSTALL
+from nextgen.kernel.errors import RefusesToStart
+
+OPERATION_TIMEOUT_S = 30
+"""The client's own default, said here because recovery times depend on it."""
+
+
+def load_pulsar() -> Any:
+    """Return the client's module; this module can be imported without it.
+
+    Raises:
+        RefusesToStart: It is not installed.
+    """
+    try:
+        import pulsar
+    except ImportError as error:
+        raise RefusesToStart(
+            f"this needs the stock Pulsar client for Python ({error}): {INSTALL}"
+        ) from error
+    return pulsar
+
+
+def open_client(service_url: str, *, log_path: str = os.devnull, listener_threads: int = 1) -> Any:
+    """Return a client. It connects when it is first used.
+
+    Its warnings go to ``log_path``: by default it writes them to stdout, which is not ours to
+    share.
+    """
+    pulsar = load_pulsar()
+    return pulsar.Client(
+        service_url,
+        operation_timeout_seconds=OPERATION_TIMEOUT_S,
+        message_listener_threads=listener_threads,
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, log_path),
+    )

@@ -1,0 +1,138 @@
+"""The job that receives everything with stock consumers, one on each topic, and keeps account.
+
+    hears   {"expect": {"acknowledged": [ranges of each lane], "interruptions": [[t, t], ...]}}
+            then it waits until all of it arrived, or nothing came for ``QUIET_MS``, and returns
+    tells   {"event": "subscribed"}, {"tick": {...}}
+
+``interruptions`` say when brokers were killed or topics moved, see ``delivery_record``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+from nextgen.harness.load.pulsar.delivery_record import EXAMPLES_MAX, DeliveryRecord
+from nextgen.harness.load.pulsar.message_stamp import stamp_of
+from nextgen.harness.load.pulsar.stock_client import load_pulsar, open_client
+from nextgen.harness.load.reporter import Reporter
+from nextgen.kernel.errors import Unavailable
+
+TICK_INTERVAL_MS = 250
+QUIET_MS = 10_000
+"""Without any message for so long, what is missing is lost."""
+
+TRAILING_MS = 1_500
+"""After the last message that was missing: what is duplicated would come now."""
+
+
+class _Account:
+    """The record, and the lock that the client's threads share it by."""
+
+    def __init__(self) -> None:
+        self.record = DeliveryRecord()
+        self.last_arrival_s = time.monotonic()
+        self.lock = threading.Lock()
+        self.failures = 0
+
+    def listen(self, consumer: Any, message: Any) -> None:
+        """Take a message and acknowledge it; on a thread of the client."""
+        now = time.monotonic()
+        identity = message.message_id()
+        with self.lock:
+            self.last_arrival_s = now
+            try:
+                lane, number = stamp_of(message.data())
+            except ValueError as error:
+                self.record.arrive_unknown(str(error))
+            else:
+                place = (
+                    identity.ledger_id(),
+                    identity.entry_id(),
+                    identity.partition(),
+                    identity.batch_index(),
+                )
+                self.record.arrive(lane, number, place, now)
+        try:
+            consumer.acknowledge(message)
+        except load_pulsar().PulsarException:
+            # It will come again, and the record of it says so.
+            self.failures += 1
+
+
+async def subscribe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Consume ``topics`` until told what to expect; return what is missing and what is too much."""
+    pulsar = load_pulsar()
+    account = _Account()
+    client = open_client(job["service_url"], log_path=job["log_path"])
+    telling = asyncio.create_task(_tell(account, reporter))
+    try:
+        await asyncio.to_thread(_open_consumers, client, job["topics"], account)
+        reporter.send({"event": "subscribed"})
+        expected = (await reporter.commands.get())["expect"]
+        acknowledged = dict(enumerate(expected["acknowledged"]))
+        missing = await _wait_for(account, acknowledged)
+    except pulsar.PulsarException as error:
+        raise Unavailable(f"the stock client gave up: {error!r}") from error
+    finally:
+        telling.cancel()
+        await asyncio.to_thread(client.shutdown)
+    record = account.record
+    duplicated = record.duplicated([(begin, end) for begin, end in expected["interruptions"]])
+    return {
+        "received": record.arrived,
+        "lost": len(missing),
+        "duplicated": record.stored_twice + len(duplicated),
+        "out_of_order": record.out_of_order,
+        "unknown": record.unknown,
+        "redelivered": len(record.again) - len(duplicated),
+        "failed_acknowledgements": account.failures,
+        "examples": [
+            *record.examples,
+            *duplicated[:EXAMPLES_MAX],
+            *[f"lane {lane}: {number} never came" for lane, number in missing[:EXAMPLES_MAX]],
+        ],
+    }
+
+
+def _open_consumers(client: Any, topics: list[str], account: _Account) -> None:
+    pulsar = load_pulsar()
+    for topic in topics:
+        client.subscribe(
+            topic,
+            "kill-test",
+            consumer_type=pulsar.ConsumerType.Exclusive,
+            initial_position=pulsar.InitialPosition.Earliest,
+            message_listener=account.listen,
+        )
+
+
+async def _wait_for(
+    account: _Account, acknowledged: dict[int, list[list[int]]]
+) -> list[tuple[int, int]]:
+    """Return what is missing when nothing more comes, or when nothing is missing."""
+    while True:
+        with account.lock:
+            missing = account.record.missing(acknowledged)
+            quiet_ms = (time.monotonic() - account.last_arrival_s) * 1000
+        if quiet_ms >= (QUIET_MS if missing else TRAILING_MS):
+            return missing
+        await asyncio.sleep(0.2)
+
+
+async def _tell(account: _Account, reporter: Reporter) -> None:
+    while True:
+        await asyncio.sleep(TICK_INTERVAL_MS / 1000)
+        record = account.record
+        reporter.send(
+            {
+                "tick": {
+                    "received": record.arrived,
+                    "out_of_order": record.out_of_order,
+                    "stored_twice": record.stored_twice,
+                    "redelivered": len(record.again),
+                }
+            }
+        )

@@ -1,0 +1,223 @@
+"""``perf pulsar-lookup``: warm lookups of Pulsar clients at one discovery process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.harness.load.measure import summary_of_counts
+from nextgen.harness.load.process import LoadProcess
+from nextgen.harness.load.pulsar.answer_check import KnownBroker
+from nextgen.harness.load.topic_range import TopicRange
+from nextgen.harness.perf.bench import (
+    SETUP_TIMEOUT_MS,
+    Bench,
+    check_count,
+    grown,
+    note,
+    progress_bar,
+    started_mover,
+)
+from nextgen.harness.perf.lookup import prepare_assigned
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
+from nextgen.runtime.exit_code import CheckFailed
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+
+WARM_SECONDS = 2
+CHECK_EVERY_STILL = 200
+CHECK_EVERY_MOVING = 40
+"""One read in so many, of some dozens of answers each, is checked at the brokers. While topics
+move it is more of them; each check costs the brokers and the generator CPU that lookups lack."""
+
+LOOKUP_COUNTER = "pulsar_lookups"
+PARTITION_METADATA_COUNTER = "pulsar_partition_reads"
+
+
+@dataclass(frozen=True, slots=True)
+class LookupLoad:
+    """What is asked, and how much at once."""
+
+    topics: int
+    seconds: float
+    connections: int
+    in_flight: int
+    workers: int
+    moving_percent: float
+    is_partition_metadata: bool
+
+    def check(self) -> None:
+        """Return if the topics are enough to keep every window full of different ones.
+
+        Raises:
+            InvalidRequest: They are not.
+        """
+        if self.topics < 2 * self.connections * self.in_flight:
+            raise InvalidRequest(
+                f"{self.topics} topics are too few for {self.connections} connections with "
+                f"{self.in_flight} requests in flight: name twice as many topics as requests"
+            )
+        if self.connections < self.workers:
+            raise InvalidRequest(
+                f"{self.connections} connections cannot be shared by {self.workers} generators"
+            )
+
+
+@dataclass(slots=True)
+class Window:
+    """The server's CPU between the first generator's begin and the last one's end."""
+
+    cpu_of: Callable[[], float | None]
+    generators: int
+    cpu_seconds: float | None = None
+    _before: float | None = None
+    _begun: int = 0
+    _ended: int = 0
+
+    def heard(self, message: dict[str, Any]) -> None:
+        """Take note of what a generator says."""
+        event = message.get("event")
+        if event == "measuring":
+            self._begun += 1
+            if self._begun == 1:
+                self._before = self.cpu_of()
+        elif event == "measured":
+            self._ended += 1
+            after = self.cpu_of() if self._ended == self.generators else None
+            if after is not None and self._before is not None:
+                self.cpu_seconds = after - self._before
+
+
+async def measure_pulsar_lookup(bench: Bench, load: LookupLoad) -> dict[str, Any]:
+    """Return the measurement of one discovery process.
+
+    Raises:
+        CheckFailed: The generators and the server counted differently, or something arrived
+            that no request asked for.
+    """
+    load.check()
+    wanted = bench.topics("topic", load.topics)
+    prepared = await prepare_assigned(bench, wanted)
+    target = bench.targets[0]
+    brokers = await known_brokers(bench.targets)
+    before = await bench.counters((target,))
+    window = Window(lambda: bench.cpu_seconds("discovery-1"), load.workers)
+    jobs = [_job(bench, load, wanted, brokers, number) for number in range(load.workers)]
+    async with started_mover(bench, wanted, load.moving_percent) as moves:
+        results = await _run_all(jobs, window, load)
+    counter = PARTITION_METADATA_COUNTER if load.is_partition_metadata else LOOKUP_COUNTER
+    counted = grown(before, await bench.counters((target,)), counter)
+    check_count("answers", sum(result["answers_total"] for result in results), counted)
+    unexpected = sum(result["unexpected"] for result in results)
+    if unexpected:
+        examples = [r["first_unexpected"] for r in results if r["first_unexpected"]]
+        raise CheckFailed(f"{unexpected} things arrived that nobody asked for: {examples[0]}")
+    return {
+        **_report(results, window, load),
+        "answers_counted_by_server": counted,
+        "discovery_rss_mb": bench.memory_mb("discovery-1"),
+        "moves": moves,
+        "setup": {name: round(value, 2) for name, value in prepared.items()},
+    }
+
+
+def _report(results: Sequence[dict[str, Any]], window: Window, load: LookupLoad) -> dict[str, Any]:
+    answers = sum(result["answers"] for result in results)
+    generator_cpu_s = sum(result["cpu_seconds"] for result in results)
+    verdicts: dict[str, int] = {}
+    for result in results:
+        for name, count in result["checked"].items():
+            verdicts[name] = verdicts.get(name, 0) + count
+    examples = [example for result in results for example in result["wrong"]]
+    return {
+        "benchmark": "pulsar-lookup",
+        "rate": round(sum(result["answers"] / result["seconds"] for result in results)),
+        "rate_unit": "answers/s",
+        **summary_of_counts([result["latency_us"] for result in results]),
+        "errors": sum(result["errors"] for result in results),
+        "first_error": next((r["first_error"] for r in results if r["first_error"]), ""),
+        "wrong": verdicts.get("wrong", 0),
+        "checked": sum(verdicts.values()),
+        "verdicts": verdicts,
+        **({"wrong_examples": examples} if examples else {}),
+        "discovery_cpu_seconds": _rounded(window.cpu_seconds),
+        "answers_per_discovery_core_second": (
+            round(answers / window.cpu_seconds) if window.cpu_seconds else None
+        ),
+        "generator_cpu_seconds": _rounded(generator_cpu_s),
+        "run": {
+            "command": "PARTITIONED_METADATA" if load.is_partition_metadata else "LOOKUP",
+            "topics": load.topics,
+            "seconds": load.seconds,
+            "connections": load.connections,
+            "in_flight_per_connection": load.in_flight,
+            "generator_processes": load.workers,
+            "discovery_processes": 1,
+            "moving_percent_per_second": load.moving_percent,
+        },
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+async def known_brokers(targets: tuple[str, ...]) -> list[KnownBroker]:
+    """Return the live brokers as discovery knows them.
+
+    Raises:
+        CheckFailed: One of them does not serve Pulsar clients, so its answers lead nowhere.
+    """
+    async with DiscoveryClient(targets) as client:
+        cluster = await client.call("GetCluster", GetClusterRequest())
+    brokers = [
+        KnownBroker(one.endpoints.pulsar_url, one.endpoints.grpc, one.session_id)
+        for one in cluster.brokers
+        if one.is_live
+    ]
+    if not brokers or not all(broker.pulsar_url for broker in brokers):
+        raise CheckFailed("a live broker has no Pulsar URL")
+    return brokers
+
+
+def _job(
+    bench: Bench, load: LookupLoad, topics: TopicRange, brokers: list[KnownBroker], number: int
+) -> dict[str, Any]:
+    """Return the job of one generator: an equal share of topics and connections."""
+    first, end = (topics.count * n // load.workers for n in (number, number + 1))
+    mine = TopicRange(topics.namespace, topics.stem, topics.first + first, end - first)
+    connections = [load.connections * n // load.workers for n in (number, number + 1)]
+    every = CHECK_EVERY_MOVING if load.moving_percent else CHECK_EVERY_STILL
+    return {
+        "kind": "pulsar_lookup",
+        "pulsar": bench.pulsar,
+        "brokers": [broker.as_json() for broker in brokers],
+        "topics": mine.as_json(),
+        "is_partition_metadata": load.is_partition_metadata,
+        "connections": connections[1] - connections[0],
+        "in_flight": load.in_flight,
+        "warm_seconds": WARM_SECONDS,
+        "seconds": load.seconds,
+        "check_every": 0 if load.is_partition_metadata else every,
+    }
+
+
+async def _run_all(
+    jobs: Sequence[dict[str, Any]], window: Window, load: LookupLoad
+) -> list[dict[str, Any]]:
+    processes = [await LoadProcess.start(job) for job in jobs]
+    timeout_ms = SETUP_TIMEOUT_MS + int(load.seconds * 1000)
+    note(f"{len(jobs)} generators, {load.connections} connections x {load.in_flight} in flight")
+    try:
+        with progress_bar("looking up", 0):
+            async with timeout(timeout_ms / 1000):
+                return await asyncio.gather(
+                    *[process.result(window.heard) for process in processes]
+                )
+    except TimeoutError:
+        raise DeadlineExceeded(f"the generators took longer than {timeout_ms} ms") from None
+    finally:
+        await asyncio.gather(*[process.stop() for process in processes])

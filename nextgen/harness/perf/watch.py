@@ -1,0 +1,327 @@
+"""``perf watch``: what many watchers of one shard cost its commits, and what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from nextgen.client.channel import close_channel, open_channel
+from nextgen.harness.load.jobs.watch import WatchedNames
+from nextgen.harness.load.measure import Latencies, quantile
+from nextgen.harness.load.polled_cluster import PolledCluster
+from nextgen.harness.load.process import LoadProcess
+from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, NodeStatus
+
+FAN_OUT_CHANGES = 50
+"""One after the other, so that two of them never share a message by chance."""
+
+FAN_OUT_SUBSCRIBERS = (5, 50)
+
+SETTLED_MS = 600
+"""Without a message with news for so long: more than a round of progress."""
+
+_STATUS = "/nextgen.v1.ShardService/GetNodeStatus"
+_STATUS_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLoad:
+    """How much of everything."""
+
+    watchers: int
+    processes: int
+    streams: int
+    seconds: float
+    rounds: int
+    in_flight: int
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the watchers were told, compared with what was acknowledged."""
+
+    delivered: int = 0
+    wrong: int = 0
+    first_wrong: str = ""
+    from_send: Latencies = field(default_factory=Latencies)
+    from_acknowledgement: Latencies = field(default_factory=Latencies)
+
+    def note(self, what: str) -> None:
+        self.wrong += 1
+        self.first_wrong = self.first_wrong or what
+
+
+async def measure_watch(bench: Bench, load: WatchLoad) -> dict[str, Any]:
+    """Return the measurement: commits without and with watchers in turn, then the fan-out.
+
+    Raises:
+        MetadataError: A generator failed, or did not catch up.
+    """
+    run = _Run(bench, load, await _first_shard(bench))
+    without: list[dict[str, Any]] = []
+    watched: list[dict[str, Any]] = []
+    findings = _Findings()
+    await run.change(seconds=min(1.0, load.seconds))
+    for number in range(load.rounds):
+        # In turn, the second time the other way round: what drifts does so for both.
+        for is_watched in (False, True) if number % 2 == 0 else (True, False):
+            if is_watched:
+                watched.append(await run.change_watched(findings))
+            else:
+                without.append(await run.change(seconds=load.seconds))
+    fan_out = {
+        str(count): await run.messages_per_change(count, findings) for count in FAN_OUT_SUBSCRIBERS
+    }
+    rate_without, rate_with = _rate(without), _rate(watched)
+    return {
+        "benchmark": "watch",
+        "rate": round(rate_with),
+        "rate_unit": "commits/s with watchers",
+        "rate_without": round(rate_without),
+        "ratio": round(rate_with / rate_without, 3) if rate_without else 0.0,
+        "commit_p50": _median(watched, "p50"),
+        "commit_p99": _median(watched, "p99"),
+        "commit_p50_without": _median(without, "p50"),
+        "commit_p99_without": _median(without, "p99"),
+        "delivery_p50": _p(findings.from_send, 0.50),
+        "delivery_p99": _p(findings.from_send, 0.99),
+        "behind_acknowledgement_p50": _p(findings.from_acknowledgement, 0.50),
+        "behind_acknowledgement_p99": _p(findings.from_acknowledgement, 0.99),
+        "delivered": findings.delivered,
+        "wrong": findings.wrong,
+        "first_wrong": findings.first_wrong,
+        "messages_per_change": fan_out,
+        "run": {
+            "watchers": load.watchers,
+            "processes": load.processes,
+            "streams": load.streams,
+            "seconds": load.seconds,
+            "rounds": load.rounds,
+            "in_flight": load.in_flight,
+        },
+    }
+
+
+class _Run:
+    """Generators against one shard. Names are never used twice."""
+
+    def __init__(self, bench: Bench, load: WatchLoad, shard_id: int) -> None:
+        self._bench = bench
+        self._load = load
+        self._shard_id = shard_id
+        self._stem = f"w{secrets.token_hex(2)}-"
+        self._next = 0
+
+    async def change(
+        self, *, seconds: float, watchers: int = 0, changes_max: int = 10**9, **options: Any
+    ) -> dict[str, Any]:
+        """Create topics for so long and return what the generator says."""
+        told = await self._bench.run(
+            "change_topics",
+            "committing",
+            0,
+            names=self._names(watchers or self._load.watchers).as_json(),
+            shard_id=self._shard_id,
+            first=self._next,
+            seconds=seconds,
+            changes_max=changes_max,
+            in_flight=options.get("in_flight", self._load.in_flight),
+            pause_ms=options.get("pause_ms", 0),
+        )
+        self._next = told["next"]
+        if told["errors"]:
+            raise Unavailable(f"a topic was refused: {told['errors'][0]}")
+        return told
+
+    async def change_watched(self, findings: _Findings) -> dict[str, Any]:
+        """The same while all watchers watch; compare what they were told."""
+        async with AsyncExitStack() as stack:
+            crowd = await self._watch(stack, self._load)
+            told = await self.change(seconds=self._load.seconds)
+            _compare(findings, await self._seen(crowd), told["acknowledged"])
+        return told
+
+    async def messages_per_change(self, subscribers: int, findings: _Findings) -> float:
+        """Return how many messages with news the shard sent for a change that concerns one."""
+        load = replace(self._load, watchers=subscribers, processes=1, streams=subscribers)
+        async with AsyncExitStack() as stack:
+            crowd = await self._watch(stack, load)
+            before = await self._settled_messages()
+            told = await self.change(
+                seconds=SETUP_TIMEOUT_MS / 1000,
+                watchers=subscribers,
+                changes_max=FAN_OUT_CHANGES,
+                in_flight=1,
+                pause_ms=10,
+            )
+            sent = await self._messages() - before
+            changes = len(told["acknowledged"])
+            _compare(findings, await self._seen(crowd), told["acknowledged"])
+        return round(sent / changes, 3)
+
+    async def _watch(self, stack: AsyncExitStack, load: WatchLoad) -> list[_Watching]:
+        crowd = []
+        for place in range(load.processes):
+            mine = list(range(place, load.watchers, load.processes))
+            job = {
+                "kind": "watch_topics",
+                "targets": list(self._bench.targets),
+                "names": self._names(load.watchers).as_json(),
+                "shard_id": self._shard_id,
+                "watchers": mine,
+                "streams": max(1, load.streams // load.processes),
+            }
+            watching = _Watching(await LoadProcess.start(job))
+            stack.push_async_callback(watching.stop)
+            crowd.append(watching)
+        async with timeout(SETUP_TIMEOUT_MS / 1000):
+            for watching in crowd:
+                await watching.wait_ready()
+        return crowd
+
+    async def _seen(self, crowd: Sequence[_Watching]) -> dict[int, list[tuple[str, int, float]]]:
+        """Let the watchers come to the present, and return what each was told."""
+        position = await self._commit_position()
+        seen: dict[int, list[tuple[str, int, float]]] = {}
+        for watching in crowd:
+            told = await watching.finish(position)
+            if told["errors"]:
+                raise Unavailable(told["errors"][0])
+            seen |= {int(number): events for number, events in told["seen"].items()}
+        return seen
+
+    def _names(self, watchers: int) -> WatchedNames:
+        return WatchedNames(self._bench.namespace, f"{self._stem}{watchers}-", watchers)
+
+    async def _commit_position(self) -> int:
+        return max(
+            replica.commit_position
+            for status in await _node_statuses(self._bench)
+            for replica in status.replicas
+            if replica.group_id == self._shard_id
+        )
+
+    async def _settled_messages(self) -> int:
+        """Return the count once what the beginning of the watches made is over."""
+        before = -1
+        while (after := await self._messages()) != before:
+            before = after
+            await asyncio.sleep(SETTLED_MS / 1000)
+        return after
+
+    async def _messages(self) -> int:
+        statuses = await _node_statuses(self._bench)
+        return sum(status.counters["watch_updates"] for status in statuses)
+
+
+class _Watching:
+    """A process of watchers."""
+
+    def __init__(self, process: LoadProcess) -> None:
+        self._process = process
+        self._ready = asyncio.Event()
+        self._result = asyncio.create_task(process.result(self._hear))
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        if message.get("ready"):
+            self._ready.set()
+
+    async def wait_ready(self) -> None:
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({ready, self._result}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._result.done():
+            self._result.result()
+
+    async def finish(self, position: int) -> dict[str, Any]:
+        await self._process.tell({"until": position})
+        return await self._result
+
+    async def stop(self) -> None:
+        self._result.cancel()
+        await asyncio.gather(self._result, return_exceptions=True)
+        await self._process.stop()
+
+
+def _compare(
+    findings: _Findings,
+    seen: Mapping[int, Sequence[tuple[str, int, float]]],
+    acknowledged: Mapping[str, Sequence[float]],
+) -> None:
+    """Each watcher must have been told of exactly the topics of its prefix, in order."""
+    wanted: dict[int, set[str]] = {watcher: set() for watcher in seen}
+    for name in acknowledged:
+        number = int(name.rpartition("-")[2])
+        wanted[number % len(seen)].add(name)
+    for watcher, events in seen.items():
+        told = [name for name, _, _ in events]
+        if len(told) != len(set(told)):
+            findings.note(f"watcher {watcher} was told of a topic twice")
+        if set(told) != wanted[watcher]:
+            findings.note(
+                f"watcher {watcher} was told of {len(told)} topics, {len(wanted[watcher])} are its"
+            )
+        positions = [position for _, position, _ in events]
+        if any(later <= earlier for earlier, later in pairwise(positions)):
+            findings.note(f"watcher {watcher} was told out of order")
+        findings.delivered += len(events)
+        for name, _, arrived_at in events:
+            sent_at, acknowledged_at = acknowledged.get(name, (arrived_at, arrived_at))
+            findings.from_send.add(arrived_at - sent_at)
+            findings.from_acknowledgement.add(arrived_at - acknowledged_at)
+
+
+def _rate(told: Sequence[Mapping[str, Any]]) -> float:
+    return float(sum(one["count"] for one in told) / sum(one["seconds"] for one in told))
+
+
+def _median(told: Sequence[Mapping[str, Any]], name: str) -> float:
+    return round(median(float(one["latency_ms"][name]) for one in told), 3)
+
+
+def _p(latencies: Latencies, fraction: float) -> float:
+    return quantile(sorted(latencies.samples_ms), fraction)
+
+
+async def _first_shard(bench: Bench) -> int:
+    cluster = PolledCluster(bench.targets)
+    await cluster.look()
+    if not cluster.view.shard_ids:
+        raise Unavailable("the cluster has no shards")
+    return cluster.view.shard_ids[0]
+
+
+async def _node_statuses(bench: Bench) -> list[NodeStatus]:
+    """Return what every shard node that answers says of itself."""
+    cluster = PolledCluster(bench.targets)
+    await cluster.look()
+    endpoints = [node.grpc for node in cluster.view.nodes.values() if node.kind == "shard"]
+    answers = await asyncio.gather(*map(_node_status, endpoints), return_exceptions=True)
+    statuses = [answer for answer in answers if isinstance(answer, NodeStatus)]
+    if not statuses:
+        failures = [answer for answer in answers if isinstance(answer, MetadataError)]
+        raise failures[0] if failures else Unavailable("no shard node answers")
+    return statuses
+
+
+async def _node_status(endpoint: str) -> NodeStatus:
+    channel = open_channel(endpoint)
+    try:
+        ask: Any = channel.unary_unary(
+            _STATUS,
+            request_serializer=GetNodeStatusRequest.SerializeToString,
+            response_deserializer=NodeStatus.FromString,
+        )
+        status: NodeStatus = await ask(GetNodeStatusRequest(), timeout=_STATUS_TIMEOUT_S)
+        return status
+    finally:
+        await close_channel(channel)
