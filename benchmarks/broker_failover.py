@@ -23,7 +23,7 @@ from pathlib import Path
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.client.event_log import read_events
+from nextgen.client.log.reader import read_events
 from nextgen.client.model import TopicLocation
 from nextgen.harness.load.measure import Latencies
 from nextgen.tasks.timeouts import timeout

@@ -25,9 +25,9 @@ from nextgen.cli.local.plan import ClusterSize
 from nextgen.cli.observability.trace_command import Span, read_spans
 from nextgen.harness.load.measure import quantile
 from nextgen.harness.perf.bench import Bench, bench
-from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
-from nextgen.kernel.trace_limits import TRACE_FLUSH_MS
-from nextgen.runtime.lookup_steps import STEP
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits.trace import TRACE_FLUSH_MS
+from nextgen.runtime.telemetry.lookup_steps import STEP
 
 TRACE_VARIABLE = "NEXTGEN_TRACE_FILE"
 WARM_TOPICS = 30

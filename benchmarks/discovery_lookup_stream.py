@@ -28,10 +28,10 @@ import uvloop
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from nextgen.client.channel import open_channel  # noqa: E402
 from nextgen.client.client import Client  # noqa: E402
-from nextgen.kernel.names import parse_topic  # noqa: E402
-from nextgen.kernel.slots import initial_table  # noqa: E402
+from nextgen.client.transport.channel import open_channel  # noqa: E402
+from nextgen.kernel.routing.names import parse_topic  # noqa: E402
+from nextgen.kernel.routing.slots import initial_table  # noqa: E402
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse  # noqa: E402
 from tests.support.fake_cluster import FakeClusterServer, full_update  # noqa: E402
 from tests.support.fake_shard_server import FakeShardServer  # noqa: E402

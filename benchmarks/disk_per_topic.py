@@ -15,7 +15,7 @@ from pathlib import Path
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import MINIMAL, ClusterPlan, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 
 NODE = "shard-node-1"
 NAMESPACE = "acme/orders"

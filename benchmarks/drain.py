@@ -24,7 +24,7 @@ from benchmarks.support.constant_lookups import LookupRate, constant_lookups
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.harness.perf.bench import Bench, bench
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 from protos.nextgen.v1.shard_service_pb2 import DrainRequest, UnitCountRequest
 

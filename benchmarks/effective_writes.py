@@ -27,11 +27,11 @@ import grpc.aio
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.client.broker_metadata import broker_metadata
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.policies_wire import policies_from_proto
+from nextgen.client.brokers.metadata import broker_metadata
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.policies import policies_from_proto
 from nextgen.harness.load.measure import Latencies
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 

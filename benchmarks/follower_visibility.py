@@ -25,7 +25,7 @@ from pathlib import Path
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.client.event_log import ShardLogReader
+from nextgen.client.log.reader import ShardLogReader
 from nextgen.harness.load.measure import Latencies
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout

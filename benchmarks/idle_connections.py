@@ -23,7 +23,7 @@ import uvloop
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.pulsar.frames import FrameReader, encode_command, parse_command
-from nextgen.runtime.process import allow_open_files
+from nextgen.runtime.lifecycle.process import allow_open_files
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandConnect, CommandPing, CommandPong
 

@@ -29,7 +29,7 @@ from benchmarks.support.topic_load import NAMESPACE, topic_name
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.client.event_log import ShardLogReader
+from nextgen.client.log.reader import ShardLogReader
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=0, shards=1)
 SHARD = 1

@@ -19,14 +19,14 @@ from typing import Any
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.local.plan import ClusterSize
-from nextgen.client.event_log import read_events
+from nextgen.client.log.reader import read_events
 from nextgen.harness.load.measure import quantile
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import Bench, bench
 from nextgen.harness.perf.lookup import prepare_assigned
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.placement_limits import REASSIGN_UNITS_PER_SECOND
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.kernel.limits.placement import REASSIGN_UNITS_PER_SECOND
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, LookupRequest
 from protos.nextgen.v1.shard_service_pb2 import UnitCountRequest

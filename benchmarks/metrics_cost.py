@@ -19,9 +19,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from nextgen.replication.statistics import ReplicaStatistics
-from nextgen.runtime import tracing
 from nextgen.runtime.settings import TraceSettings
-from nextgen.runtime.trace_export import start_tracing
+from nextgen.runtime.telemetry import tracing
+from nextgen.runtime.telemetry.trace_export import start_tracing
 from shards.metrics import NodeMetrics, ShardMetrics
 
 _ROUNDS = 5

@@ -32,8 +32,8 @@ from nextgen.client import Client
 from nextgen.harness.load.pulsar.lookup_connection import LookupConnection, LookupTally
 from nextgen.harness.load.pulsar.lookup_requests import RequestDeck
 from nextgen.harness.perf.bench import Bench, bench
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.pulsar.client import PulsarClientConnection
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandLookupTopic, CommandLookupTopicResponse
 

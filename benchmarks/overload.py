@@ -27,7 +27,7 @@ from nextgen.cli.local.plan import ClusterSize
 from nextgen.harness.load.jobs.lookup_flood import recovered_s
 from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, bench
-from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 
 NAMES_PER_MESSAGE = 100
 CAPACITY_WINDOW = 4_000

@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
 from pipelines.running.session import HEAP, LOCAL_MASTER, open_session
 from pipelines.stream.job import JOB, StreamOptions, run
 from protos.nextgen.v1 import events_pb2 as e

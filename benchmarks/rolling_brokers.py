@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client
-from nextgen.client.event_log import read_events
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.client.log.reader import read_events
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, TOPICS_PER_CREATE_MAX
 from tests.support.local_cluster import running_cluster
 from tests.support.steady_load import SteadyLoad, steady_load
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nextgen.kernel.limits import SLOT_COUNT
+from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import Entry
 from nextgen.replication.view.store import ViewStore

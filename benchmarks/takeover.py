@@ -36,7 +36,7 @@ import uvloop
 
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.ports.ledger import NewEntry, TopicLedger
-from nextgen.kernel.pulsar_limits import LEDGER_TAKEOVERS_AT_A_TIME
+from nextgen.kernel.limits.pulsar import LEDGER_TAKEOVERS_AT_A_TIME
 
 EPOCHS_BEFORE = 2
 DEAD_EPOCH = EPOCHS_BEFORE + 1

@@ -26,20 +26,20 @@ from brokers.domain.storage_policy import StoragePolicy
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.session.departure import Departure
 from brokers.service.topics.idle_units import IdleUnits
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.exchange import ExchangePool
-from nextgen.client.malformed_requests import MalformedRequests
-from nextgen.client.member_gate import MemberGate
-from nextgen.client.membership import run_as_member
-from nextgen.client.routing import ShardRouter
-from nextgen.client.topic_directory import RoutedTopicDirectory
-from nextgen.kernel.limits import SHUTDOWN_MS_MAX
-from nextgen.kernel.pulsar_limits import VOLATILE_BYTES_MAX
-from nextgen.runtime.cluster_proof import credentials_of_node
-from nextgen.runtime.data_directory import DataDirectory
-from nextgen.runtime.grpc_server import GrpcServer, new_server
-from nextgen.runtime.probes import Probes
-from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.membership import run_as_member
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
+from nextgen.client.routing.topic_directory import RoutedTopicDirectory
+from nextgen.client.transport.malformed_requests import MalformedRequests
+from nextgen.client.transport.member_gate import MemberGate
+from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
+from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
+from nextgen.runtime.lifecycle.data_directory import DataDirectory
+from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.security.cluster_proof import credentials_of_node
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.probes import Probes
 from nextgen.runtime.settings import Address
 from nextgen.tasks.background import keep, start
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello

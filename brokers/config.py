@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
-from nextgen.kernel.placement_limits import BROKER_DRAIN_MS_MAX
+from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.limits.placement import BROKER_DRAIN_MS_MAX
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,

@@ -33,11 +33,11 @@ from brokers.ports.session import (
     Timing,
     TurnedAway,
 )
-from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
-from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.kernel.policies import NO_POLICIES, Policies
-from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX
-from nextgen.kernel.stream_limits import HELD_BYTES_PER_MESSAGE_MAX, HELD_OBJECTS_PER_MESSAGE_MAX
+from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX
+from nextgen.kernel.limits.stream import HELD_BYTES_PER_MESSAGE_MAX, HELD_OBJECTS_PER_MESSAGE_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import inventory_pb2, policies_pb2, shard_service_pb2
 from protos.pulsar import PulsarApi_pb2 as pulsar

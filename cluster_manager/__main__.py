@@ -8,13 +8,13 @@ import sys
 from cluster_manager.bootstrap import COMPONENT, serve
 from cluster_manager.config import ManagerConfig, parse_config
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.logs import configure_logging
-from nextgen.runtime.observability import observed
-from nextgen.runtime.process import EXIT_REFUSED, Shutdown, run
+from nextgen.runtime.lifecycle.process import EXIT_REFUSED, Shutdown, run
+from nextgen.runtime.telemetry.logs import configure_logging
+from nextgen.runtime.telemetry.observability import observed
 
 
 def main() -> None:
-    """Run until asked to stop; see ``nextgen.runtime.process`` for the exit codes."""
+    """Run until asked to stop; see ``nextgen.runtime.lifecycle.process`` for the exit codes."""
     try:
         config: ManagerConfig = parse_config(sys.argv[1:], os.environ)
         configure_logging(component=COMPONENT, node=config.node_id)

@@ -19,9 +19,9 @@ from cluster_manager.config import ManagerConfig
 from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.service.peer_keeper import PeerKeeper
 from cluster_manager.service.replica import ClusterManager
-from nextgen.client.malformed_requests import MalformedRequests
-from nextgen.client.member_gate import MemberGate
-from nextgen.kernel.limits import JOIN_STREAMS_MAX
+from nextgen.client.transport.malformed_requests import MalformedRequests
+from nextgen.client.transport.member_gate import MemberGate
+from nextgen.kernel.limits.cluster import JOIN_STREAMS_MAX
 from nextgen.replication.host.log_metrics import LogCollector, MeshCollector
 from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.mesh.handshake import ClusterSecret
@@ -34,12 +34,12 @@ from nextgen.replication.ports import (
     RoleChange,
 )
 from nextgen.replication.view.store import ViewStore
-from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_of_node
-from nextgen.runtime.data_directory import DataDirectory
-from nextgen.runtime.grpc_server import GrpcServer, new_server
-from nextgen.runtime.ports_check import assert_port_free
-from nextgen.runtime.probes import Probes
-from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.lifecycle.data_directory import DataDirectory
+from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.security.cluster_proof import ClusterCredentials, credentials_of_node
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.ports_check import assert_port_free
+from nextgen.runtime.servers.probes import Probes
 from nextgen.tasks.background import keep, start
 from protos.nextgen.v1 import (
     cluster_service_pb2,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_manager.domain.shard_map import REPLICATION_FACTOR_MAX
-from nextgen.kernel.limits import CLUSTER_NODES_MAX, SHARDS_MAX
+from nextgen.kernel.limits.cluster import CLUSTER_NODES_MAX, SHARDS_MAX
 from nextgen.runtime.settings import (
     NO_TRACES,
     NODE_FLAGS,

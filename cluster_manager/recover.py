@@ -14,11 +14,11 @@ from cluster_manager.adapters.stored_view import open_view_store
 from cluster_manager.bootstrap import COMPONENT
 from cluster_manager.config import parse_peers
 from cluster_manager.projections.tables import QUOTAS, SHARD_MAP
-from nextgen.kernel.generations import GENERATION_BITS
+from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.replication.host.promotion import Promotion, promote
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, NodeId
-from nextgen.runtime.data_directory import Identity
-from nextgen.runtime.recover_command import parser, run_recovery
+from nextgen.runtime.lifecycle.data_directory import Identity
+from nextgen.runtime.lifecycle.recover_command import parser, run_recovery
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
-from nextgen.client.lookup_windows_wire import window_from_proto, window_to_proto
+from nextgen.client.wire.lookup_windows import window_from_proto, window_to_proto
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, Record
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb

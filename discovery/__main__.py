@@ -7,9 +7,9 @@ import sys
 
 from discovery.bootstrap import serve
 from discovery.config import parse_config
-from nextgen.runtime.logs import configure_logging
-from nextgen.runtime.observability import observed
-from nextgen.runtime.process import Shutdown, run
+from nextgen.runtime.lifecycle.process import Shutdown, run
+from nextgen.runtime.telemetry.logs import configure_logging
+from nextgen.runtime.telemetry.observability import observed
 
 
 async def _main(shutdown: Shutdown) -> None:

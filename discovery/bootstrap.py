@@ -38,32 +38,32 @@ from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
 from discovery.service.watches.desk import WatchDesk
 from discovery.wire import encoded_answer_facts
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.exchange import ExchangePool
-from nextgen.client.malformed_requests import MalformedRequests
-from nextgen.client.member_gate import MemberGate
-from nextgen.client.routing import ShardRouter
-from nextgen.client.topic_directory import RoutedTopicDirectory
-from nextgen.kernel.discovery_limits import (
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
+from nextgen.client.routing.topic_directory import RoutedTopicDirectory
+from nextgen.client.transport.malformed_requests import MalformedRequests
+from nextgen.client.transport.member_gate import MemberGate
+from nextgen.kernel.limits.cluster import (
+    DISCOVERY_CACHE_ALIASES_MAX,
+    DISCOVERY_CACHE_ANSWERS_MAX,
+    RECENT_DELTAS_MAX,
+)
+from nextgen.kernel.limits.discovery import (
     ABSENT_ANSWER_BYTES_MAX,
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,
     DISCOVERY_CONNECTION_CALLS_MAX,
 )
-from nextgen.kernel.limits import (
-    DISCOVERY_CACHE_ALIASES_MAX,
-    DISCOVERY_CACHE_ANSWERS_MAX,
-    RECENT_DELTAS_MAX,
-)
-from nextgen.kernel.pulsar_limits import PARTITION_COUNTS_MAX
+from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
-from nextgen.runtime.cluster_proof import credentials_of_node
-from nextgen.runtime.grpc_server import GrpcServer, new_server
-from nextgen.runtime.ports_check import assert_port_free
-from nextgen.runtime.probes import Probes
-from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.security.cluster_proof import credentials_of_node
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.ports_check import assert_port_free
+from nextgen.runtime.servers.probes import Probes
 from nextgen.runtime.settings import Address, TraceSettings
 from nextgen.tasks.background import join
 from protos.nextgen.v1.cluster_service_pb2 import Hello

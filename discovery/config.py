@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextgen.kernel.pulsar_limits import DISCOVERY_WORKERS_MAX
+from nextgen.kernel.limits.pulsar import DISCOVERY_WORKERS_MAX
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,

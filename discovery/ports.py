@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.shard_watch import WatchListener
+from nextgen.client.changes.shard_watch import WatchListener
+from nextgen.client.cluster.view import ClusterView
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse, WatchShardUpdate
 
@@ -15,7 +15,7 @@ Clock = Callable[[], float]
 
 
 class Shards(Protocol):
-    """The way to the shards: ``nextgen.client.routing.ShardRouter`` or a fake.
+    """The way to the shards: ``nextgen.client.routing.router.ShardRouter`` or a fake.
 
     Every method raises ``MetadataError``.
     """
@@ -36,7 +36,7 @@ class Shards(Protocol):
 
 
 class Directory(Protocol):
-    """What is known of the cluster: ``nextgen.client.cluster_link.ClusterLink`` or a fake."""
+    """What is known of the cluster: ``nextgen.client.cluster.link.ClusterLink`` or a fake."""
 
     @property
     def view(self) -> ClusterView: ...
@@ -45,7 +45,7 @@ class Directory(Protocol):
 class ChangeStreams(Protocol):
     """One change stream to each shard, shared by everybody here: what is on it must not be slow.
 
-    See ``nextgen.client.shard_watch.ShardWatch`` for what listeners are told, and when.
+    See ``nextgen.client.changes.shard_watch.ShardWatch`` for what listeners are told, and when.
     """
 
     def position(self, shard_id: int) -> int:

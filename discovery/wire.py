@@ -10,16 +10,16 @@ from google.protobuf.message import DecodeError
 
 from discovery.domain.answer_cache import AnswerFacts, Delta
 from discovery.domain.page import InvalidPageToken, parse_page_token
-from nextgen.client.request_fields import RequestFields
+from nextgen.client.transport.request_fields import RequestFields
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
     NAMES_PER_LOOKUP_MAX,
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
     TRACE_ID_CHARACTERS_MAX,
 )
-from nextgen.kernel.names import InvalidName
+from nextgen.kernel.routing.names import InvalidName
 from protos.nextgen.v1.discovery_service_pb2 import (
     ListObjectsRequest,
     LookupRequest,

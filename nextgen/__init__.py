@@ -1,4 +1,4 @@
-"""Pulsar NextGen's libraries and its program: `main` joins the command line and the harness.
-A package may call those below it, in the order that pyproject.toml states.
-Components and pipelines call every package here except main, cli and harness.
+"""Pulsar NextGen's libraries and its program: ``main`` joins the command line and the harness.
+
+Packages are layers in the order that pyproject.toml states; no component is imported here.
 """

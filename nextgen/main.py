@@ -35,8 +35,8 @@ from nextgen.cli.topics import (
     placement_commands,
     policy_commands,
 )
-from nextgen.runtime.cluster_proof import CLUSTER_ID_VARIABLE, SECRET_FILE_VARIABLE
-from nextgen.runtime.exit_code import run_program
+from nextgen.runtime.lifecycle.exit_code import run_program
+from nextgen.runtime.security.cluster_proof import CLUSTER_ID_VARIABLE, SECRET_FILE_VARIABLE
 
 app = typer.Typer(
     name="nextgen",

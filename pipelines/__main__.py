@@ -8,7 +8,7 @@ from functools import partial
 
 import typer
 
-from nextgen.runtime.exit_code import run_program
+from nextgen.runtime.lifecycle.exit_code import run_program
 
 JOBS = ("generate", "rebuild", "audit", "slo", "load", "quotas", "reshard", "bulk", "stream")
 """Each is a package with ``command.py``, whose ``register(app)`` adds the command."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from nextgen.runtime.logs import configure_logging
-from nextgen.runtime.observability import observed
-from nextgen.runtime.process import Shutdown, run
+from nextgen.runtime.lifecycle.process import Shutdown, run
+from nextgen.runtime.telemetry.logs import configure_logging
+from nextgen.runtime.telemetry.observability import observed
 from shards.bootstrap import serve
 from shards.config import parse_config
 

@@ -10,24 +10,24 @@ from contextlib import AsyncExitStack
 import structlog
 from prometheus_client import REGISTRY
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.exchange import ExchangePool
-from nextgen.client.malformed_requests import MalformedRequests
-from nextgen.client.member_gate import MemberGate
-from nextgen.client.membership import run_as_member
-from nextgen.client.routing import ShardRouter
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.membership import run_as_member
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
+from nextgen.client.transport.malformed_requests import MalformedRequests
+from nextgen.client.transport.member_gate import MemberGate
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.host.log_metrics import LogCollector, MeshCollector
 from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.mesh.handshake import ClusterSecret
 from nextgen.replication.ports import LogStatus, NodeId
-from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_of_node
-from nextgen.runtime.data_directory import DataDirectory
-from nextgen.runtime.grpc_server import GrpcServer, new_server
-from nextgen.runtime.ports_check import assert_port_free
-from nextgen.runtime.probes import Probes
-from nextgen.runtime.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.lifecycle.data_directory import DataDirectory
+from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.security.cluster_proof import ClusterCredentials, credentials_of_node
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.ports_check import assert_port_free
+from nextgen.runtime.servers.probes import Probes
 from nextgen.runtime.settings import Address
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import Hello

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, STORED_INTEGER_MAX
-from nextgen.kernel.snapshot_limits import SNAPSHOT_JOURNAL_BYTES
+from nextgen.kernel.limits.cluster import JOURNAL_SEGMENT_BYTES, STORED_INTEGER_MAX
+from nextgen.kernel.limits.snapshot import SNAPSHOT_JOURNAL_BYTES
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from nextgen.kernel.trace_limits import LATENCY_BUCKETS_MS
+from nextgen.kernel.limits.trace import LATENCY_BUCKETS_MS
 
 _LATENCY_SECONDS = tuple(bound / 1_000 for bound in LATENCY_BUCKETS_MS)
 _COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)

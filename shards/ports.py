@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nextgen.client.shard_watch import WatchListener
-from nextgen.kernel.decider import Rejected
+from nextgen.client.changes.shard_watch import WatchListener
+from nextgen.kernel.events.decider import Rejected
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseCapacityResponse
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from protos.nextgen.v1.inventory_pb2 import Item, Kind
@@ -159,7 +159,7 @@ class MetadataReader(Protocol):
 
 
 class ShardWatching(Protocol):
-    """One stream of changes from one shard; ``nextgen.client.shard_watch.ShardWatch`` is one."""
+    """One stream of changes from one shard; ``client.changes.shard_watch.ShardWatch`` is one."""
 
     @property
     def heard_at(self) -> float:

@@ -13,8 +13,8 @@ from pathlib import Path
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.replication.host.promotion import Promotion, promote
 from nextgen.replication.ports import GroupId, NodeId
-from nextgen.runtime.data_directory import Identity
-from nextgen.runtime.recover_command import Addresses, parser, run_recovery
+from nextgen.runtime.lifecycle.data_directory import Identity
+from nextgen.runtime.lifecycle.recover_command import Addresses, parser, run_recovery
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from shards.adapters.raft_groups import known_cluster
 from shards.projections.stored_view import open_view_store

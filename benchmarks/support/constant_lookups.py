@@ -12,7 +12,7 @@ from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import Bench
 from nextgen.harness.perf.lookup import prepare_assigned
-from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.tasks.timeouts import timeout
 
 STOP_TIMEOUT_S = 60

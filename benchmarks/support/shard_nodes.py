@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.transport.channel import close_channel, open_channel
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, NodeStatus
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 

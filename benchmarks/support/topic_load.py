@@ -19,7 +19,7 @@ import time
 
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 
 NAMESPACE = "acme/orders"
 UPDATED_TOPICS = 100

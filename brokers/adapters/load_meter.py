@@ -9,7 +9,7 @@ import psutil
 from brokers.adapters.pulsar.front import PulsarFront
 from brokers.adapters.unit_meter import UnitMeter, counted, rates_between
 from brokers.ports.session import Clock
-from nextgen.kernel.broker_load import BrokerLoad, Rates, UnitLoad
+from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad
 
 USABLE_CORES = 1
 """Cores that a broker can keep busy: everything but the waiting for disks is on one thread."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from brokers.service.topics.topic import Topic
 from brokers.service.traffic import Traffic
-from nextgen.kernel.broker_load import Rates, UnitLoad
-from nextgen.kernel.placement_limits import BUSIEST_UNITS_MAX
+from nextgen.kernel.governance.broker_load import Rates, UnitLoad
+from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 
 UNITS_LOOKED_AT_MAX = 5_000
 """Topics whose counters one measurement reads: a few milliseconds, on the loop."""

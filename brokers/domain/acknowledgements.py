@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from nextgen.kernel.placement_limits import ACKNOWLEDGEMENTS_KEPT_MAX
+from nextgen.kernel.limits.placement import ACKNOWLEDGEMENTS_KEPT_MAX
 
 IntervalKey = tuple[str, str, int]
 """Topic id, unit, epoch."""

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from nextgen.kernel.limits import BROKER_TOMBSTONE_MS, BROKER_TOMBSTONES_MAX
-from nextgen.kernel.placement_limits import PREPARED_MS_MAX, PREPARED_UNITS_MAX
-from nextgen.kernel.policies import NO_POLICIES, Policies, merge
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies, merge
+from nextgen.kernel.limits.cluster import BROKER_TOMBSTONE_MS, BROKER_TOMBSTONES_MAX
+from nextgen.kernel.limits.placement import PREPARED_MS_MAX, PREPARED_UNITS_MAX
 
 UnitKey = tuple[str, str]
 """Topic id and the unit's text form."""

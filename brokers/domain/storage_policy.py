@@ -10,7 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from brokers.domain.position import Position
-from nextgen.kernel.policies import FOR_EVER, BacklogAction, Policies, SchemaCompatibility
+from nextgen.kernel.governance.policies import (
+    FOR_EVER,
+    BacklogAction,
+    Policies,
+    SchemaCompatibility,
+)
 
 NO_BOUND = 0
 """Of a backlog: it may be as large as it likes. Of a time to live: messages do not expire."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from nextgen.kernel.names import TopicName
+from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.metadata_commands import Located, TopicDirectory
 
 

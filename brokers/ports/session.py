@@ -8,7 +8,7 @@ from typing import Protocol
 
 from brokers.domain.holding import Assignment, Holding
 from brokers.domain.session import Delivered, Established
-from nextgen.kernel.broker_load import BrokerLoad
+from nextgen.kernel.governance.broker_load import BrokerLoad
 
 
 @dataclass(frozen=True, slots=True)

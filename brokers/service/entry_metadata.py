@@ -10,7 +10,7 @@ import base64
 import binascii
 
 from brokers.ports.ledger import Entry
-from nextgen.kernel.pulsar_limits import CHUNK_UUID_CHARACTERS_MAX
+from nextgen.kernel.limits.pulsar import CHUNK_UUID_CHARACTERS_MAX
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata

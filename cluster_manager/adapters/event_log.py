@@ -12,10 +12,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.event_bytes import EventFilter
-from nextgen.client.log_pins import answer_pin_log
-from nextgen.client.log_wire import filled_events
+from nextgen.client.log.event_bytes import EventFilter
+from nextgen.client.log.pins import answer_pin_log
+from nextgen.client.log.wire import filled_events
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,

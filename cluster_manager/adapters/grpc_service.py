@@ -11,10 +11,10 @@ import structlog
 
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.replica import ClusterManager
-from nextgen.client.errors_wire import abort, to_detail
-from nextgen.client.log_wire import replica_status
+from nextgen.client.log.wire import replica_status
+from nextgen.client.wire.errors import abort, to_detail
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
-from nextgen.kernel.limits import JOIN_SILENCE_MS, JOIN_WRITE_MS_MAX
+from nextgen.kernel.limits.cluster import JOIN_SILENCE_MS, JOIN_WRITE_MS_MAX
 from nextgen.tasks.background import join
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from nextgen.client.cluster_link import ChangeListener
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.exchange import ExchangePool
-from nextgen.client.routing import ShardRouter
+from nextgen.client.cluster.link import ChangeListener
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import CAPACITY_GRANT_MS_MAX
-from nextgen.runtime import lookup_steps
+from nextgen.kernel.limits.cluster import CAPACITY_GRANT_MS_MAX
+from nextgen.runtime.telemetry import lookup_steps
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.shard_service_pb2 import GrantCapacityRequest, ShardRequest

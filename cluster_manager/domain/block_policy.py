@@ -17,7 +17,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from cluster_manager.domain.broker_directory import Broker
 from cluster_manager.domain.capacity_ledger import Ledger
-from nextgen.kernel.capacity_blocks import first_block
+from nextgen.kernel.governance.capacity_blocks import first_block
 
 
 def units_to_offer(

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
     BROKERS_MAX,
     NODE_ID_BYTES_MAX,
     STORED_INTEGER_MAX,
 )
-from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND_MAX
 
 
 @dataclass(frozen=True, slots=True)

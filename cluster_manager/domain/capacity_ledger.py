@@ -31,7 +31,7 @@ from typing import assert_never
 
 from cluster_manager.domain.broker_directory import BrokerRecorded
 from cluster_manager.domain.quotas import QuotasSet
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 
 SESSION_ENDED = "session_ended"
 

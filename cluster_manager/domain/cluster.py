@@ -36,7 +36,7 @@ from cluster_manager.domain.membership import (
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import CreateShardMap, ShardMap, ShardMapChanged
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 
 ClusterEvent = (
     NodeRegistered

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import NODE_ID_BYTES_MAX
-from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_MS, LookupWindow
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.governance.lookup_slo import LOOKUP_WINDOW_MS, LookupWindow
+from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
+from nextgen.kernel.limits.placement import (
     LOOKUP_PROCESS_BYTES_MAX,
     LOOKUP_PROCESSES_MAX,
     LOOKUP_WINDOW_AHEAD_MS_MAX,

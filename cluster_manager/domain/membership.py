@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import ADDRESS_BYTES_MAX, CLUSTER_NODES_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import ADDRESS_BYTES_MAX, CLUSTER_NODES_MAX
 
 SHARD_KIND = "shard"
 DISCOVERY_KIND = "discovery"

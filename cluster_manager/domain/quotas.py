@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster_manager.domain.broker_directory import BrokerDirectory
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import BROKERS_MAX, STORED_INTEGER_MAX
-from nextgen.kernel.names import InvalidName, parse_tenant
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import BROKERS_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.limits.placement import (
     QUOTA_NAMES_BYTES_MAX,
     QUOTA_SOURCE_BYTES_MAX,
     QUOTA_TENANTS_MAX,
     QUOTA_UNITS_MAX,
 )
+from nextgen.kernel.routing.names import InvalidName, parse_tenant
 
 
 @dataclass(frozen=True, slots=True)

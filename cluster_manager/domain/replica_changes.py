@@ -26,8 +26,8 @@ from cluster_manager.domain.shard_map import (
     ShardMapChanged,
     State,
 )
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX, STORED_INTEGER_MAX
 
 
 class Change(StrEnum):

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import SHARDS_MAX
-from nextgen.kernel.slots import SlotTable, initial_table, preference_order
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import SHARDS_MAX
+from nextgen.kernel.routing.slots import SlotTable, initial_table, preference_order
 
 FIRST_VERSION = 1
 """Of a map whose shards have not all been led."""

@@ -16,8 +16,8 @@ from cluster_manager.domain.lookup_reports import LookupReports
 from cluster_manager.domain.membership import Membership, Node
 from cluster_manager.domain.quotas import Quotas
 from cluster_manager.domain.shard_map import Placement, ShardMap
-from nextgen.kernel.lookup_slo import LookupWindow
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.governance.lookup_slo import LookupWindow
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import select_of
 

@@ -21,10 +21,10 @@ from cluster_manager.domain.cluster import ClusterEvent, ClusterState, fold_even
 from cluster_manager.ports import Clock
 from cluster_manager.service.grants import GrantDesk, Grants
 from cluster_manager.service.leader_term import LeaderTerm
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import InvalidRequest, Refused
-from nextgen.kernel.limits import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
-from nextgen.kernel.placement_limits import LEASE_EXPIRY_MARGIN_MS
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
+from nextgen.kernel.limits.placement import LEASE_EXPIRY_MARGIN_MS
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 RENEWED_LEFT_MS = CAPACITY_LEASE_TTL_MS * 2 // 3

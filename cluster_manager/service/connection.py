@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from nextgen.kernel.errors import MetadataError, Overloaded
-from nextgen.kernel.limits import JOIN_OUTBOX_UPDATES_MAX
+from nextgen.kernel.limits.cluster import JOIN_OUTBOX_UPDATES_MAX
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 

@@ -1,6 +1,6 @@
 """The level of each event of group 0, and how an event that is too late for a replica is named.
 
-See ``nextgen.kernel.event_levels``. An event type keeps its level for ever. One that is added has
+See ``nextgen.kernel.events.levels``. An event type keeps its level for ever. One that is added has
 the level of the program that adds it.
 """
 
@@ -22,7 +22,7 @@ from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import QuotasSet
 from cluster_manager.domain.shard_map import ShardMapChanged
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.event_levels import not_known_everywhere
+from nextgen.kernel.events.levels import not_known_everywhere
 
 EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
     NodeRegistered: 1,

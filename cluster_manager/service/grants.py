@@ -19,7 +19,7 @@ from cluster_manager.domain.broker_directory import Broker
 from cluster_manager.ports import Grantor
 from cluster_manager.service.leader_term import LeaderTerm
 from nextgen.kernel.errors import MetadataError, SessionExpired
-from nextgen.kernel.limits import CAPACITY_GRANTS_IN_FLIGHT_MAX
+from nextgen.kernel.limits.cluster import CAPACITY_GRANTS_IN_FLIGHT_MAX
 from nextgen.tasks.background import join, start
 
 Grants = dict[tuple[str, str], int]

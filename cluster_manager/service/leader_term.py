@@ -37,7 +37,6 @@ from cluster_manager.service.event_levels import level_of, not_known
 from cluster_manager.service.load_board import LoadBoard
 from cluster_manager.service.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.service.spreader import LeaderSpreader, Situation
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -46,14 +45,15 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.event_levels import EVENT_LEVEL_UNSAID
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.events.levels import EVENT_LEVEL_UNSAID
+from nextgen.kernel.governance.lookup_slo import LookupWindow
+from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
     JOIN_SILENCE_MS,
     JOIN_STREAMS_MAX,
     NODE_ID_BYTES_MAX,
 )
-from nextgen.kernel.lookup_slo import LookupWindow
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Commit, Entry, ReplicatedLog
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 

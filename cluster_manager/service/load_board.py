@@ -13,9 +13,9 @@ import structlog
 
 from cluster_manager.domain.broker_directory import BrokerDirectory
 from cluster_manager.ports import Clock
-from nextgen.client.load_wire import load_from_proto
-from nextgen.kernel.broker_load import refusal
-from nextgen.kernel.placement_limits import LOADS_GATHERED_MS, LOADS_PER_UPDATE_MAX
+from nextgen.client.wire.broker_load import load_from_proto
+from nextgen.kernel.governance.broker_load import refusal
+from nextgen.kernel.limits.placement import LOADS_GATHERED_MS, LOADS_PER_UPDATE_MAX
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 SHOWN_UNITS_MAX = 10

@@ -14,7 +14,7 @@ from cluster_manager.service.capacity import CapacityDesk
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.grants import GrantDesk
 from cluster_manager.service.leader_term import LeaderTerm, UpdateListener
-from nextgen.client.lookup_windows_wire import window_from_proto
+from nextgen.client.wire.lookup_windows import window_from_proto
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -23,7 +23,7 @@ from nextgen.kernel.errors import (
     TransferFailed,
     WrongCluster,
 )
-from nextgen.kernel.lookup_slo import LookupWindow
+from nextgen.kernel.governance.lookup_slo import LookupWindow
 from nextgen.replication.ports import (
     CLUSTER_MANAGER_GROUP_ID,
     Entry,

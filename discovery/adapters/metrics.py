@@ -29,9 +29,9 @@ from discovery.service.watches.desk import (
     SLOW_PREFIX,
     WATCH_KINDS,
 )
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_BOUNDS_MS
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.lookup_slo import LOOKUP_WINDOW_BOUNDS_MS
 
 _COUNTERS = (
     ("lookup_messages", "lookup_messages", "Lookup messages read"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from nextgen.kernel.lookup_slo import (
+from nextgen.kernel.governance.lookup_slo import (
     LATENCY_CLASSES,
     LOOKUP_MS_MAX,
     LOOKUP_WINDOW_BOUNDS_MS,

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
-from nextgen.kernel.limits import TOPIC_TEXT_CHARACTERS_MAX
-from nextgen.kernel.names import (
+from nextgen.kernel.limits.cluster import TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
+from nextgen.kernel.routing.names import (
     Domain,
     InvalidName,
     parse_namespace,
     parse_tenant,
     parse_topic,
 )
-from nextgen.kernel.slots import SlotTable
-from nextgen.kernel.stream_limits import WATCH_NAMES_MAX
+from nextgen.kernel.routing.slots import SlotTable
 
 _SHOWN_CHARACTERS_MAX = 80
 _PART = re.compile(r"[-=:.\w]*", re.ASCII)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from discovery.domain.answer_cache import AnswerCache
 from discovery.service.counters import DiscoveryCounters
-from nextgen.client.routing import RouterStatistics
-from nextgen.kernel.limits import ROUTER_RETRIES_MAX
+from nextgen.client.routing.router import RouterStatistics
+from nextgen.kernel.limits.cluster import ROUTER_RETRIES_MAX
 
 COLD_PREFIX = "cold_lookups_"
 """Begins the names of the counts of cold lookups by time taken; their buckets' numbers follow."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from nextgen.audit.verdict import Finding, FindingKind
-from nextgen.kernel.placement_limits import AUDIT_EPOCHS_PER_UNIT_MAX, AUDIT_UNITS_MAX
+from nextgen.kernel.limits.placement import AUDIT_EPOCHS_PER_UNIT_MAX, AUDIT_UNITS_MAX
 
 CHECK = "acknowledgement intervals"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nextgen.kernel.stream_limits import HISTORY_FINDINGS_KEPT_MAX, HISTORY_NAMED_MAX
+from nextgen.kernel.limits.stream import HISTORY_FINDINGS_KEPT_MAX, HISTORY_NAMED_MAX
 
 
 class FindingKind(StrEnum):

@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.manifest import LoadFile
-from nextgen.kernel.bulk_limits import BULK_NAMES_BYTES_MAX, BULK_NAMES_MAX
+from nextgen.kernel.limits.bulk import BULK_NAMES_BYTES_MAX, BULK_NAMES_MAX
 
 NAME_COLUMN = "name"
 NAMESPACE_COLUMN = "namespace"

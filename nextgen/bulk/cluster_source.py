@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from nextgen.client.cluster_link import ChangeListener
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.client.cluster.link import ChangeListener
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate

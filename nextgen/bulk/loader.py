@@ -30,13 +30,8 @@ from nextgen.bulk.progress import (
     save_loaded,
 )
 from nextgen.client.client import Client
-from nextgen.client.exchange import ExchangePool
-from nextgen.client.routing import ShardRouter
-from nextgen.kernel.bulk_limits import (
-    BULK_IN_FLIGHT_MAX,
-    BULK_REFUSALS_KEPT_MAX,
-    BULK_REQUEST_TIMEOUT_MS,
-)
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import (
     Indefinite,
     MetadataError,
@@ -44,6 +39,11 @@ from nextgen.kernel.errors import (
     Overloaded,
     StaleShardMap,
     Unavailable,
+)
+from nextgen.kernel.limits.bulk import (
+    BULK_IN_FLIGHT_MAX,
+    BULK_REFUSALS_KEPT_MAX,
+    BULK_REQUEST_TIMEOUT_MS,
 )
 from nextgen.tasks.background import join
 from nextgen.tasks.groups import TaskGroup

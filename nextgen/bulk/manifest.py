@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.bulk.errors import LoadRefused
-from nextgen.kernel.json_fields import as_count, as_text, parse_json
-from nextgen.kernel.slots import SLOT_TABLE_BYTES, SlotTable
+from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
+from nextgen.kernel.routing.slots import SLOT_TABLE_BYTES, SlotTable
 
 LOAD_MANIFEST = "load.json"
 FORMAT = "nextgen-load"

@@ -11,9 +11,9 @@ from nextgen.bulk.blocks import NAMESPACE_COLUMN, read_column
 from nextgen.bulk.manifest import LoadManifest
 from nextgen.client.client import Client
 from nextgen.client.model import Written
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.names import parse_namespace
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import parse_namespace
 
 COMMANDS_IN_FLIGHT_MAX = 32
 """Creates on their way at the same time: enough to share entries of the log."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.bulk.manifest import LOAD_MANIFEST, sha256_of
-from nextgen.kernel.json_fields import as_count, as_text, parse_json
+from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
 
 LOADED = ".loaded.json"
 

@@ -1,7 +1,7 @@
-"""The client library, and what processes of a cluster use to talk to each other.
+"""The client library, and the calls by which the processes of a cluster reach each other.
 
-Programs use ``Client`` or ``BlockingClient``. Importing this package loads neither gRPC nor
-protobuf: the command line answers ``--help`` faster that way.
+Importing this package loads neither gRPC nor protobuf, so that ``--help`` stays fast.
+Programs import ``Client`` or ``BlockingClient`` from here; our own code imports the modules.
 """
 
 from __future__ import annotations

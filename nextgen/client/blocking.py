@@ -16,7 +16,7 @@ from collections.abc import (
 from typing import Any, TypeVar
 
 from nextgen.client.client import TIMEOUT_DEFAULT_MS, Client
-from nextgen.client.lookup_stream import LookupStream
+from nextgen.client.discovery.lookup_stream import LookupStream
 from nextgen.client.model import (
     ClusterState,
     CreatedTopic,
@@ -29,7 +29,7 @@ from nextgen.client.model import (
     Written,
 )
 from nextgen.client.watch_model import Assignment, Change, ShardMap
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
 
 Value = TypeVar("Value")
 

@@ -17,9 +17,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from nextgen.client.discovery_nodes import DiscoveryNodes, Response
-from nextgen.client.lookup_stream import LookupStream
-from nextgen.client.lookups import look_up
+from nextgen.client.discovery.lookup_stream import LookupStream
+from nextgen.client.discovery.lookups import look_up
+from nextgen.client.discovery.nodes import DiscoveryNodes, Response
+from nextgen.client.discovery.own_writes import OwnWrites
+from nextgen.client.discovery.watch import watch_changes, watch_shard_map
 from nextgen.client.model import (
     ClusterState,
     CreatedTopic,
@@ -38,19 +40,17 @@ from nextgen.client.model import (
     topic_of,
     written_of,
 )
-from nextgen.client.own_writes import OwnWrites
-from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
-from nextgen.client.watch import watch_changes, watch_shard_map
 from nextgen.client.watch_model import Assignment, Change, ShardMap
+from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import (
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
     PAGE_ITEMS_MAX,
     TOPICS_PER_CREATE_MAX,
 )
-from nextgen.kernel.names import InvalidName, parse_namespace, parse_topic
-from nextgen.kernel.policies import NO_POLICIES, Policies
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_topic
+from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.inventory_pb2 import Item

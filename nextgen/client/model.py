@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
 from protos.nextgen.v1 import inventory_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import WriteResponse

@@ -22,10 +22,10 @@ from nextgen.client.model import (
     tenant_of,
     topic_of,
 )
-from nextgen.client.policies_wire import policies_from_proto
+from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.policies import NO_POLICIES, Policies
-from nextgen.kernel.slots import SHARD_ID_MAX
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.kernel.routing.slots import SHARD_ID_MAX
 from protos.nextgen.v1 import inventory_pb2, policies_pb2
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item

@@ -18,8 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from nextgen.export.errors import ExportRefused, ExportStopped, WrongExport
-from nextgen.export.layout import MANIFEST, Kind, data_name, kind_of
-from nextgen.export.manifest import (
+from nextgen.export.format.manifest import (
     ExportFile,
     Gap,
     Manifest,
@@ -27,8 +26,9 @@ from nextgen.export.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from nextgen.export.store import Draft, Store, StoredFile
-from nextgen.kernel.stream_limits import EXPORT_FILES_MAX
+from nextgen.export.stores.layout import MANIFEST, Kind, data_name, kind_of
+from nextgen.export.stores.store import Draft, Store, StoredFile
+from nextgen.kernel.limits.stream import EXPORT_FILES_MAX
 
 NAMED_MAX = 5
 """Files named in one refusal."""

@@ -10,12 +10,12 @@ from typing import Protocol
 import grpc
 import grpc.aio
 
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.discovery_nodes import DiscoveryNodes
-from nextgen.client.errors_wire import error_of_rpc
-from nextgen.client.event_log import EventPage, ShardLogReader, pin_log
+from nextgen.client.discovery.nodes import DiscoveryNodes
+from nextgen.client.log.reader import EventPage, ShardLogReader, pin_log
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import Unauthenticated, Unavailable
-from nextgen.kernel.stream_limits import EXPORT_PIN_TTL_MS
+from nextgen.kernel.limits.stream import EXPORT_PIN_TTL_MS
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Role
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,

@@ -26,7 +26,7 @@ Retrying a definite error is always safe. An indefinite one may only be retried 
 same command id, which makes the second attempt a no-op if the first won. When in doubt,
 raise an indefinite error: wrongly definite loses data.
 
-A refused command is a value inside a shard (``nextgen.kernel.decider.Rejected``); only the
+A refused command is a value inside a shard (``nextgen.kernel.events.decider.Rejected``); only the
 client library turns it into ``Refused``. A broken invariant is not here: it is an
 ``assert``, and it stops the replica.
 """

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import cast
 
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, Overloaded, Unavailable
-from nextgen.kernel.limits import CONNECT_TIMEOUT_MS, REQUEST_TIMEOUT_MS_DEFAULT
-from nextgen.kernel.pulsar_limits import PULSAR_REQUESTS_IN_FLIGHT_MAX
+from nextgen.kernel.limits.cluster import CONNECT_TIMEOUT_MS, REQUEST_TIMEOUT_MS_DEFAULT
+from nextgen.kernel.limits.pulsar import PULSAR_REQUESTS_IN_FLIGHT_MAX
 from nextgen.pulsar.frames import (
     FIELD_OF_TYPE,
     TYPES_WITH_REQUEST_ID,

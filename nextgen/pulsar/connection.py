@@ -15,19 +15,19 @@ from typing import Final, cast
 import structlog
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.inbound_limits import (
+from nextgen.kernel.input.short_text import shortened
+from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.limits.inbound import (
     COMMAND_COUNTED_BYTES_MIN,
     FRAME_BEFORE_CONNECT_BYTES_MAX,
     LOG_FIELD_CHARACTERS_MAX,
 )
-from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     PULSAR_FEATURE_SETS_MAX,
     PULSAR_MESSAGE_BYTES_MAX,
     PULSAR_WRITE_BUFFER_BYTES_MAX,
     PULSAR_WRITE_PAUSE_BYTES,
 )
-from nextgen.kernel.short_text import shortened
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.field_count import TooManyFields, check_command_fields
 from nextgen.pulsar.frames import (

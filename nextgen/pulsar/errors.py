@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from protos.pulsar.PulsarApi_pb2 import ServerError
 
 _OF_REJECTION: dict[str, ServerError] = {

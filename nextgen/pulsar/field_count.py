@@ -1,13 +1,13 @@
-"""Counts the fields of a Pulsar command before anything parses it: ``nextgen.kernel.field_count``.
+"""Counts the fields of a Pulsar command before anything parses it, by ``kernel.input.field_count``.
 
 A frame of 5 MB has room for two million key-value pairs, which as objects are a gigabyte.
 """
 
 from __future__ import annotations
 
-from nextgen.kernel.field_count import Layout, Uncountable, count_fields, layout_of
-from nextgen.kernel.inbound_limits import COMMAND_FIELDS_MAX
-from nextgen.kernel.pulsar_limits import REDELIVER_IDS_MAX
+from nextgen.kernel.input.field_count import Layout, Uncountable, count_fields, layout_of
+from nextgen.kernel.limits.inbound import COMMAND_FIELDS_MAX
+from nextgen.kernel.limits.pulsar import REDELIVER_IDS_MAX
 from nextgen.pulsar.frames import MalformedFrame
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, MessageMetadata
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from nextgen.kernel.inbound_limits import LOG_FIELD_CHARACTERS_MAX
-from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
-from nextgen.kernel.short_text import shortened
+from nextgen.kernel.input.short_text import shortened
+from nextgen.kernel.limits.inbound import LOG_FIELD_CHARACTERS_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
 SIZE_BYTES = 4

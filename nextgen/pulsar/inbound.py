@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from nextgen.kernel.inbound_limits import (
+from nextgen.kernel.limits.inbound import (
     CONNECTIONS_BEFORE_CONNECT_MAX,
     FRAME_BYTES_PER_S_MIN,
     FRAME_MS_MAX,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Protocol
 
-from nextgen.kernel.pulsar_limits import PULSAR_KEEP_ALIVE_MS
+from nextgen.kernel.limits.pulsar import PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.inbound import InboundBudget
 
 TICK_MS_MIN = 200

@@ -18,10 +18,10 @@ from typing import Protocol, TypeAlias, cast
 
 import structlog
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Refused, Unavailable
-from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
-from nextgen.kernel.names import (
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.routing.names import (
     Domain,
     InvalidName,
     NamespaceName,

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
-from nextgen.kernel.inbound_limits import COMMAND_COUNTED_BYTES_MIN
-from nextgen.kernel.pulsar_limits import PULSAR_BATCH_MESSAGES_MAX
+from nextgen.kernel.limits.inbound import COMMAND_COUNTED_BYTES_MIN
+from nextgen.kernel.limits.pulsar import PULSAR_BATCH_MESSAGES_MAX
 from nextgen.pulsar.field_count import check_metadata_fields
 from nextgen.pulsar.frames import MalformedFrame, missing_fields
 from protos.pulsar.PulsarApi_pb2 import (

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
+from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.runtime.open_files import pulsar_connections_max
-from nextgen.runtime.ports_check import assert_port_free, port_refusal
+from nextgen.runtime.servers.open_files import pulsar_connections_max
+from nextgen.runtime.servers.ports_check import assert_port_free, port_refusal
 from nextgen.tasks.timeouts import timeout
 
 BACKLOG = 1_024

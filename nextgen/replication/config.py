@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, VIEW_LAG_MS_MAX
-from nextgen.kernel.snapshot_limits import (
+from nextgen.kernel.limits.cluster import JOURNAL_SEGMENT_BYTES, VIEW_LAG_MS_MAX
+from nextgen.kernel.limits.snapshot import (
     PINNED_LOG_BYTES_MAX,
     SNAPSHOT_CHUNK_BYTES,
     SNAPSHOT_JOURNAL_BYTES,

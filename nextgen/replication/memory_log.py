@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nextgen.kernel.errors import NotLeader, Overloaded, ProposalLost, TransferFailed, Unavailable
-from nextgen.kernel.event_levels import EVENT_LEVEL
-from nextgen.kernel.limits import ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
-from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
+from nextgen.kernel.events.levels import EVENT_LEVEL
+from nextgen.kernel.limits.cluster import ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
+from nextgen.kernel.limits.snapshot import LOG_PINS_MAX
 from nextgen.replication.ports import (
     AppliedPoint,
     Commit,

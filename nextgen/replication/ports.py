@@ -287,7 +287,7 @@ class ReplicatedLog(Protocol):
     @property
     def event_level(self) -> int:
         """The highest level of events that every member is known to know; see
-        ``nextgen.kernel.event_levels``.
+        ``nextgen.kernel.events.levels``.
 
         Voters and learners of the configuration that holds, this process included; of one that is
         away what it said last, ``EVENT_LEVEL_UNSAID`` if it was never heard. WHOEVER PROPOSES

@@ -1,5 +1,5 @@
-"""The process shell that every program runs in. It knows no rules of the cluster.
+"""The process shell that every program runs in; it knows no rules of the cluster.
 
-Modules are imported one by one (``from nextgen.runtime.process import run``), so that a program
-pays only for those that it uses.
+Its packages re-export nothing, so that a program pays only for the modules that it imports.
+Components, ``nextgen.pulsar``, the client library, tools and pipelines may import it.
 """

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from nextgen.kernel.limits import TASK_RESTART_MS_MAX, TASK_RESTART_MS_MIN
+from nextgen.kernel.limits.cluster import TASK_RESTART_MS_MAX, TASK_RESTART_MS_MIN
 
 T = TypeVar("T")
 OnFailure = Callable[[BaseException], object]

@@ -12,18 +12,19 @@ import pyarrow.parquet as pq
 
 from nextgen.export.directory import disk_errors, event_digest
 from nextgen.export.errors import ExportRefused
-from nextgen.export.layout import MANIFEST, Kind, data_name, kind_of
-from nextgen.export.manifest import (
+from nextgen.export.format.manifest import (
     FORMAT_VERSION,
     ExportFile,
     Manifest,
     ShardExported,
     decode_manifest,
 )
-from nextgen.export.rows import events_of
-from nextgen.export.schema import SCHEMA_VERSION
-from nextgen.export.store import Store, open_store
-from nextgen.kernel.json_fields import parse_json
+from nextgen.export.format.rows import events_of
+from nextgen.export.format.schema import SCHEMA_VERSION
+from nextgen.export.stores.layout import MANIFEST, Kind, data_name, kind_of
+from nextgen.export.stores.store import Store
+from nextgen.export.stores.urls import open_store
+from nextgen.kernel.input.json_fields import parse_json
 
 FILE_RULES = frozenset(
     {

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from nextgen.bulk.cluster_source import AskedCluster
 from nextgen.bulk.loader import REFUSED, load_folder
 from nextgen.bulk.progress_bar import load_progress
-from nextgen.kernel.limits import SHARDS_MAX
-from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.kernel.limits.cluster import SHARDS_MAX
+from nextgen.kernel.routing.slots import SlotTable, initial_table
 from pipelines.bulk import job
 from pipelines.bulk.report import write_report
 from pipelines.running.options import (

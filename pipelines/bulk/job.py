@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
 from nextgen.bulk.manifest import LOAD_MANIFEST, LoadFile, LoadManifest, sha256_of
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotTable
 from pipelines.bulk.transform import (
     ascending,
     distinct_by_shard,

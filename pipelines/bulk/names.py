@@ -1,4 +1,4 @@
-"""Which texts are names of topics that can be created: the rules of ``nextgen.kernel.names``.
+"""Which texts are names of topics that can be created: the rules of ``kernel.routing.names``.
 
 As columns, so that no row goes through Python. ``parse_topic`` and ``check_creatable`` of the
 shards have the last word; a property test holds both to the same answers.
@@ -11,12 +11,12 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     NAME_PART_BYTES_MAX,
     TOPIC_LOCAL_NAME_BYTES_MAX,
     TOPIC_TEXT_CHARACTERS_MAX,
 )
-from nextgen.kernel.names import (
+from nextgen.kernel.routing.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
     PARTITION_SUFFIX,

@@ -1,6 +1,6 @@
 """The verdict on a window of lookups, as columns: the rule and words of ``nextgen.kernel``.
 
-A window's ``latency_counts`` are by the classes of ``nextgen.kernel.lookup_slo``.
+A window's ``latency_counts`` are by the classes of ``nextgen.kernel.governance.lookup_slo``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from nextgen.kernel.lookup_slo import (
+from nextgen.kernel.governance.lookup_slo import (
     LATENCY_CLASSES,
     LOOKUP_ERRORS_PER_CENT_MAX,
     LOOKUP_MS_MAX,

@@ -1,4 +1,4 @@
-"""Parts of canonical names, as columns: what ``nextgen.kernel.names`` gives of one name.
+"""Parts of canonical names, as columns: what ``nextgen.kernel.routing.names`` gives of one name.
 
     persistent://tenant/namespace/base-partition-3      a partition, its unit is p3
     segment://tenant/namespace/base/0000-7fff-3         a segment of topic://tenant/namespace/base
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from nextgen.kernel.names import PARTITION_SUFFIX, Domain
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain
 
 
 def path_of(topic: Column) -> Column:

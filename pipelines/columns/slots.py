@@ -8,8 +8,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.kernel.limits import SLOT_COUNT
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.slots import SlotTable
 from pipelines.columns.name_parts import path_of, topic_path_of
 from pipelines.columns.xxh3 import with_hash64
 

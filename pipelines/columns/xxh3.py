@@ -1,4 +1,4 @@
-"""XXH3 in 64 bits, seed 0, as columns: what ``nextgen.kernel.hashing.hash64`` gives for a text.
+"""XXH3 in 64 bits, seed 0, as columns: what ``kernel.routing.hashing.hash64`` gives for a text.
 
 Spark's own ``xxhash64`` is another function (XXH64, seed 42). The algorithm differs by the length
 of the key in bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from nextgen.export.schema import SCHEMA_VERSION, event_schema
+from nextgen.export.format.schema import SCHEMA_VERSION, event_schema
 
 __all__ = ["ENVELOPE_COLUMNS", "SCHEMA_VERSION", "spark_schema"]
 

@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.export.directory import disk_errors, read_manifest, shown_names
-from nextgen.export.layout import Kind, kind_of
-from nextgen.export.manifest import ExportFile, Manifest
-from nextgen.export.store import Store, open_store
+from nextgen.export.format.manifest import ExportFile, Manifest
+from nextgen.export.stores.layout import Kind, kind_of
+from nextgen.export.stores.store import Store
+from nextgen.export.stores.urls import open_store
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
 from pipelines.errors import JobRefused
 from pipelines.exports.event_schema import spark_schema

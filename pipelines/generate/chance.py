@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from nextgen.kernel.hashing import hash64
+from nextgen.kernel.routing.hashing import hash64
 from pipelines.generate.world import World
 
 _FRACTION_BITS = 53

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from nextgen.kernel.lookup_slo import LATENCY_CLASSES
+from nextgen.kernel.governance.lookup_slo import LATENCY_CLASSES
 from pipelines.columns.lookup_verdict import too_slow_of
 from pipelines.columns.slots import slot_owners
 from pipelines.durations import HOUR_MS, MINUTE_MS

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 from pipelines.generate.job import JOB, run
 from pipelines.generate.world import World
 from pipelines.running.options import (

@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.export.directory import event_digest
-from nextgen.export.layout import MANIFEST, DataName, date_of
-from nextgen.export.manifest import ExportFile, Manifest, ShardExported, encode_manifest
-from nextgen.export.parquet import METADATA_CLUSTER, METADATA_SCHEMA, METADATA_SHARD
-from nextgen.export.rows import events_of
-from nextgen.export.schema import SCHEMA_VERSION
-from nextgen.kernel.stream_limits import EXPORT_FILE_ROWS_MAX, EXPORT_ROW_GROUP_ROWS
+from nextgen.export.format.manifest import ExportFile, Manifest, ShardExported, encode_manifest
+from nextgen.export.format.parquet import METADATA_CLUSTER, METADATA_SCHEMA, METADATA_SHARD
+from nextgen.export.format.rows import events_of
+from nextgen.export.format.schema import SCHEMA_VERSION
+from nextgen.export.stores.layout import MANIFEST, DataName, date_of
+from nextgen.kernel.limits.stream import EXPORT_FILE_ROWS_MAX, EXPORT_ROW_GROUP_ROWS
 
 _DRAFTS = ".drafts"
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"

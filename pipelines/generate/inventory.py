@@ -12,7 +12,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.kernel.ids import ID_ENTROPY_BYTES
+from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES
 from pipelines.columns.slots import slot_owners, topic_routing_key, with_slot
 from pipelines.durations import HOUR_MS, MINUTE_MS
 from pipelines.generate.chance import below, fraction, happens, hex_digits, one_of

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from nextgen.client.policies_wire import pack_policies
-from nextgen.kernel.policies import Policies, Retention
+from nextgen.client.wire.policies import pack_policies
+from nextgen.kernel.governance.policies import Policies, Retention
 from pipelines.columns.lookup_verdict import slow_of, too_slow_of, why_bad
 from pipelines.durations import DAY_MS, HOUR_MS
 from pipelines.exports.event_schema import ENVELOPE_COLUMNS, spark_schema

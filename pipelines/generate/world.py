@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
-from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.routing.slots import SlotTable, initial_table
 from pipelines.durations import DAY_MS, HOUR_MS, MINUTE_MS
 
 STARTS_MS = 1_767_225_600_000

@@ -13,10 +13,10 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.export.schema import UNKNOWN_TYPE
-from nextgen.kernel.limits import BROKERS_MAX
-from nextgen.kernel.placement_limits import QUOTA_TENANTS_MAX
-from nextgen.kernel.quota_file import QuotaFile, to_bytes
+from nextgen.export.format.schema import UNKNOWN_TYPE
+from nextgen.kernel.governance.quota_file import QuotaFile, to_bytes
+from nextgen.kernel.limits.cluster import BROKERS_MAX
+from nextgen.kernel.limits.placement import QUOTA_TENANTS_MAX
 from pipelines.durations import HOUR_MS
 from pipelines.errors import JobRefused
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.placement_limits import QUOTA_UNITS_MAX
+from nextgen.kernel.limits.placement import QUOTA_UNITS_MAX
 
 HEADROOM_PERCENT = 20
 """Of a broker, left free; and on top of what a tenant had in all but its fullest hours."""

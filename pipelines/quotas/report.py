@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from pyspark.sql import Row
 
-from nextgen.kernel.quota_file import QuotaFile
+from nextgen.kernel.governance.quota_file import QuotaFile
 from pipelines.quotas.model import Question, Shares
 from pipelines.reporting.page import Page, plain_label
 from pipelines.running.summary import Summary

@@ -11,8 +11,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from nextgen.export.manifest import ExportFile
-from nextgen.export.schema import UNKNOWN_TYPE
+from nextgen.export.format.manifest import ExportFile
+from nextgen.export.format.schema import UNKNOWN_TYPE
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.iso_time import unix_ms
 from pipelines.rebuild import tables, transform

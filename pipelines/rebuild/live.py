@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.runtime.cluster_proof import (
+from nextgen.runtime.security.cluster_proof import (
     ClusterCredentials,
     credentials_in_use,
     credentials_of_environment,

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from nextgen.client.discovery_nodes import DiscoveryNodes
-from nextgen.client.errors_wire import from_detail
-from nextgen.client.shard_replicas import replicas_of
-from nextgen.client.stream_call import WATCH, stream_call
+from nextgen.client.discovery.nodes import DiscoveryNodes
+from nextgen.client.discovery.shard_replicas import replicas_of
+from nextgen.client.transport.stream_call import WATCH, stream_call
+from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Unauthenticated, Unavailable
-from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
+from nextgen.kernel.limits.stream import WATCH_SILENCE_MS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest

@@ -16,7 +16,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
-from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
+from nextgen.kernel.limits.placement import SESSIONS_STARTED_MAX
 from pipelines.columns.name_parts import tenant_of
 from pipelines.rebuild import tables
 from pipelines.rebuild.tables import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotTable
 from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
 from pipelines.exports.input import ExportInput, open_export

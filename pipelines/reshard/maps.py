@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.kernel.json_fields import parse_json
-from nextgen.kernel.limits import SHARDS_MAX, SLOT_COUNT
-from nextgen.kernel.slots import SlotTable, initial_table, rebalanced
+from nextgen.kernel.input.json_fields import parse_json
+from nextgen.kernel.limits.cluster import SHARDS_MAX, SLOT_COUNT
+from nextgen.kernel.routing.slots import SlotTable, initial_table, rebalanced
 from pipelines.errors import JobRefused
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput
 

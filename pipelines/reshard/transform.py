@@ -8,8 +8,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from nextgen.kernel.limits import SLOT_COUNT
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.slots import SlotTable
 from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
 
 VOLUMES = ("tenants", "namespaces", "topics", "units", "events")

@@ -11,7 +11,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.runtime.exit_code import ExitCode, code_of, print_error
+from nextgen.runtime.lifecycle.exit_code import ExitCode, code_of, print_error
 from pipelines.exports.input import damage_refused
 from pipelines.running.progress import spark_progress
 from pipelines.running.session import HEAP, LOCAL_MASTER, open_session

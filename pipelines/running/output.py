@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nextgen.kernel.json_fields import parse_json
+from nextgen.kernel.input.json_fields import parse_json
 from pipelines.errors import JobRefused
 
 MARKER = "_job.json"

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from nextgen.kernel.printable import printable, printable_json
+from nextgen.kernel.input.printable import printable, printable_json
 from pipelines.reporting.value_text import value_text
 
 FINDINGS_SHOWN_MAX = 20

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from nextgen.export.manifest import ExportFile
+from nextgen.export.format.manifest import ExportFile
 from pipelines.durations import MINUTE_MS
 from pipelines.errors import JobRefused
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export

@@ -9,7 +9,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from nextgen.kernel.lookup_slo import LOOKUP_MS_MAX, LOOKUP_P99_MS_MAX, LOOKUP_WINDOW_BOUNDS_MS
+from nextgen.kernel.governance.lookup_slo import (
+    LOOKUP_MS_MAX,
+    LOOKUP_P99_MS_MAX,
+    LOOKUP_WINDOW_BOUNDS_MS,
+)
 from pipelines.iso_time import time_at
 from pipelines.reporting.page import Page
 from pipelines.running.summary import Summary

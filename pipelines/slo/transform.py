@@ -12,7 +12,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_MS
+from nextgen.kernel.governance.lookup_slo import LOOKUP_WINDOW_MS
 from pipelines.slo.windows import COUNTED, added_up
 
 CLUSTER = ""

@@ -1,7 +1,8 @@
 """Windows of lookups as columns: which of them count, how they add up, and the verdict on a sum.
 
-The rule is that of ``nextgen.kernel.lookup_slo``, which the live meter uses; its numbers are taken
-from there. A frame of sums has ``errors`` and ``latency_counts``; ``judged`` adds what follows.
+The rule is that of ``kernel.governance.lookup_slo``, which the live meter uses; its numbers are
+taken from there. A frame of sums has ``errors`` and ``latency_counts``; ``judged`` adds what
+follows.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from nextgen.kernel.lookup_slo import (
+from nextgen.kernel.governance.lookup_slo import (
     LATENCY_CLASSES,
     LOOKUP_WINDOW_BOUNDS_MS,
     LOOKUP_WINDOW_MS,
 )
-from nextgen.kernel.placement_limits import LOOKUPS_PER_WINDOW_MAX
+from nextgen.kernel.limits.placement import LOOKUPS_PER_WINDOW_MAX
 from pipelines.columns.lookup_verdict import filled, slow_of, sum_of, too_slow_of, why_bad
 
 WINDOW_EVENT = "lookup_window_recorded"

@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from nextgen.export.directory import read_manifest
-from nextgen.export.store import open_store
-from nextgen.kernel.json_fields import parse_json
+from nextgen.export.stores.urls import open_store
+from nextgen.kernel.input.json_fields import parse_json
 from pipelines.durations import DAY_MS, MINUTE_MS
 from pipelines.errors import JobRefused
 from pipelines.exports.input import open_export

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from nextgen.export.errors import ExportRefused
-from nextgen.export.manifest import ExportFile, Manifest, ShardExported
+from nextgen.export.format.manifest import ExportFile, Manifest, ShardExported
 
 FILES_PER_BATCH_MAX = 500
 """A file is of one day, and a batch writes a folder a day."""

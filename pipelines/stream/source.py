@@ -27,8 +27,8 @@ from pyspark.sql.streaming.datasource import (
 
 from nextgen.export.directory import read_manifest
 from nextgen.export.errors import ExportRefused
-from nextgen.export.manifest import ExportFile, Manifest
-from nextgen.export.store import open_store
+from nextgen.export.format.manifest import ExportFile, Manifest
+from nextgen.export.stores.urls import open_store
 from pipelines.exports.event_schema import spark_schema
 from pipelines.stream import offsets
 

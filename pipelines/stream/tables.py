@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from nextgen.kernel.json_fields import parse_json
+from nextgen.kernel.input.json_fields import parse_json
 from pipelines.errors import JobRefused
 
 CURRENT = "current.json"

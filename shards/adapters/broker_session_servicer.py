@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.errors_wire import to_detail
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -18,7 +18,7 @@ from nextgen.kernel.errors import (
     Unavailable,
     WrongCluster,
 )
-from nextgen.kernel.limits import SESSION_TTL_MS
+from nextgen.kernel.limits.cluster import SESSION_TTL_MS
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage

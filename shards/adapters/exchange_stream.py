@@ -9,10 +9,10 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.request_fields import RequestFields, TooManyFields
+from nextgen.client.transport.request_fields import RequestFields, TooManyFields
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded
-from nextgen.kernel.limits import EXCHANGE_IN_FLIGHT_MAX, GRPC_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits.cluster import EXCHANGE_IN_FLIGHT_MAX, GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.metrics import NodeMetrics

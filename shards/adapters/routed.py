@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.routing import ShardRouter
-from nextgen.client.shard_watch import ShardWatch
-from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import InvalidRequest, Unavailable
-from nextgen.kernel.limits import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.placement_limits import POLICIES_BYTES_MAX
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
+from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
     KIND_TENANT,

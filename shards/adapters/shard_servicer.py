@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from nextgen.client.errors_wire import abort, to_detail
-from nextgen.client.log_pins import answer_pin_log
+from nextgen.client.log.pins import answer_pin_log
+from nextgen.client.wire.errors import abort, to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.kernel.limits import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
+from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.replication.host.verification import Verified
 from nextgen.replication.ports import NodeId
 from nextgen.tasks.background import join

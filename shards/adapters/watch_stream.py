@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from nextgen.client.errors_wire import abort, to_detail
+from nextgen.client.wire.errors import abort, to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Unavailable
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     WATCH_OPEN_MS_MAX,
     WATCH_STALLED_MS_MAX,
     WATCH_SUBSCRIBER_BYTES_MAX,

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ASSIGN_TIMEOUT_MS,
     ASSIGNMENTS_PER_REQUEST_MAX,
     DELIVERIES_BYTES_MAX,
     UNITS_SYNCED_MAX,
 )
-from nextgen.kernel.placement_limits import ANNOUNCE_MS_MAX, PREPARE_MS_MAX
+from nextgen.kernel.limits.placement import ANNOUNCE_MS_MAX, PREPARE_MS_MAX
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import AssignRequest, ReleaseRequest, TopicAssignment
 from shards.domain.assignment import Assignment

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from nextgen.kernel.capacity_blocks import first_block
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.limits import LEASE_RETRY_MS
-from nextgen.runtime import lookup_steps
+from nextgen.kernel.governance.capacity_blocks import first_block
+from nextgen.kernel.limits.cluster import LEASE_RETRY_MS
+from nextgen.runtime.telemetry import lookup_steps
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import (

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from nextgen.kernel.capacity_blocks import units_to_keep
-from nextgen.kernel.placement_limits import LEASE_UNUSED_MS
+from nextgen.kernel.governance.capacity_blocks import units_to_keep
+from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1.cluster_service_pb2 import CapacityLease, LeaseReturn
 
 

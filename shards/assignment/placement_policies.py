@@ -26,17 +26,17 @@ from typing import Any
 
 import structlog
 
-from nextgen.client.event_keys import event_key
-from nextgen.client.policies_wire import unpack_policies
+from nextgen.client.log.event_keys import event_key
+from nextgen.client.wire.policies import unpack_policies
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies, merge
+from nextgen.kernel.limits.placement import (
     METADATA_USED_MS,
     NAMESPACES_WATCHED_MAX,
     RULES_ATTEMPT_MS,
     RULES_FRESH_MS,
     RULES_READ_MS,
 )
-from nextgen.kernel.policies import NO_POLICIES, PlacementRules, Policies, merge
 from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Kind

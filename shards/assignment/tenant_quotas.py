@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nextgen.kernel.capacity_blocks import share_of
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.capacity_blocks import share_of
 from shards.ports import Quotas
 from shards.state.shard_state import ShardState
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import structlog
 
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -27,11 +26,12 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, UNITS_IN_FLIGHT_MAX
-from nextgen.kernel.names import InvalidName, TopicName, parse_topic
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, UNITS_IN_FLIGHT_MAX
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit
-from nextgen.runtime import tracing
+from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer

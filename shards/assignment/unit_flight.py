@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.names import TopicName
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import UsedEpoch
 

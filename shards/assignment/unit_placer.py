@@ -13,10 +13,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from nextgen.client.load_wire import report_permille
-from nextgen.kernel.decider import Rejected
-from nextgen.kernel.placement_limits import REFUSAL_REMEMBERED_MS, REFUSALS_REMEMBERED_MAX
-from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
+from nextgen.client.wire.broker_load import report_permille
+from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules, Policies
+from nextgen.kernel.limits.placement import REFUSAL_REMEMBERED_MS, REFUSALS_REMEMBERED_MAX
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.broker_sync import BrokerSync
 from shards.assignment.lease_keeper import LeaseKeeper

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.limits import LEASE_WAIT_MS, RECORD_BYTES_MAX
-from nextgen.kernel.names import TopicName
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.limits.cluster import LEASE_WAIT_MS, RECORD_BYTES_MAX
+from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment.broker_sync import BrokerSync, Placed

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import assert_never
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.placement_limits import EPOCH_JUMP_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.placement import EPOCH_JUMP_MAX
 from shards.domain.placement.choice import PlacementDecision
 
 REASON_FIRST_LOOKUP = "first_lookup"
@@ -60,7 +60,7 @@ class AssignTopic:
     decision: PlacementDecision | None = None
     """Why this broker; of both commands it is stored with the event."""
     least_epoch: int = 1
-    """No epoch below it is handed out: see ``nextgen.kernel.generations``."""
+    """No epoch below it is handed out: see ``nextgen.kernel.events.generations``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def tenant_of(name: str) -> str:
 
 
 def unit_key(topic_id: str, unit: str) -> str:
-    """Return ``nextgen.kernel.names.assignment_key`` of a unit given by its text."""
+    """Return ``nextgen.kernel.routing.names.assignment_key`` of a unit given by its text."""
     return f"{topic_id}/{unit}"
 
 

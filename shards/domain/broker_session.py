@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND_MAX,
     QUARANTINE_MS,
     QUARANTINE_WINDOW_MS,
@@ -55,7 +55,7 @@ class EstablishSession:
     rack: str = ""
     at_ms: int = 0
     least_epoch: int = 1
-    """No epoch below it is handed out: see ``nextgen.kernel.generations``."""
+    """No epoch below it is handed out: see ``nextgen.kernel.events.generations``."""
 
 
 @dataclass(frozen=True, slots=True)

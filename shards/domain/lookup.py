@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.names import TopicName
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.routing.names import TopicName
 from shards.domain.topic import Topic
 
 

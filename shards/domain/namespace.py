@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.policies import PolicyLevel
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.governance.policies import PolicyLevel
 from shards.domain.life import Life
 from shards.domain.policies import (
     NOTHING_SAID,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 
 
 class ParentKind(StrEnum):

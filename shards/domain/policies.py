@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.placement_limits import POLICIES_BYTES_MAX
-from nextgen.kernel.policies import Policies, PolicyLevel, check_policies
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import Policies, PolicyLevel, check_policies
+from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
 
 PackedPolicies = bytes
 """A serialised ``Policies`` message (policies.proto)."""

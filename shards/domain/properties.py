@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import (
     PROPERTIES_BYTES_MAX,
     PROPERTIES_MAX,
     PROPERTY_KEY_BYTES_MAX,

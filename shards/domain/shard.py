@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import SLOT_COUNT
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import SLOT_COUNT
 
 SlotRanges = tuple[tuple[int, int], ...]
 """Inclusive ranges, ascending, not touching each other."""

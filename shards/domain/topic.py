@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import PARTITIONS_PER_TOPIC_MAX
-from nextgen.kernel.names import Domain, TopicName
-from nextgen.kernel.policies import PolicyLevel
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.governance.policies import PolicyLevel
+from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
+from nextgen.kernel.routing.names import Domain, TopicName
 from shards.domain.policies import (
     NOTHING_SAID,
     PackedPolicies,

@@ -16,14 +16,6 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nextgen.kernel.bulk_limits import (
-    BULK_LOOK_MS,
-    BULK_NAMES_BYTES_MAX,
-    BULK_NAMES_MAX,
-    BULK_RECORDS_AHEAD_MAX,
-    BULK_REQUESTS_MAX,
-)
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import (
     InvalidRequest,
     NotLeader,
@@ -31,9 +23,17 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import PARENT_READ_ATTEMPTS_MAX
-from nextgen.kernel.names import InvalidName, TopicName, parse_topic
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.bulk import (
+    BULK_LOOK_MS,
+    BULK_NAMES_BYTES_MAX,
+    BULK_NAMES_MAX,
+    BULK_RECORDS_AHEAD_MAX,
+    BULK_REQUESTS_MAX,
+)
+from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit, LogStatus
 from protos.nextgen.v1.shard_service_pb2 import BulkCreateResponse, BulkRefusal
 from shards.domain import topic

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.projections.reading import RecordedOutcome

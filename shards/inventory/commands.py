@@ -11,12 +11,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, assert_never
 
-from nextgen.kernel.decider import Accepted, Rejected, fold
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import PARENT_READ_ATTEMPTS_MAX, UNITS_PER_RECORD_MAX
-from nextgen.kernel.names import NamespaceName, parse_topic
+from nextgen.kernel.events.decider import Accepted, Rejected, fold
+from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX, UNITS_PER_RECORD_MAX
+from nextgen.kernel.routing.names import NamespaceName, parse_topic
 from nextgen.replication.ports import Commit
-from nextgen.runtime import tracing
+from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain import assignment, namespace, parent_gate, tenant, topic

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, Definite, MetadataError
-from nextgen.kernel.generations import term_number
-from nextgen.kernel.limits import DELETION_ATTEMPTS_PER_TERM_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.events.generations import term_number
+from nextgen.kernel.limits.cluster import DELETION_ATTEMPTS_PER_TERM_MAX
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain import namespace, tenant
 from shards.domain.namespace import Namespace

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import PARENT_READS_IN_FLIGHT_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import PARENT_READS_IN_FLIGHT_MAX
 from shards.domain import parent_gate
 from shards.domain.parent_gate import OpenParentGate, ParentGateEvent, ParentKind, gate_key
 from shards.domain.states import StateKind

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nextgen.kernel.errors import InvalidRequest, StaleShardMap, Unavailable
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     FOLLOWER_READ_WAIT_MS,
     NAMES_PER_GET_MAX,
     PAGE_BYTES_MAX,
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
 )
-from nextgen.kernel.names import (
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import (
     InvalidName,
     parse_namespace,
     parse_tenant,

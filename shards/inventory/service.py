@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from nextgen.client.write_admission import WriteAdmission
+from nextgen.client.routing.write_admission import WriteAdmission
 from nextgen.kernel.errors import (
     Definite,
     Indefinite,
@@ -25,9 +25,9 @@ from nextgen.kernel.errors import (
     ProposalLost,
     StaleShardMap,
 )
-from nextgen.kernel.limits import COMMANDS_PER_EXECUTE_MAX, TOPICS_PER_EXECUTE_MAX
-from nextgen.kernel.write_limits import WRITE_READ_MS_MAX
-from nextgen.runtime import tracing
+from nextgen.kernel.limits.cluster import COMMANDS_PER_EXECUTE_MAX, TOPICS_PER_EXECUTE_MAX
+from nextgen.kernel.limits.write import WRITE_READ_MS_MAX
+from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import (
     BulkCreateRequest,

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import SLOT_COUNT
-from nextgen.kernel.placement_limits import NAMESPACES_COUNTED_MAX
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.limits.placement import NAMESPACES_COUNTED_MAX
 from shards.state.shard_state import ShardState
 
 

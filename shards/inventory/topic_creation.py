@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from nextgen.kernel.decider import Accepted, Rejected, fold
+from nextgen.kernel.events.decider import Accepted, Rejected, fold
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind

@@ -19,7 +19,7 @@ from enum import StrEnum
 import structlog
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND,
     EVACUATION_BATCHES_MAX,
     EVACUATION_UNITS_PER_BATCH_MAX,

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Collection
 from operator import itemgetter
 
-from nextgen.kernel.placement_limits import BUSIEST_UNITS_MAX
+from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from shards.domain.placement.rebalance import smoothed
 from shards.ports import BrokerDirectory

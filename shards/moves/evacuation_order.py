@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.names import InvalidName, TopicName, parse_topic
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from shards.assignment.topic_controller import TopicController
 from shards.domain.assignment import Assignment
 from shards.state.shard_state import ShardState

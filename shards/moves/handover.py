@@ -17,14 +17,14 @@ from typing import TypeVar
 
 import structlog
 
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import Definite, MetadataError, Refused
-from nextgen.kernel.names import TopicName
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.placement import (
     HANDOVER_PAUSE_MS_MAX,
     HANDOVERS_IN_FLIGHT_MAX,
     PREPARES_PER_REQUEST_MAX,
 )
+from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.placement_policies import Rules

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from nextgen.kernel.errors import MetadataError, SessionExpired
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.placement_limits import TAKE_OVER_MS_MAX
+from nextgen.kernel.limits.placement import TAKE_OVER_MS_MAX
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import PositionCompacted, ReplicatedLog
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.topic_controller import TopicController

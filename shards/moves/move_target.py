@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.names import TopicName
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.routing.names import TopicName
 from shards.assignment.placement_policies import PlacementPolicies, Rules
 from shards.assignment.unit_placer import PlacementRound, UnitPlacer
 from shards.domain.assignment import Assignment

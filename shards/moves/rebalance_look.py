@@ -14,12 +14,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.governance.policies import NO_RULES, Policies
+from nextgen.kernel.limits.placement import (
     REBALANCE_UNITS_READ_MAX,
     REBALANCE_UNITS_SWEPT_MAX,
 )
-from nextgen.kernel.policies import NO_RULES, Policies
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.placement_policies import PlacementPolicies, rules_for
 from shards.assignment.unit_placer import PlacementRound, UnitPlacer

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from nextgen.client.load_wire import report_permille
-from nextgen.kernel.decider import Rejected
+from nextgen.client.wire.broker_load import report_permille
 from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND,
     DRAIN_UNITS_PER_SECOND_MAX,
     EVACUATION_BATCHES_MAX,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX
+from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
 from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.events_pb2 import DecidedCommand, TopicAssigned, TopicUnassigned
 from shards.domain.assignment import (

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import Definite, InvalidRequest, MetadataError, ProposalLost
-from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX, REQUEST_TIMEOUT_MS_MAX
-from nextgen.kernel.names import TopicName
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX, REQUEST_TIMEOUT_MS_MAX
+from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
 from shards.assignment.broker_sync import BrokerSync

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import structlog
 
-from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import InvalidRequest, MetadataError, ProposalLost
-from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
-from nextgen.kernel.names import TopicName
+from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.routing.names import TopicName
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import UnassignOutcome

@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.event_bytes import EventFilter, SentEvents
+from nextgen.client.log.event_bytes import EventFilter, SentEvents
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted, Unavailable
-from nextgen.kernel.limits import FOLLOWER_READ_WAIT_MS
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.cluster import FOLLOWER_READ_WAIT_MS
+from nextgen.kernel.limits.stream import (
     EVENTS_IDLE_MS,
     EVENTS_PAGE_BYTES_MAX,
     EVENTS_PER_PAGE_MAX,

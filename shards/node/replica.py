@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from nextgen.client.log_wire import replica_status
+from nextgen.client.log.wire import replica_status
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, NodeId, ReplicatedLog, Role, RoleChange
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.errors_wire import to_detail
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -19,13 +19,13 @@ from nextgen.kernel.errors import (
     NotLeader,
     StaleShardMap,
 )
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ELECTION_WAIT_MS,
     REQUEST_TIMEOUT_MS_DEFAULT,
     REQUEST_TIMEOUT_MS_MAX,
     TRACE_ID_CHARACTERS_MAX,
 )
-from nextgen.runtime import lookup_steps, tracing
+from nextgen.runtime.telemetry import lookup_steps, tracing
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import (
     CONSISTENCY_EFFECTIVE,

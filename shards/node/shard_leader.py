@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nextgen.client.write_admission import WriteAdmission
+from nextgen.client.routing.write_admission import WriteAdmission
 from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.shard_service_pb2 import FollowRequest
 from shards.assignment.broker_sync import BrokerSync

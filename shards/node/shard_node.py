@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.replication.ports import NodeId, ReplicatedLog
 from nextgen.tasks.background import start

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from nextgen.kernel.names import Domain
+from nextgen.kernel.routing.names import Domain
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind

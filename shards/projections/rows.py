@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Table
 
-from nextgen.kernel.ids import is_id
+from nextgen.kernel.routing.ids import is_id
 from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import rows_digest, select_of
 from shards.domain.assignment import Assignment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nextgen.kernel.names import parse_topic
-from nextgen.runtime import lookup_steps, tracing
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.runtime.telemetry import lookup_steps, tracing
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from protos.nextgen.v1.shard_service_pb2 import ObjectName, TopicAssignment
 from shards.sessions.session_metadata import Sent, SessionMetadata

@@ -12,9 +12,9 @@ from typing import Any
 
 import structlog
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Refused
-from nextgen.kernel.limits import NODE_ID_BYTES_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import DrainWish
 from protos.nextgen.v1.events_pb2 import BrokerRecorded

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from nextgen.kernel.decider import Rejected
 from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired, Unavailable
-from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
-from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.kernel.placement_limits import METADATA_USED_MS
-from nextgen.runtime import lookup_steps, tracing
+from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.limits.placement import METADATA_USED_MS
+from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.runtime.telemetry import lookup_steps, tracing
 from protos.nextgen.v1.broker_service_pb2 import Delivery
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item
 from protos.nextgen.v1.shard_service_pb2 import (

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -25,7 +24,8 @@ from nextgen.kernel.errors import (
     Refused,
     SessionExpired,
 )
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import (
     SESSION_HEARTBEAT_MS,
     SESSION_RESUME_MS,
     SESSION_TTL_MS,

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from nextgen.client.event_keys import event_key
+from nextgen.client.log.event_keys import event_key
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     METADATA_GATHER_MS,
     METADATA_LOOSE_WATCHES_MAX,
     METADATA_WATCH_NAMES_BYTES_MAX,

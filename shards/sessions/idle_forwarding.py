@@ -11,9 +11,9 @@ import asyncio
 import structlog
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.kernel.limits import ASSIGN_TIMEOUT_MS
-from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.kernel.placement_limits import IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.kernel.limits.cluster import ASSIGN_TIMEOUT_MS
+from nextgen.kernel.limits.placement import IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import IdleUnit, IdleUnits
 from protos.nextgen.v1.events_pb2 import BrokerRecorded

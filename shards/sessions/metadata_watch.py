@@ -20,7 +20,7 @@ from itertools import islice
 import structlog
 
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     METADATA_DELTAS_UNSYNCED_MAX,
     METADATA_DOUBTS_PER_READ_MAX,
     METADATA_NAMES_WATCHED_MAX,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
     NODE_ID_BYTES_MAX,
     SESSION_HEARTBEAT_MS,
     SESSION_TTL_MS,
     STORED_INTEGER_MAX,
 )
-from nextgen.kernel.stream_limits import HELD_OBJECTS_PER_MESSAGE_MAX
+from nextgen.kernel.limits.stream import HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, HeldMetadata, SessionEstablished
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.sessions.session_soft_state import SessionSoftState

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from nextgen.client.load_wire import load_from_proto
-from nextgen.kernel.broker_load import BrokerLoad, has_changed, refusal
+from nextgen.client.wire.broker_load import load_from_proto
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.governance.broker_load import BrokerLoad, has_changed, refusal
+from nextgen.kernel.limits.placement import (
     LOAD_EVENT_MS_MIN,
     LOAD_REPORT_MS_MAX,
     LOAD_REPORT_MS_MIN,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import SESSION_METADATA_MAX
-from nextgen.kernel.stream_limits import RELEASED_UNITS_REMEMBERED_MAX
+from nextgen.kernel.limits.cluster import SESSION_METADATA_MAX
+from nextgen.kernel.limits.stream import RELEASED_UNITS_REMEMBERED_MAX
 from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata, HeldObject
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,

@@ -13,9 +13,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Overloaded, Refused, SessionExpired
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import (
     DELIVERIES_BYTES_MAX,
     DELIVERIES_PER_MESSAGE_MAX,
     DELIVERIES_UNACKED_MAX,

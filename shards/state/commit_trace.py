@@ -15,7 +15,7 @@ from opentelemetry.trace import Span
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import Commit, ReplicatedLog
-from nextgen.runtime import tracing
+from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
 
 

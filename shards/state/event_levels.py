@@ -1,6 +1,6 @@
 """The level of each event of a shard, and how an event that is too late for a member is named.
 
-See ``nextgen.kernel.event_levels``. An event type keeps its level for ever. One that is added has
+See ``nextgen.kernel.events.levels``. An event type keeps its level for ever. One that is added has
 the level of the program that adds it.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.event_levels import not_known_everywhere
+from nextgen.kernel.events.levels import not_known_everywhere
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.wire.event import DomainEvent, stored_name
 

@@ -23,7 +23,7 @@ from nextgen.replication.ports import (
     ReplicatedLog,
     RoleChange,
 )
-from nextgen.runtime import tracing
+from nextgen.runtime.telemetry import tracing
 from shards.state.commit_trace import CommitTrace
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from nextgen.kernel.outcome_limits import OUTCOME_WINDOW_MS, OUTCOME_WINDOW_POSITIONS
+from nextgen.kernel.limits.outcome import OUTCOME_WINDOW_MS, OUTCOME_WINDOW_POSITIONS
 
 OUTCOME_ORDERS_LEVEL = 4
-"""Level of the records with an order (``nextgen.kernel.event_levels``): an earlier program would
+"""Level of the records with an order (``nextgen.kernel.events.levels``): an earlier program would
 pass over it, and its view would differ."""
 
 SAMPLE_MS = 1_000

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from nextgen.kernel.decider import Accepted
 from nextgen.kernel.errors import NotLeader, Overloaded, StaleShardMap
-from nextgen.kernel.event_levels import EVENT_LEVEL_UNSAID
-from nextgen.kernel.generations import least_epoch
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.ids import ID_ENTROPY_BYTES, mint_id
-from nextgen.kernel.limits import SHARD_PENDING_RECORDS_MAX
+from nextgen.kernel.events.decider import Accepted
+from nextgen.kernel.events.generations import least_epoch
+from nextgen.kernel.events.levels import EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits.cluster import SHARD_PENDING_RECORDS_MAX
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
 from nextgen.replication.ports import Commit, Record, ReplicatedLog
 from shards.domain import shard
 from shards.domain.assignment import Assignment

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from nextgen.kernel.limits import SHARD_STATES_CACHED_MAX
+from nextgen.kernel.limits.cluster import SHARD_STATES_CACHED_MAX
 from shards.domain.states import State, StateKind, States
 
 TouchedKeys = tuple[tuple[StateKind, tuple[str, ...]], ...]

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_BACKLOG_MAX,
     ASSIGNMENT_CREATIONS_MS,
     ASSIGNMENT_DELTAS_PER_UPDATE_MAX,

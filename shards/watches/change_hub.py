@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from nextgen.client.change_index import ChangeIndex, change_of
+from nextgen.client.changes.index import ChangeIndex, change_of
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     WATCH_EVENTS_PER_SLICE,
     WATCH_HUB_EVENTS_MAX,
     WATCH_SNAPSHOTS_OPEN_MAX,

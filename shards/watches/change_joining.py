@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nextgen.client.change_index import change_of
+from nextgen.client.changes.index import change_of
 from nextgen.kernel.errors import (
     MetadataError,
     Overloaded,
     PositionAhead,
     PositionCompacted,
 )
-from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX, FOLLOWER_READ_WAIT_MS
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX, FOLLOWER_READ_WAIT_MS
+from nextgen.kernel.limits.stream import (
     WATCH_CATCH_UP_BYTES,
     WATCH_EVENTS_PER_SLICE,
     WATCH_JOINING_MAX,

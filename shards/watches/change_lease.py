@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Callable
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import ASSIGNMENT_UPDATE_MS
-from nextgen.kernel.names import InvalidName, parse_topic
+from nextgen.kernel.limits.cluster import ASSIGNMENT_UPDATE_MS
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout_at
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned

@@ -21,14 +21,14 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.names import (
+from nextgen.kernel.limits.stream import WATCH_SNAPSHOT_ITEMS_PER_PAGE
+from nextgen.kernel.routing.names import (
     PARTITION_SUFFIX,
     InvalidName,
     TopicName,
     assignment_key,
     parse_topic,
 )
-from nextgen.kernel.stream_limits import WATCH_SNAPSHOT_ITEMS_PER_PAGE
 from nextgen.replication.view.database import driver_of, read_applied, sqlite_errors
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item, Kind, UnitAssignment
 from shards.domain.assignment import Assignment

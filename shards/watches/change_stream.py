@@ -5,9 +5,9 @@
     a leased watch ── the assignments' feed ──────────────────▶ updates with its watch_id
 
 An update with watch_id 0 carries each event once, however many of the watches want it: the
-subscriber finds them as the shard did (``change_index``). It is about a watch from the update on
-that carries nothing but that watch's id and a position. Each round has a page of every kind of
-work, so a watch that catches up holds nobody up for longer than a page.
+subscriber finds them as the shard did (``client.changes.index``). It is about a watch from the
+update on that carries nothing but that watch's id and a position. Each round has a page of every
+kind of work, so a watch that catches up holds nobody up for longer than a page.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nextgen.client.change_index import Change, change_of
-from nextgen.client.errors_wire import to_detail
+from nextgen.client.changes.index import Change, change_of
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionCompacted
-from nextgen.kernel.limits import EVENTS_BATCH_BYTES_MAX
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
+from nextgen.kernel.limits.stream import (
     WATCH_BACKLOG_EVENTS_MAX,
     WATCH_CATCH_UP_BYTES,
     WATCH_EVENTS_PER_SLICE,

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from nextgen.client.change_index import WATCHED_KINDS, Change
+from nextgen.client.changes.index import WATCHED_KINDS, Change
 from nextgen.kernel.errors import InvalidRequest, Overloaded
-from nextgen.kernel.limits import TOPIC_TEXT_CHARACTERS_MAX
-from nextgen.kernel.stream_limits import WATCH_NAMES_MAX, WATCHES_PER_STREAM_MAX
+from nextgen.kernel.limits.cluster import TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.stream import WATCH_NAMES_MAX, WATCHES_PER_STREAM_MAX
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Kind
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd
 

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from nextgen.client.log_wire import filled_events
-from nextgen.kernel.stream_limits import DECODED_EVENTS_KEPT_MAX
+from nextgen.client.log.wire import filled_events
+from nextgen.kernel.limits.stream import DECODED_EVENTS_KEPT_MAX
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1.events_pb2 import Event
 

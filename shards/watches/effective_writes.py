@@ -20,10 +20,10 @@ from typing import Protocol
 
 import structlog
 
-from nextgen.client.change_index import Change
+from nextgen.client.changes.index import Change
 from nextgen.kernel.errors import MetadataError, Overloaded, ProposalLost
-from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
+from nextgen.kernel.limits.placement import (
     EFFECTIVE_MANAGER_MS,
     EFFECTIVE_READERS_MAX,
     EFFECTIVE_WAITS_MAX,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 
-from nextgen.client.change_index import Change
+from nextgen.client.changes.index import Change
 
 FOR_EVER = float("inf")
 """Until when what is on its way is expected: nobody can say how long that takes."""

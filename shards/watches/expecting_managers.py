@@ -7,7 +7,7 @@ committed while the assignment was, or before it was tried again, leaves with it
 
 from __future__ import annotations
 
-from nextgen.client.change_index import Change
+from nextgen.client.changes.index import Change
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     AssignRequest,

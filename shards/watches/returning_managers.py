@@ -19,7 +19,7 @@ from typing import Protocol
 import structlog
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.placement_limits import FOLLOW_REQUESTS_MAX
+from nextgen.kernel.limits.placement import FOLLOW_REQUESTS_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import FollowRequest
 from shards.ports import BrokerManagers

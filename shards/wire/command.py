@@ -9,17 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from nextgen.client.policies_wire import policies_from_proto, unknown_choice
-from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.client.wire.policies import policies_from_proto, unknown_choice
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
     NAME_PART_BYTES_MAX,
     STORED_INTEGER_MAX,
     TOPICS_PER_CREATE_MAX,
 )
-from nextgen.kernel.names import (
+from nextgen.kernel.limits.write import WRITE_REQUEST_COST
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import (
     InvalidName,
     NamespaceName,
     TopicName,
@@ -27,7 +28,6 @@ from nextgen.kernel.names import (
     parse_tenant,
     parse_topic,
 )
-from nextgen.kernel.write_limits import WRITE_REQUEST_COST
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     CloseParentGate,

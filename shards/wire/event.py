@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nextgen.kernel.policies import PolicyLevel
+from nextgen.kernel.governance.policies import PolicyLevel
 from protos.nextgen.v1 import events_pb2 as pb
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.parent_gate import ParentKind

@@ -1,11 +1,11 @@
 """What callers see of the inventories: states, results and rejections as protobuf.
 
-Errors have one form for all components: ``nextgen.client.errors_wire``.
+Errors have one form for all components: ``nextgen.client.wire.errors``.
 """
 
 from __future__ import annotations
 
-from nextgen.kernel.decider import Rejected
+from nextgen.kernel.events.decider import Rejected
 from protos.nextgen.v1 import inventory_pb2 as pb
 from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome

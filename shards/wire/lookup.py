@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.events.decider import Rejected, RejectionCode
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease

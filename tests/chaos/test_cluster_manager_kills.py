@@ -20,7 +20,7 @@ import pytest
 
 from cluster_manager import wire
 from cluster_manager.domain.cluster import INITIAL, ClusterState, evolve
-from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster.link import ClusterLink
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb

@@ -14,7 +14,7 @@ import pytest
 
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterPlan, ClusterSize, NodePlan, make_plan_on_free_ports
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
 from tests.support.local_cluster import running_cluster
 from tests.support.rolling import restart_one_by_one
 from tests.support.steady_load import NAMESPACE, SteadyLoad, steady_load

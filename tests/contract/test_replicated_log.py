@@ -17,9 +17,9 @@ from nextgen.kernel.errors import (
     TransferFailed,
     Unavailable,
 )
-from nextgen.kernel.event_levels import EVENT_LEVEL
-from nextgen.kernel.limits import PROPOSE_QUEUE_BYTES_MAX, RECORD_BYTES_MAX
-from nextgen.kernel.snapshot_limits import LOG_PINS_MAX
+from nextgen.kernel.events.levels import EVENT_LEVEL
+from nextgen.kernel.limits.cluster import PROPOSE_QUEUE_BYTES_MAX, RECORD_BYTES_MAX
+from nextgen.kernel.limits.snapshot import LOG_PINS_MAX
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import (
     Commit,

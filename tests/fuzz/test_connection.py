@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.pulsar_limits import PULSAR_WRITE_BUFFER_BYTES_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_WRITE_BUFFER_BYTES_MAX
 from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import (
     FrameReader,

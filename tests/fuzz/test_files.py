@@ -23,24 +23,24 @@ from nextgen.cli.brokers.quota_commands import read_file
 from nextgen.cli.local.cluster_state import STATE_FILE, read_state, write_state
 from nextgen.cli.local.plan import MINIMAL, PLAN_FILE, load_plan, make_plan
 from nextgen.cli.observability.trace_command import Span, read_spans
-from nextgen.export.layout import DataName, date_of
-from nextgen.export.manifest import (
+from nextgen.export.format.manifest import (
     ExportFile,
     Manifest,
     ShardExported,
     decode_manifest,
     encode_manifest,
 )
+from nextgen.export.stores.layout import DataName, date_of
 from nextgen.harness.chaos.faults.hooks import load_hooks
 from nextgen.harness.chaos.schedule import OF_CLUSTER, Group, Schedule, make_schedule
 from nextgen.harness.history.model import Fault
 from nextgen.harness.history.record_file import BadHistory, Recorder, read_records
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import ERROR_LINE_CHARACTERS_MAX
-from nextgen.kernel.quota_file import QuotaFile, to_bytes
-from nextgen.kernel.slots import initial_table
-from nextgen.runtime.data_directory import IDENTITY_FILE, DataDirectory, identity_of
-from nextgen.runtime.exit_code import CheckFailed, code_of, print_error
+from nextgen.kernel.governance.quota_file import QuotaFile, to_bytes
+from nextgen.kernel.limits.cluster import ERROR_LINE_CHARACTERS_MAX
+from nextgen.kernel.routing.slots import initial_table
+from nextgen.runtime.lifecycle.data_directory import IDENTITY_FILE, DataDirectory, identity_of
+from nextgen.runtime.lifecycle.exit_code import CheckFailed, code_of, print_error
 
 SEED = 16
 CUTS = 40

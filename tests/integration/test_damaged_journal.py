@@ -11,7 +11,7 @@ import pytest
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client, NewTopic
-from nextgen.kernel.limits import JOURNAL_SEGMENT_BYTES, PROPERTY_VALUE_BYTES_MAX
+from nextgen.kernel.limits.cluster import JOURNAL_SEGMENT_BYTES, PROPERTY_VALUE_BYTES_MAX
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.local_cluster import running_cluster
 from tests.support.refusals import LOCK, start_refused, tree

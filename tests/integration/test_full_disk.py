@@ -17,7 +17,7 @@ import pytest
 from nextgen.cli.local.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client, NewTopic
 from nextgen.kernel.errors import DeadlineExceeded, Indefinite, MetadataError, RefusesToStart
-from nextgen.kernel.limits import DISK_RESERVE_BYTES, PROPERTY_VALUE_BYTES_MAX
+from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES, PROPERTY_VALUE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.local_cluster import LocalCluster

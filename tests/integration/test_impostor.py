@@ -17,8 +17,8 @@ import pytest
 from nextgen.cli.local.cluster import child_environment
 from nextgen.cli.local.plan import ClusterPlan, NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.client.node_calls import NODE_CALLS
-from nextgen.runtime.cluster_secret import make_cluster_secret
+from nextgen.client.transport.node_calls import NODE_CALLS
+from nextgen.runtime.security.cluster_secret import make_cluster_secret
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire

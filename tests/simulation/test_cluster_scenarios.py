@@ -13,16 +13,16 @@ import pytest
 
 from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
 from nextgen.client import Client, TopicLocation
-from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_TTL_MS,
     CAPACITY_LEASE_TTL_MS,
     COMMAND_ID_BYTES,
     SESSION_RETURN_MS,
     SESSION_TTL_MS,
 )
-from nextgen.kernel.placement_limits import EFFECTIVE_MANAGER_MS
+from nextgen.kernel.limits.placement import EFFECTIVE_MANAGER_MS
 from nextgen.replication.ports import Role
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb

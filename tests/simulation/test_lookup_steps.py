@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from nextgen.client import Client, NewTopic
-from nextgen.runtime import tracing
+from nextgen.runtime.telemetry import tracing
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.run import ClusterRun
 from tests.support.cluster_simulation.simulation import ClusterSimulation

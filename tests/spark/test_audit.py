@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from nextgen.export.columns import EventColumns
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
+from nextgen.export.format.columns import EventColumns
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
 from pipelines.audit.finding import RULES, Basis

@@ -14,8 +14,8 @@ from pyspark.sql import functions as f
 
 from nextgen.bulk.blocks import read_column
 from nextgen.bulk.manifest import check_files, read_load_manifest
-from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.kernel.routing.slots import initial_table
 from pipelines.bulk import job
 from pipelines.bulk.names import REASONS, canonical_name, refusal
 from pipelines.bulk.report import write_report

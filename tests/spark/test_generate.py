@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from nextgen.export.check import check_export
-from nextgen.export.rows import events_of
+from nextgen.export.checking.check import check_export
+from nextgen.export.format.rows import events_of
 from nextgen.harness.history.checks.log_check import check_log
 from nextgen.harness.history.log_events import log_event_of
 from nextgen.harness.history.log_fold import index_log
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.lookup_slo import LookupWindow
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.governance.lookup_slo import LookupWindow
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
 from pipelines.durations import DAY_MS
 from pipelines.errors import JobRefused
 from pipelines.exports.input import open_export

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from nextgen.export.schema import SCHEMA_VERSION
+from nextgen.export.format.schema import SCHEMA_VERSION
 from pipelines.exports.input import open_export
 from tests.support.write_golden_export import GOLDEN, read_events
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
 from pipelines.errors import JobRefused
 from pipelines.exports.input import open_export
 from pipelines.load import job, transform

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.kernel.names import Domain, TopicName, UnitKind, parse_topic
+from nextgen.kernel.routing.names import Domain, TopicName, UnitKind, parse_topic
 from pipelines.columns import name_parts
 
 NAMES = (

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.export.errors import ExportRefused
-from nextgen.kernel.quota_file import QuotaFile, from_bytes
+from nextgen.kernel.governance.quota_file import QuotaFile, from_bytes
 from pipelines.errors import JobRefused
 from pipelines.exports.input import open_export
 from pipelines.quotas import transform

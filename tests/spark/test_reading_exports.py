@@ -10,10 +10,10 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.export.errors import ExportRefused, ExportStopped
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
-from nextgen.export.schema import SCHEMA_VERSION
-from nextgen.export.shard_files import FileLimits
+from nextgen.export.format.schema import SCHEMA_VERSION
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
 from pipelines.errors import JobRefused
 from pipelines.exports.event_schema import spark_schema
 from pipelines.exports.input import damage_refused, open_export, read_events

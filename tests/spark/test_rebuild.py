@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
 from pipelines.exports.input import open_export
 from pipelines.rebuild import tables, transform
 from pipelines.rebuild.as_of import AsOf

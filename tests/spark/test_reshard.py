@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import SLOT_COUNT
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import initial_table, rebalanced
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import initial_table, rebalanced
 from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
 from pipelines.exports.input import open_export

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from nextgen.cli.observability.slo_command import Objective, objective_of
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
-from nextgen.kernel.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.kernel.governance.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
 from pipelines.errors import JobRefused
 from pipelines.exports.input import open_export
 from pipelines.slo import job

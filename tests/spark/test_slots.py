@@ -7,10 +7,10 @@ import random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import SLOT_COUNT
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import initial_table
 from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
 
 ALPHABETS = ("abcdefghijklmnopqrstuvwxyz0123456789-_./:=", "aé漢😀\x00 ~", "0")

@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
 from pipelines.errors import JobRefused
 from pipelines.running.summary import Summary
 from pipelines.stream.job import StreamOptions, StreamTables, run, start

@@ -1,7 +1,7 @@
 """What a discovery process remembers of absent names, with the limits of a process."""
 
 from discovery.domain.absent_names import AbsentNames
-from nextgen.kernel.discovery_limits import (
+from nextgen.kernel.limits.discovery import (
     ABSENT_ANSWER_BYTES_MAX,
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,

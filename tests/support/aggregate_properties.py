@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.kernel.decider import Accepted, Rejected, fold
+from nextgen.kernel.events.decider import Accepted, Rejected, fold
 from shards.domain.states import StateKind
 from shards.projections.rows import MAPPINGS
 

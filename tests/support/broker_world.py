@@ -21,10 +21,10 @@ from brokers.domain.holding import Assignment, Payload, Release, TopicMetadata
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.service.session.agent import BrokerAgent
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import MetadataError, Refused
-from nextgen.kernel.names import NamespaceName, TopicName, parse_topic
-from nextgen.kernel.pulsar_limits import VOLATILE_BYTES_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
+from nextgen.kernel.routing.names import NamespaceName, TopicName, parse_topic
 from nextgen.pulsar.frames import (
     FIELD_OF_TYPE,
     FrameReader,

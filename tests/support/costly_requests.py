@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 
 from discovery.adapters.servers.http_lookups import HttpLookups
-from nextgen.client.proving_channel import ProvingChannel
-from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
+from nextgen.client.transport.proving_channel import ProvingChannel
+from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 from tests.support.costly_messages import costly_messages
 from tests.support.raw_calls import Method, Shape, call, every_method

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 
-from nextgen.kernel.hashing import hash64
+from nextgen.kernel.routing.hashing import hash64
 from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
 from nextgen.replication.view.digest import next_digest_position
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
-from nextgen.client.event_log import EventPage
+from nextgen.client.log.reader import EventPage
 from nextgen.export.log_source import Committed
 from nextgen.kernel.errors import PositionAhead, PositionCompacted, Unavailable
 from protos.nextgen.v1.events_pb2 import (

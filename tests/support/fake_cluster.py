@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from nextgen.client.cluster_link import ChangeListener
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.member_gate import MemberGate
+from nextgen.client.cluster.link import ChangeListener
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.transport.member_gate import MemberGate
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.slots import initial_table
-from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.kernel.routing.slots import initial_table
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc

@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 import grpc.aio
 
-from nextgen.client import event_log
-from nextgen.client.channel import wait_connected
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.event_bytes import EventFilter
+from nextgen.client.log import reader as event_log
+from nextgen.client.log.event_bytes import EventFilter
+from nextgen.client.transport.channel import wait_connected
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted
-from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from protos.nextgen.v1 import discovery_service_pb2_grpc, shard_service_pb2_grpc
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport

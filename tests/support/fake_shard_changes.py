@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
-from nextgen.client.shard_watch import WatchListener
+from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.kernel.errors import MetadataError
 from protos.nextgen.v1.events_pb2 import Event, TopicCreated, TopicDeleted, TopicPropertiesSet
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item, Topic

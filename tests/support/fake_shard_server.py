@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.member_gate import MemberGate
+from nextgen.client.transport.member_gate import MemberGate
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import MetadataError, NotLeader
-from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2_grpc

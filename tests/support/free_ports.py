@@ -8,7 +8,7 @@ import random
 
 from nextgen.cli.local.port_range import PORTS_PER_RANGE, own_ports
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.ports_check import assert_port_free
+from nextgen.runtime.servers.ports_check import assert_port_free
 
 _turns = itertools.count(random.randrange(PORTS_PER_RANGE))
 

@@ -28,7 +28,7 @@ from nextgen.harness.history.model import (
     failed,
     refused,
 )
-from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nextgen.client.event_keys import event_key
-from nextgen.client.shard_watch import WatchListener
+from nextgen.client.changes.shard_watch import WatchListener
+from nextgen.client.log.event_keys import event_key
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,

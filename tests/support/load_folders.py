@@ -11,8 +11,8 @@ import pyarrow
 import pyarrow.parquet
 
 from nextgen.bulk.manifest import LOAD_MANIFEST, LoadFile, LoadManifest
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import SlotTable
 
 
 def write_load_folder(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.runtime.lookup_steps import (
+from nextgen.runtime.telemetry.lookup_steps import (
     AHEAD,
     REFERENCES,
     SESSION_TRACE,

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import grpc.aio
 
-from nextgen.client.channel import with_proofs
-from nextgen.client.proving_channel import ProvingChannel
+from nextgen.client.transport.channel import with_proofs
+from nextgen.client.transport.proving_channel import ProvingChannel
 from nextgen.tasks.timeouts import timeout
 
 READY_S_MAX = 60

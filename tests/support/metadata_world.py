@@ -17,8 +17,8 @@ from brokers.domain.holding import Holding
 from brokers.domain.session import BrokerSession as BrokerSide
 from brokers.domain.session import Delivered, Established
 from brokers.wire import from_manager, held_pages
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.stream_limits import METADATA_GATHER_MS, METADATA_WATCH_RETRY_MS
+from nextgen.kernel.limits.stream import METADATA_GATHER_MS, METADATA_WATCH_RETRY_MS
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.broker_service_pb2 import Delivery
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from nextgen.kernel.policies import AntiAffinity, PlacementRules
+from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules
 
 BROKERS = ("a", "b", "c", "d", "e", "f")
 ZONES = ("z1", "z2")

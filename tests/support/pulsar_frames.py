@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX
 from nextgen.pulsar.frames import FIELD_OF_TYPE, encode_command, encode_frame
 from nextgen.pulsar.payload import message_payload, with_broker_entry_metadata
 from protos.pulsar.PulsarApi_pb2 import (

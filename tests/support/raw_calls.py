@@ -15,7 +15,7 @@ import grpc.aio
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from nextgen.client.errors_wire import ERROR_METADATA_KEY
+from nextgen.client.wire.errors import ERROR_METADATA_KEY
 from protos.nextgen import v1 as nextgen_v1
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from nextgen.client.policies_wire import policies_to_proto
-from nextgen.kernel.policies import PlacementRules, Policies
+from nextgen.client.wire.policies import policies_to_proto
+from nextgen.kernel.governance.policies import PlacementRules, Policies
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.moves import rebalance_look, rebalancer

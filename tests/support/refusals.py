@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nextgen.cli.local.cluster import child_environment
 from nextgen.cli.local.plan import MODULES, ClusterPlan
-from nextgen.runtime.cluster_secret import SECRET_FILE, make_cluster_secret
+from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_secret
 
 REFUSED = 78
 ENDS_S_MAX = 90

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nextgen.client.policies_wire import pack_policies
-from nextgen.kernel.policies import Policies, Retention
+from nextgen.client.wire.policies import pack_policies
+from nextgen.kernel.governance.policies import Policies, Retention
 from nextgen.replication.ports import Entry, Record
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.broker_session import Endpoints

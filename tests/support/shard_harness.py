@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.errors_wire import from_detail
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
-from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.view.store import ViewStore
 from nextgen.tasks.timeouts import timeout

@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, StaticPool, create_engine
 
-from nextgen.kernel.decider import Rejected, RejectionCode
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import SLOT_COUNT
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId
 from protos.nextgen.v1 import shard_service_pb2 as pb

@@ -29,7 +29,7 @@ WINDOW_BYTES = 65_535
 """Unread bytes of a stream's direction before its writer waits: HTTP/2's initial window."""
 
 BACKOFF_MS = (50, 200)
-"""A channel that was refused tries again after so long, as ``nextgen.client.channel`` has it."""
+"""A channel that was refused tries again after so long, as ``client.transport.channel`` has it."""
 
 CONNECT_FAILED = "failed to connect to all addresses; last error: Connection refused"
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 
-from nextgen.kernel.event_levels import EVENT_LEVEL
+from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.mesh.frames import FrameReader, Message, decode_frame, encode_frame
 from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import NodeId

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nextgen.export.schema import ENVELOPE, SCHEMA_VERSION, UNKNOWN_TYPE
+from nextgen.export.format.schema import ENVELOPE, SCHEMA_VERSION, UNKNOWN_TYPE
 
 STRANGE_SHARD = 900
 """Nobody has it."""

@@ -16,16 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nextgen.client.policies_wire import pack_policies
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.ids import ID_ENTROPY_BYTES, mint_id
-from nextgen.kernel.lookup_slo import LookupWindow
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.policies import Policies
-from nextgen.kernel.slots import initial_table
+from nextgen.client.wire.policies import pack_policies
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
+from nextgen.kernel.governance.lookup_slo import LookupWindow
+from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1 import events_pb2 as e
 from tests.support.export_logs import FakeLog
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nextgen.client.errors_wire import to_detail
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import Unavailable
-from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from protos.nextgen.v1 import discovery_service_pb2_grpc, inventory_pb2, shard_service_pb2_grpc
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardPlacement

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
 from protos.nextgen.v1 import events_pb2 as e
 from tests.support.spark_histories import (
     AGAIN,

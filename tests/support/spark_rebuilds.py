@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from sqlalchemy import create_engine
 
-from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.limits.placement import SESSIONS_STARTED_MAX
 from nextgen.replication.ports import Entry, Record
 from pipelines.rebuild.job import read_table
 from pipelines.rebuild.tables import ASSIGNMENTS, NAMESPACES, SESSIONS, TENANTS, TOPICS

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import SlotTable, initial_table
 from protos.nextgen.v1 import events_pb2 as e
 from tests.support.spark_histories import History
 

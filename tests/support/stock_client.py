@@ -22,7 +22,7 @@ import pulsar
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.client import BlockingClient
 from nextgen.kernel.errors import Refused
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
 from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 

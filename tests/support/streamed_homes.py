@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from nextgen.client import shard_watch
-from nextgen.client.shard_watch import ShardWatch
+from nextgen.client.changes import shard_watch
+from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.kernel.errors import Unavailable
 from protos.nextgen.v1.inventory_pb2 import Kind
 from shards.adapters.watch_stream import WatchStream

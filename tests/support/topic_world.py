@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer
 from protos.nextgen.v1.policies_pb2 import Policies

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from nextgen.runtime import trace_export, tracing
+from nextgen.runtime.telemetry import trace_export, tracing
 
 
 def wait_for_spans_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.malformed_requests import MalformedRequests
-from nextgen.runtime.grpc_server import new_server
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.transport.malformed_requests import MalformedRequests
+from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardMapChanged, ShardPlacement

@@ -13,9 +13,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from nextgen.client.change_index import change_of
-from nextgen.client.log_wire import filled_events
-from nextgen.client.watch_places import WatchPlaces
+from nextgen.client.changes.index import change_of
+from nextgen.client.changes.watch_places import WatchPlaces
+from nextgen.client.log.wire import filled_events
 from nextgen.kernel.errors import MetadataError, NotLeader
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.view.store import ViewStore

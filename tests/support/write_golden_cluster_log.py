@@ -24,7 +24,7 @@ from cluster_manager.domain.capacity_ledger import (
 from cluster_manager.domain.cluster import INITIAL, ClusterEvent, ClusterState, fold_events
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged, place_replicas
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 
 DIRECTORY = Path(__file__).parents[1] / "replay" / "logs" / "cluster-manager-v1"

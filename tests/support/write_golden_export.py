@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
 from protos.nextgen.v1.events_pb2 import (
     BrokerQuota,
     DecidedCommand,

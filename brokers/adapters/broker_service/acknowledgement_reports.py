@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from brokers.domain.acknowledgements import Acknowledged, Acknowledgements, IntervalKey
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.limits.placement import (
     ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX,
     ACKNOWLEDGEMENT_REPORT_MS,
     ACKNOWLEDGEMENT_WATCHERS_MAX,

@@ -16,11 +16,15 @@ from brokers.ports.session import Clock
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.topics.open_topics import Topics
 from brokers.wire import held_item, serving
-from nextgen.client.errors_wire import abort
+from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
-from nextgen.kernel.limits import NAMES_PER_GET_MAX, SERVES_NAMES_MAX, TOPIC_TEXT_CHARACTERS_MAX
-from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.kernel.pulsar_limits import TOPIC_STATS_NAMES_MAX
+from nextgen.kernel.limits.cluster import (
+    NAMES_PER_GET_MAX,
+    SERVES_NAMES_MAX,
+    TOPIC_TEXT_CHARACTERS_MAX,
+)
+from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceServicer
 

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 
 from brokers.ports.session import ManagerLocation
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.view import ClusterView
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 

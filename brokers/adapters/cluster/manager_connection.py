@@ -25,13 +25,13 @@ from brokers.ports.session import (
     StreamEnded,
 )
 from brokers.wire import from_manager, held_pages
-from nextgen.client.channel import close_channel, open_channel, wait_connected
-from nextgen.client.errors_wire import error_of_rpc
-from nextgen.client.load_wire import load_to_proto
-from nextgen.kernel.broker_load import BrokerLoad
+from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
+from nextgen.client.wire.broker_load import load_to_proto
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
-from nextgen.runtime import lookup_steps, tracing
+from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.kernel.limits.cluster import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
+from nextgen.runtime.telemetry import lookup_steps, tracing
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.view import ClusterView
 
 
 class ClusterNeighbours:

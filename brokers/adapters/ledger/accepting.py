@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.ports.ledger import NewEntry
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 _MESSAGES_MAX = 2**32 - 1
 _SEQUENCE_ID_MAX = 2**63 - 1

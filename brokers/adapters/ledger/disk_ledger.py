@@ -19,7 +19,7 @@ from brokers.adapters.ledger.writing.writers import Outcome, Queue, Writer
 from brokers.domain.acknowledgements import Acknowledged
 from brokers.domain.position import Position, ledger_id_of
 from brokers.ports.ledger import Entry, Fenced, NewEntry, StorageFailed, TopicLedger
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 _LEDGER_ID_BYTES = 12
 _HIDDEN = "\0"

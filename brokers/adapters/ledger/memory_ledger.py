@@ -23,7 +23,7 @@ from brokers.ports.ledger import (
     StorageFailed,
     TopicLedger,
 )
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 _position_of = attrgetter("position")
 _publish_time_of = attrgetter("publish_time_ms")

@@ -33,7 +33,7 @@ from brokers.adapters.ledger.writing.unit_files import UnitFiles
 from brokers.adapters.ledger.writing.writers import Writer
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.ports.ledger import LedgerDamaged, LedgerReader, LedgerStore, StorageFailed
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.tasks.background import join
 
 _TOKEN_BYTES = 8

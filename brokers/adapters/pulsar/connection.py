@@ -12,8 +12,8 @@ from brokers.domain.refusal import Refusal
 from brokers.domain.schemas.schema import Schema, version_bytes
 from brokers.wire import stated_schema
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.kernel.pulsar_limits import BROKER_LISTINGS_MAX
+from nextgen.kernel.limits.pulsar import BROKER_LISTINGS_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import needed_of, shown

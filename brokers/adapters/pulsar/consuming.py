@@ -28,10 +28,10 @@ from brokers.service.subscriptions.subscription import (
     Subscription,
 )
 from brokers.service.topics.topic import Topic
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
 )
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from protos.pulsar import PulsarApi_pb2 as pulsar
 

@@ -8,9 +8,9 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.schema import version_bytes
 from brokers.domain.session import BrokerSession
 from brokers.service.topics.open_topics import Topics
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused, Unavailable
-from nextgen.kernel.names import NamespaceName, TopicName
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import NamespaceName, TopicName
 from nextgen.pulsar.metadata_commands import Located, StoredSchema, TopicDirectory
 
 _NOT_FOUND = frozenset({ServerError.TOPIC_NOT_FOUND, ServerError.INVALID_TOPIC_NAME})

@@ -22,7 +22,7 @@ from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.topic import Surroundings
 from brokers.service.topics.upkeep import Upkeep
 from brokers.service.traffic import Latency, Traffic
-from nextgen.kernel.pulsar_limits import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
+from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
 from nextgen.tasks.background import keep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from nextgen.kernel.pulsar_limits import CLOSED_HANDLE_MS, HANDLES_PER_CONNECTION_MAX
+from nextgen.kernel.limits.pulsar import CLOSED_HANDLE_MS, HANDLES_PER_CONNECTION_MAX
 
 
 class ClosedIds:

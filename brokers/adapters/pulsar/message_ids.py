@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.service.subscriptions.subscription import Ack
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     ACK_IDS_MAX,
     ACK_SET_WORDS_MAX,
     ACK_WORDS_MAX,

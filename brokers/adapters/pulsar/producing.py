@@ -25,13 +25,13 @@ from brokers.ports.producer import Publication
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.topics.topic import Topic
 from brokers.wire import stated_schema
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
     PRODUCER_NAME_BYTES_MAX,
     PULSAR_BATCH_MESSAGES_MAX,
     SUBSCRIPTION_NAME_BYTES_MAX,
 )
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
 from protos.pulsar import PulsarApi_pb2 as pulsar

@@ -13,13 +13,13 @@ import structlog
 from brokers.adapters.pulsar.answers import error_code
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.service.topics.open_topics import Topics
-from nextgen.kernel.names import InvalidName
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CONNECTION_PENDING_BYTES_MAX,
     CONNECTION_REQUESTS_MAX,
     LEDGER_PENDING_ENTRY_BYTES,
     LIVENESS_CHECK_MS,
 )
+from nextgen.kernel.routing.names import InvalidName
 from nextgen.pulsar.connection import Greeting, PulsarConnection
 from nextgen.pulsar.frames import RawFrame
 from nextgen.pulsar.keep_alive import KeepAlive

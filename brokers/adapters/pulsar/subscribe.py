@@ -15,7 +15,7 @@ from brokers.service.subscriptions.subscription import (
     SubscriptionStart,
 )
 from brokers.wire import stated_schema
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CONSUMER_NAME_BYTES_MAX,
     STICKY_RANGES_MAX,
     SUBSCRIPTION_NAME_BYTES_MAX,

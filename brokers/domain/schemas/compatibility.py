@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from brokers.domain.schemas.schema import STRUCTURES, Schema, SchemaKind
-from nextgen.kernel.pulsar_limits import SCHEMA_COMPARISONS_MAX
-from nextgen.kernel.short_text import shortened
+from nextgen.kernel.input.short_text import shortened
+from nextgen.kernel.limits.pulsar import SCHEMA_COMPARISONS_MAX
 
 _WIDER: Mapping[str, frozenset[str]] = {
     "int": frozenset({"long", "float", "double"}),

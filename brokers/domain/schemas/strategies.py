@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from brokers.domain.schemas.compatibility import reading_obstacle
 from brokers.domain.schemas.schema import Schema
-from nextgen.kernel.policies import SchemaCompatibility
+from nextgen.kernel.governance.policies import SchemaCompatibility
 
 _BACKWARD = frozenset(
     {

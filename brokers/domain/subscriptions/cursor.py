@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from brokers.domain.position import Position
 from brokers.domain.subscriptions.ack_set import all_open, mask_of, word_count
 from brokers.domain.subscriptions.acked_ranges import AckedRanges
-from nextgen.kernel.pulsar_limits import CURSOR_HOLES_MAX
+from nextgen.kernel.limits.pulsar import CURSOR_HOLES_MAX
 
 EntriesBetween = Callable[[Position, Position], int]
 """How many entries are stored in (after, up to]: ``TopicLedger.entries_between``."""

@@ -18,7 +18,7 @@ import msgpack
 from brokers.domain.position import Position
 from brokers.domain.subscriptions.cursor import Cursor, EntriesBetween
 from brokers.domain.subscriptions.kind import SubscriptionKind
-from nextgen.kernel.pulsar_limits import ACK_SET_WORDS_MAX
+from nextgen.kernel.limits.pulsar import ACK_SET_WORDS_MAX
 
 _VERSION = 1
 _ACK_SET_BYTES_MAX = 8 * ACK_SET_WORDS_MAX

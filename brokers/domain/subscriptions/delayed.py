@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 
 from brokers.domain.position import Position
-from nextgen.kernel.pulsar_limits import DELAYED_DUE_PER_TURN_MAX, DELAYED_ENTRIES_MAX
+from nextgen.kernel.limits.pulsar import DELAYED_DUE_PER_TURN_MAX, DELAYED_ENTRIES_MAX
 
 
 class DelayedEntries:

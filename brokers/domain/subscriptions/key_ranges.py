@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.key_hash import KEY_SLOTS, murmur3_32
-from nextgen.kernel.pulsar_limits import KEY_POINTS_PER_CONSUMER, STICKY_RANGES_MAX
+from nextgen.kernel.limits.pulsar import KEY_POINTS_PER_CONSUMER, STICKY_RANGES_MAX
 
 MemberType = TypeVar("MemberType")
 Range = tuple[int, int]

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from brokers.domain.position import Position
-from nextgen.kernel.pulsar_limits import REDELIVERY_COUNTS_MAX
+from nextgen.kernel.limits.pulsar import REDELIVERY_COUNTS_MAX
 
 _GARBAGE_MAX = 64
 _SORTED_WORTH = 16

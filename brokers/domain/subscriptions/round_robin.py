@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Generic, Protocol, TypeVar
 
-from nextgen.kernel.pulsar_limits import ROUND_ROBIN_ENTRIES
+from nextgen.kernel.limits.pulsar import ROUND_ROBIN_ENTRIES
 
 
 class Member(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from brokers.ports.ledger import LedgerReader
 from brokers.service.entry_metadata import metadata_of
-from nextgen.kernel.pulsar_limits import CHUNK_SEARCH_BYTES_MAX, CHUNK_SEARCH_MS
+from nextgen.kernel.limits.pulsar import CHUNK_SEARCH_BYTES_MAX, CHUNK_SEARCH_MS
 
 _STEP_ENTRIES = 500
 _STEP_BYTES = 4 * 1024 * 1024

@@ -12,7 +12,7 @@ from brokers.ports.ledger import TopicLedger
 from brokers.ports.producer import ProducerSink, Publication
 from brokers.service.producing.publishing import NameState, Publishing
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
-from nextgen.kernel.pulsar_limits import PRODUCERS_PER_TOPIC_MAX, SEQUENCE_IDS_SKIPPED
+from nextgen.kernel.limits.pulsar import PRODUCERS_PER_TOPIC_MAX, SEQUENCE_IDS_SKIPPED
 
 TOPIC_EPOCH_KEY = "topic-epoch"
 """Where the ledger's state has the topic's epoch: 8 bytes, big-endian."""

@@ -45,8 +45,8 @@ from brokers.ports.session import (
 )
 from brokers.service.session.load_reports import LoadReports
 from nextgen.kernel.errors import SessionExpired
-from nextgen.kernel.limits import BROKER_GREETING_MS_MAX, BROKER_RECONNECT_BACKOFF_MS_MAX
-from nextgen.runtime.first_to_end import run_until_first
+from nextgen.kernel.limits.cluster import BROKER_GREETING_MS_MAX, BROKER_RECONNECT_BACKOFF_MS_MAX
+from nextgen.tasks.first_to_end import run_until_first
 from nextgen.tasks.timeouts import timeout
 
 BACKOFF_MS_MIN = 20

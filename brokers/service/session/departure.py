@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from brokers.ports.session import Clock, Sleep
-from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX, REASSIGN_UNITS_PER_SECOND
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND_MAX, REASSIGN_UNITS_PER_SECOND
 
 LOOK_MS = 200
 """Between two looks at what is still held."""

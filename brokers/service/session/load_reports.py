@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nextgen.kernel.broker_load import BrokerLoad, has_changed
-from nextgen.kernel.placement_limits import LOAD_REPORT_MS_MAX, LOAD_REPORT_MS_MIN
+from nextgen.kernel.governance.broker_load import BrokerLoad, has_changed
+from nextgen.kernel.limits.placement import LOAD_REPORT_MS_MAX, LOAD_REPORT_MS_MIN
 
 
 class LoadReports:

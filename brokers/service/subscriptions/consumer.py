@@ -9,7 +9,7 @@ from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.kind import SubscriptionKind
 from brokers.ports.consumer import ConsumerSink, Dispatch
-from nextgen.kernel.pulsar_limits import CONSUMER_PERMITS_MAX, CONSUMER_UNACKED_MAX
+from nextgen.kernel.limits.pulsar import CONSUMER_PERMITS_MAX, CONSUMER_UNACKED_MAX
 
 NO_EPOCH = -1
 """The consumer epoch of a client that has none: it is not sent along."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from brokers.ports.ledger import Fenced, StorageFailed, TopicLedger
-from nextgen.kernel.pulsar_limits import CURSOR_CLOSE_MS_MAX, CURSOR_WRITE_DELAY_MS
+from nextgen.kernel.limits.pulsar import CURSOR_CLOSE_MS_MAX, CURSOR_WRITE_DELAY_MS
 
 _logger = structlog.get_logger(__name__)
 

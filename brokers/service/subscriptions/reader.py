@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from brokers.domain.position import Position
 from brokers.ports.ledger import Entry, LedgerReader
-from nextgen.kernel.pulsar_limits import DISPATCH_BYTES_MAX, DISPATCH_ENTRIES_MAX
+from nextgen.kernel.limits.pulsar import DISPATCH_BYTES_MAX, DISPATCH_ENTRIES_MAX
 from nextgen.tasks.background import start
 
 

@@ -36,7 +36,7 @@ from brokers.service.subscriptions.reader import EntrySource
 from brokers.service.subscriptions.start import SubscriptionStart, is_earliest, is_latest, start_of
 from brokers.service.subscriptions.stats import SubscriptionStats
 from brokers.service.subscriptions.turns import Turns
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     SEEK_RECONNECT_MS_MAX,
     SUBSCRIPTION_CONSUMERS_MAX,
 )

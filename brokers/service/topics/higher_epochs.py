@@ -16,9 +16,9 @@ import structlog
 from brokers.domain.holding import Assignment, UnitKey
 from brokers.ports.directory import OwnersDirectory
 from nextgen.kernel.errors import MetadataError, Refused
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.placement_limits import HIGHER_EPOCH_ASKED_MS
-from nextgen.kernel.pulsar_limits import TOPIC_FAILURES_REMEMBERED_MAX
+from nextgen.kernel.limits.placement import HIGHER_EPOCH_ASKED_MS
+from nextgen.kernel.limits.pulsar import TOPIC_FAILURES_REMEMBERED_MAX
+from nextgen.kernel.routing.names import parse_topic
 
 _logger = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ import structlog
 
 from brokers.domain.holding import Assignment, Holding, UnitKey
 from brokers.service.topics.topic import Topic
-from nextgen.kernel.placement_limits import IDLE_LOOK_MS, IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.kernel.limits.placement import IDLE_LOOK_MS, IDLE_UNITS_PER_MESSAGE_MAX
 
 _UNITS_PER_STEP = 500
 """Units looked at before others get the event loop: about a millisecond."""

@@ -31,13 +31,13 @@ from brokers.service.topics.name_locks import NameLocks
 from brokers.service.topics.policies import TopicPolicies
 from brokers.service.topics.topic import Surroundings, Topic, TopicUnit
 from nextgen.kernel.errors import MetadataError, Refused
-from nextgen.kernel.names import Domain, InvalidName, TopicName, parse_topic
-from nextgen.kernel.placement_limits import PREPARED_UNITS_MAX
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.placement import PREPARED_UNITS_MAX
+from nextgen.kernel.limits.pulsar import (
     TOPIC_FAILURES_REMEMBERED_MAX,
     TOPICS_OPENING_MAX,
     TOPICS_RELOCATING_MAX,
 )
+from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 from nextgen.pulsar.errors import server_error_of
 from nextgen.tasks.background import start
 

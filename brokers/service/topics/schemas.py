@@ -16,8 +16,8 @@ from brokers.domain.schemas.strategies import (
 from brokers.ports.ledger import TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.wire import schema_of_stored, stored_schema
-from nextgen.kernel.policies import SchemaCompatibility
-from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
+from nextgen.kernel.governance.policies import SchemaCompatibility
+from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 
 KEY_PREFIX = "schema/"
 """Of the keys in the ledger's state; behind it the version, in decimal."""

@@ -33,7 +33,7 @@ from brokers.service.subscriptions.subscription import (
 )
 from brokers.service.topics.schemas import TopicSchemas
 from brokers.service.traffic import Latency, Traffic
-from nextgen.kernel.pulsar_limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
+from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
 from nextgen.tasks.background import join
 
 CURSOR_PREFIX = "cursor/"

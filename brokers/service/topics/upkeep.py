@@ -22,8 +22,8 @@ from brokers.ports.ledger import StorageFailed
 from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.topic import Topic
-from nextgen.kernel.policies import BacklogAction
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.governance.policies import BacklogAction
+from nextgen.kernel.limits.pulsar import (
     LEDGER_SEGMENT_BYTES,
     TOPIC_IDLE_MS_MAX,
     TOPIC_TRIM_MS,

@@ -28,10 +28,10 @@ from discovery.service.status import StatusService
 from discovery.service.watches.desk import WatchDesk
 from discovery.service.watches.public_watch import PublicWatch
 from discovery.service.watches.shard_map_watch import ShardMapWatch
-from nextgen.client.errors_wire import abort
+from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
-from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
-from nextgen.runtime import tracing
+from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
+from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 

@@ -23,9 +23,15 @@ from aiohttp import web
 from discovery.ports import Directory
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_desk import CommandDesk
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, Unavailable
-from nextgen.kernel.names import Domain, InvalidName, TopicName, parse_namespace, parse_topic
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import (
+    Domain,
+    InvalidName,
+    TopicName,
+    parse_namespace,
+    parse_topic,
+)
 from nextgen.pulsar.metadata_commands import StoredSchema, TopicDirectory
 from protos.pulsar.PulsarApi_pb2 import Schema
 

@@ -11,7 +11,7 @@ import structlog
 
 from discovery.service.lookups.lookup import LookupService, OpenLookup
 from nextgen.kernel.errors import InvalidRequest, Unavailable
-from nextgen.kernel.limits import LOOKUP_MESSAGES_IN_FLIGHT_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_MESSAGES_IN_FLIGHT_MAX
 from nextgen.tasks.background import join, start
 
 _logger = structlog.get_logger(__name__)

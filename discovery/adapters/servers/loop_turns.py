@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from nextgen.kernel.discovery_limits import DISCOVERY_ROUNDS_BETWEEN_TURNS, DISCOVERY_TURN_MS
+from nextgen.kernel.limits.discovery import DISCOVERY_ROUNDS_BETWEEN_TURNS, DISCOVERY_TURN_MS
 
 _TURN_S = DISCOVERY_TURN_MS / 1_000
 

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from nextgen.client.errors_wire import abort, to_detail
+from nextgen.client.wire.errors import abort, to_detail
 from nextgen.kernel.errors import MetadataError, Overloaded
-from nextgen.kernel.stream_limits import WATCH_STALLED_MS_MAX
+from nextgen.kernel.limits.stream import WATCH_STALLED_MS_MAX
 from nextgen.tasks.background import join
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 

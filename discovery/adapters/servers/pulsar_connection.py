@@ -14,12 +14,12 @@ from discovery.adapters.servers.loop_turns import LoopTurns
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_desk import CommandDesk
 from discovery.service.lookups.topic_directory import KnownTopics
-from nextgen.kernel.discovery_limits import (
+from nextgen.kernel.limits.discovery import (
     DISCOVERY_SHORT_READ_BYTES,
     DISCOVERY_TURN_BYTES_MAX,
     DISCOVERY_TURN_COMMANDS_MAX,
 )
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
     FAST_PENDING_BYTES_MAX,
 )

@@ -19,16 +19,16 @@ import structlog
 
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import delta_of
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.errors_wire import from_detail
-from nextgen.client.stream_call import WATCH_ASSIGNMENTS, stream_call
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.transport.stream_call import WATCH_ASSIGNMENTS, stream_call
+from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader, Unavailable
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     CONNECT_TIMEOUT_MS,
     LOOKUP_STALENESS_MS_MAX,
     WATCH_TTL_MARGIN_MS,
 )
-from nextgen.runtime.first_to_end import run_until_first
+from nextgen.tasks.first_to_end import run_until_first
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import AssignmentUpdate, WatchAssignmentsRequest
 

@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from nextgen.client.errors_wire import error_of_rpc, from_detail
-from nextgen.client.shard_watch import WatchLink
-from nextgen.client.stream_call import WATCH, stream_call
+from nextgen.client.changes.shard_watch import WatchLink
+from nextgen.client.transport.stream_call import WATCH, stream_call
+from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
-from nextgen.kernel.limits import CONNECT_TIMEOUT_MS
-from nextgen.kernel.stream_limits import WATCH_SILENCE_MS_MAX
+from nextgen.kernel.limits.cluster import CONNECT_TIMEOUT_MS
+from nextgen.kernel.limits.stream import WATCH_SILENCE_MS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import (

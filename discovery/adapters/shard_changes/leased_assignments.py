@@ -22,11 +22,11 @@ from discovery.adapters.shard_changes.assignment_watch import AssignmentWatch
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import delta_of_event
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.shard_watch import ShardWatch
-from nextgen.client.stream_call import WATCH, stream_call
+from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.transport.stream_call import WATCH, stream_call
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     CONNECT_TIMEOUT_MS,
     LOOKUP_STALENESS_MS_MAX,
     WATCH_TTL_MARGIN_MS,

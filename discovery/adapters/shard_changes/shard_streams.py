@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.shard_watch import ShardWatch, WatchListener
+from nextgen.client.changes.shard_watch import ShardWatch, WatchListener
+from nextgen.client.cluster.link import ClusterLink
 from nextgen.tasks.background import keep
 from protos.nextgen.v1.inventory_pb2 import Kind
 

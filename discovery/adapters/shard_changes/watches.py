@@ -9,8 +9,8 @@ from discovery.adapters.shard_changes.leased_assignments import LeasedAssignment
 from discovery.adapters.shard_changes.shard_streams import ShardStreams
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.view import ClusterView
 from nextgen.tasks.background import keep
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 

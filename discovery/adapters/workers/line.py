@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from discovery.service.report import Report
-from nextgen.kernel.pulsar_limits import WORKER_REPORT_BYTES_MAX, WORKER_REPORT_MS
+from nextgen.kernel.limits.pulsar import WORKER_REPORT_BYTES_MAX, WORKER_REPORT_MS
 
 _ASK = b"?"
 _END = b"\n"

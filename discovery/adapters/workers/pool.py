@@ -5,7 +5,7 @@
                   └─ worker 3 ─ Pulsar          each has a cache and watches of its own
 
 A worker that ends is started again. All end with this process: their standard input is a pipe
-that it holds (``nextgen.runtime.lifeline``).
+that it holds (``nextgen.runtime.lifecycle.lifeline``).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import structlog
 from discovery.adapters.workers.line import ParentEnd
 from discovery.config import WORKER_VARIABLE
 from discovery.service.report import Report, merged
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     WORKER_ANSWER_MS_MAX,
     WORKER_RESTART_PAUSE_MS_MAX,
     WORKER_RESTART_PAUSE_MS_MIN,
     WORKER_RUN_COUNTS_MS,
 )
-from nextgen.runtime.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
+from nextgen.runtime.lifecycle.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
 from nextgen.tasks.background import join, keep
 
 _logger = structlog.get_logger(__name__)

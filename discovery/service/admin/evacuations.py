@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from discovery.ports import Directory, Shards
 from nextgen.kernel.errors import Definite, InvalidRequest, MetadataError, Unavailable
-from nextgen.kernel.limits import NODE_ID_BYTES_MAX
-from nextgen.kernel.placement_limits import REBALANCE_MOVES_NAMED_MAX
+from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
+from nextgen.kernel.limits.placement import REBALANCE_MOVES_NAMED_MAX
 from protos.nextgen.v1.shard_service_pb2 import (
     BrokerUnits,
     DrainRequest,

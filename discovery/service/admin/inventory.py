@@ -17,9 +17,8 @@ from discovery.wire import (
     page_bounds,
     parse_name,
 )
-from nextgen.client.topic_directory import Created
-from nextgen.client.write_admission import WriteAdmission
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.routing.topic_directory import Created
+from nextgen.client.routing.write_admission import WriteAdmission
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     Definite,
@@ -28,13 +27,15 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
     LIST_PAGE_BYTES_MAX,
     SHARDS_MAX,
     TOPICS_PER_CREATE_MAX,
 )
-from nextgen.kernel.names import (
+from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
+from nextgen.kernel.routing.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
     Domain,
@@ -43,7 +44,6 @@ from nextgen.kernel.names import (
     parse_tenant,
     parse_topic,
 )
-from nextgen.kernel.write_limits import WRITE_REQUEST_COST, WRITES_SENT_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from discovery.ports import Shards
 from discovery.service.counters import DiscoveryCounters
-from nextgen.client.repeatable_moves import are_repeatable
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.routing.repeatable_moves import are_repeatable
 from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError
-from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX, TOPIC_TEXT_CHARACTERS_MAX
-from nextgen.kernel.names import InvalidName, parse_topic
-from nextgen.kernel.short_text import shortened
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.input.short_text import shortened
+from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX, TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment

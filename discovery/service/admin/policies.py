@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from discovery.ports import Shards
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.counters import DiscoveryCounters
-from nextgen.client.policies_wire import policies_from_proto, policies_to_proto
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
 from nextgen.kernel.errors import InvalidRequest, Refused
-from nextgen.kernel.names import InvalidName, parse_namespace, parse_tenant, parse_topic
-from nextgen.kernel.policies import NO_POLICIES, merge
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.policies import NO_POLICIES, merge
+from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_tenant, parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import (

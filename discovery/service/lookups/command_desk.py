@@ -9,12 +9,12 @@ from typing import Protocol, TypeVar
 
 from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     DISCOVERY_COMMANDS_WAITING_MAX,
     DISCOVERY_LISTINGS_MAX,
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
-from nextgen.runtime import tracing
+from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 

@@ -17,16 +17,16 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-from nextgen.kernel.discovery_limits import (
-    LOOKUP_BATCHES_RESERVED,
-    LOOKUP_NAMES_RESERVED,
-    LOOKUP_TENANT_NAMES_SHARED_MAX,
-)
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     LOOKUP_BATCHES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_IN_FLIGHT_MAX,
     LOOKUP_QUEUE_MS_MAX,
     NAMES_PER_LOOKUP_MAX,
+)
+from nextgen.kernel.limits.discovery import (
+    LOOKUP_BATCHES_RESERVED,
+    LOOKUP_NAMES_RESERVED,
+    LOOKUP_TENANT_NAMES_SHARED_MAX,
 )
 
 

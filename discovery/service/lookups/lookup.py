@@ -20,13 +20,13 @@ from discovery.wire import (
     refused_answer,
     trouble_answer,
 )
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.request_fields import TooManyFields
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.transport.request_fields import TooManyFields
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
-from nextgen.kernel.limits import REQUEST_TIMEOUT_DEFAULT_MS
-from nextgen.kernel.names import InvalidName, TopicName, parse_topic
-from nextgen.runtime import lookup_steps, tracing
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
+from nextgen.runtime.telemetry import lookup_steps, tracing
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 

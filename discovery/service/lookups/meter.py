@@ -13,9 +13,9 @@ from collections.abc import Callable
 import structlog
 
 from discovery.domain.lookup_windows import LookupTally, LookupWindows
-from nextgen.client.lookup_windows_wire import window_to_proto
-from nextgen.kernel.lookup_slo import LookupWindow
-from nextgen.kernel.placement_limits import LOOKUP_WINDOWS_KEPT_MAX
+from nextgen.client.wire.lookup_windows import window_to_proto
+from nextgen.kernel.governance.lookup_slo import LookupWindow
+from nextgen.kernel.limits.placement import LOOKUP_WINDOWS_KEPT_MAX
 from protos.nextgen.v1.cluster_service_pb2 import NodeMessage
 
 _logger = structlog.get_logger(__name__)

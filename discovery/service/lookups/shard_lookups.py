@@ -28,18 +28,18 @@ from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.line import LookupLine, tenant_in
 from discovery.wire import answer_facts, encoded_answer, trouble_answer
-from nextgen.kernel.decider import RejectionCode
-from nextgen.kernel.discovery_limits import LOOKUP_TENANT_NAMES_WAITING_MAX
 from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import (
     LOOKUP_NAMES_WAITING_MAX,
     LOOKUP_QUEUE_MS_MAX,
     LOOKUP_STALENESS_MS_MAX,
     LOOKUP_WAIT_MS_MAX,
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
-from nextgen.kernel.names import parse_topic
-from nextgen.runtime import tracing
+from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest

@@ -14,8 +14,8 @@ from discovery.domain.answer_cache import NO_ROUTE, AnswerCache, Route
 from discovery.domain.partition_counts import PartitionCounts
 from discovery.ports import Clock
 from discovery.service.counters import DiscoveryCounters
-from nextgen.kernel.names import NamespaceName, TopicName
-from nextgen.kernel.pulsar_limits import PARTITION_COUNT_TTL_MS
+from nextgen.kernel.limits.pulsar import PARTITION_COUNT_TTL_MS
+from nextgen.kernel.routing.names import NamespaceName, TopicName
 from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
 from nextgen.pulsar.metadata_commands import Located, StoredSchema, TopicDirectory
 

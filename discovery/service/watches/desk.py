@@ -19,12 +19,12 @@ from discovery.service.watches.public_watch import PublicWatch
 from discovery.service.watches.shard_feed import EncodedEvents, ShardWays
 from discovery.service.watches.shard_map_watch import ShardMapWatch
 from nextgen.kernel.errors import InvalidRequest, Overloaded, Unavailable
-from nextgen.kernel.names import InvalidName
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     CATCH_UPS_AT_ONCE_MAX,
     PUBLIC_WATCH_PROGRESS_MS,
     PUBLIC_WATCHERS_MAX,
 )
+from nextgen.kernel.routing.names import InvalidName
 from nextgen.tasks.background import keep
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
 

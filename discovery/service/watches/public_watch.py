@@ -13,7 +13,7 @@ from discovery.domain.watch_scope import Share, WatchScope
 from discovery.ports import Clock
 from discovery.service.watches.shard_feed import ShardFeed, ShardWays
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     PUBLIC_WATCH_QUEUE_BYTES_MAX,
     PUBLIC_WATCH_QUEUE_UPDATES_MAX,
     WATCH_STALLED_MS_MAX,

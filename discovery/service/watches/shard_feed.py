@@ -22,7 +22,7 @@ from discovery.domain.update_queue import QueuedUpdate
 from discovery.domain.watch_scope import Share, WatchedKind, WatchScope
 from discovery.ports import CatchUpReader, ChangeStreams
 from nextgen.kernel.errors import InvalidRequest, MetadataError, PositionAhead, Refused, Unavailable
-from nextgen.kernel.stream_limits import WATCH_BACKLOG_EVENTS_MAX
+from nextgen.kernel.limits.stream import WATCH_BACKLOG_EVENTS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import (

@@ -12,7 +12,7 @@ from discovery.domain.update_queue import NO_POSITIONS
 from discovery.ports import Clock, Directory
 from discovery.service.watches.public_watch import Stalls
 from nextgen.kernel.errors import MetadataError, Overloaded
-from nextgen.kernel.stream_limits import WATCH_STALLED_MS_MAX
+from nextgen.kernel.limits.stream import WATCH_STALLED_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import WatchUpdate
 
 

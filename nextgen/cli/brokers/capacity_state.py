@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from nextgen.cli.calls.manager_leader import ask_manager_leader
-from nextgen.client.load_wire import report_permille
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.wire.broker_load import report_permille
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerAccount,
     ClusterUpdate,

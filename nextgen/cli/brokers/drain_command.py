@@ -17,7 +17,7 @@ from nextgen.cli.brokers.rebalance_command import (
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_line
-from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND
 
 
 def drain(

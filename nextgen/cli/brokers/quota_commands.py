@@ -11,8 +11,8 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.placement_limits import QUOTA_FILE_BYTES_MAX
-from nextgen.kernel.quota_file import QuotaFile, from_bytes
+from nextgen.kernel.governance.quota_file import QuotaFile, from_bytes
+from nextgen.kernel.limits.placement import QUOTA_FILE_BYTES_MAX
 
 TENANTS_SHOWN_MAX = 50
 """Of a table; --json has all."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nextgen.cli.calls.manager_leader import ask_manager_leader
-from nextgen.kernel.quota_file import QuotaFile
+from nextgen.kernel.governance.quota_file import QuotaFile
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerAccount,
     GetCapacityRequest,

@@ -12,8 +12,8 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import as_dict, plain_console, print_json, print_line, print_table
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND, DRAIN_UNITS_PER_SECOND_MAX
-from nextgen.kernel.printable import printable
+from nextgen.kernel.input.printable import printable
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND, DRAIN_UNITS_PER_SECOND_MAX
 
 if TYPE_CHECKING:
     from nextgen.cli.brokers.evacuation_run import OnProgress, Progress

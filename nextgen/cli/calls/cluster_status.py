@@ -10,8 +10,8 @@ import grpc
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.console.output import as_dict, print_table
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import MetadataError, Unauthenticated
 from protos.nextgen.v1 import (
     broker_service_pb2,

@@ -10,9 +10,9 @@ import grpc.aio
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import COMMAND_ID_BYTES
+from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
 from protos.nextgen.v1 import discovery_service_pb2
 
 ATTEMPT_TIMEOUT_MS = 5_000

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import grpc
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,

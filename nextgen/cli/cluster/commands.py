@@ -14,7 +14,7 @@ from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.cli.local.plan import ClusterPlan, load_plan
 from nextgen.cli.local.supervise import Supervisor, choose_plan, start_detached, stop_running
 from nextgen.kernel.errors import MetadataError, RefusesToStart
-from nextgen.runtime.exit_code import ExitCode, code_of, print_error
+from nextgen.runtime.lifecycle.exit_code import ExitCode, code_of, print_error
 
 
 def register(app: typer.Typer) -> None:

@@ -17,10 +17,10 @@ from nextgen.cli.local.cluster_state import RunningCluster, read_state
 from nextgen.cli.local.plan import ClusterPlan, NodePlan, load_plan
 from nextgen.cli.local.readiness import readiness
 from nextgen.cli.local.supervise import RELOAD_SIGNAL
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, Refused, RefusesToStart
-from nextgen.kernel.limits import SHUTDOWN_MS_MAX
-from nextgen.runtime.cluster_proof import use_credentials
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
+from nextgen.runtime.security.cluster_proof import use_credentials
 
 KINDS = {"shard": "shard-node", "discovery": "discovery", "broker": "broker"}
 """What can be added. Cluster managers know each other by their flags, so they are as they are."""

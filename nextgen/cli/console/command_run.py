@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 import typer
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.names import InvalidName
-from nextgen.runtime.exit_code import CheckFailed, ExitCode, code_of, print_error
-from nextgen.runtime.logs import LEVEL_VARIABLE, configure_logging
+from nextgen.kernel.routing.names import InvalidName
+from nextgen.runtime.lifecycle.exit_code import CheckFailed, ExitCode, code_of, print_error
+from nextgen.runtime.telemetry.logs import LEVEL_VARIABLE, configure_logging
 
 T = TypeVar("T")
 
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; see ``nextgen.runtime.exit_code`` for how it ends."""
+    """Run a command's coroutine; see ``nextgen.runtime.lifecycle.exit_code`` for how it ends."""
     return run_blocking(lambda: asyncio.run(work))
 
 

@@ -11,7 +11,7 @@ import typer
 from nextgen.cli.local.cluster_state import read_state
 from nextgen.cli.local.plan import ClusterPlan, load_plan
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.cluster_proof import credentials_of_environment, use_credentials
+from nextgen.runtime.security.cluster_proof import credentials_of_environment, use_credentials
 
 DATA_DIR_VARIABLE = "NEXTGEN_DATA_DIR"
 TARGET_VARIABLE = "NEXTGEN_TARGET"

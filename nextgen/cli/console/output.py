@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
-from nextgen.kernel.printable import printable, printable_json
+from nextgen.kernel.input.printable import printable, printable_json
 
 
 def plain_console(*, stderr: bool = False) -> Console:

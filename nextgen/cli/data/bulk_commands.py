@@ -11,7 +11,7 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_table
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 if TYPE_CHECKING:
     from nextgen.bulk.progress import Loaded

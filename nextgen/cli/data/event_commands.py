@@ -13,10 +13,10 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_line, print_table
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest, MetadataError, PositionCompacted, Refused
-from nextgen.kernel.stream_limits import POSITION_MAX
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.stream import POSITION_MAX
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 LIMIT_MAX = 2**32 - 1
 """Of ``--limit``, as it fits into the request."""
@@ -63,7 +63,7 @@ def events(
         if readers:
             await _show_readers(nodes, shard, json_output=json_output)
             return
-        from nextgen.client.event_log import LogNotDense, ShardLogReader
+        from nextgen.client.log.reader import LogNotDense, ShardLogReader
 
         first = _position_of(position, shard)
         reader = ShardLogReader(
@@ -136,7 +136,7 @@ def _nothing(shard: int, first: int, end: int) -> str:
 
 
 async def _show_readers(nodes: Sequence[str], shard: int, *, json_output: bool) -> None:
-    from nextgen.client.event_log import log_readers
+    from nextgen.client.log.reader import log_readers
 
     rows: list[tuple[object, ...]] = []
     for node_id, answer in sorted((await log_readers(nodes, shard)).items()):

@@ -16,7 +16,7 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 EXPORT_FOLDER = "export"
 _LIBRARIES = frozenset({"pyarrow", "fsspec"})
@@ -71,8 +71,8 @@ def run(
     """
 
     async def work() -> None:
-        from nextgen.export.run import run_export
-        from nextgen.export.shard_files import FileLimits
+        from nextgen.export.writing.run import run_export
+        from nextgen.export.writing.shard_files import FileLimits
 
         limits = FileLimits()
         if file_rows is not None:
@@ -110,7 +110,7 @@ def status(
     """Show how far each shard is exported and, if the cluster answers, how far behind that is."""
 
     async def work() -> None:
-        from nextgen.export.status import export_status
+        from nextgen.export.checking.status import export_status
 
         told = await export_status(
             _existing(directory, data_dir), endpoints=_endpoints_if_any(target, data_dir)
@@ -137,7 +137,7 @@ def check(
     """
 
     async def work() -> None:
-        from nextgen.export.check import check_export
+        from nextgen.export.checking.check import check_export
 
         report = await check_export(
             _existing(directory, data_dir), endpoints=_endpoints_if_any(target, data_dir)
@@ -224,8 +224,8 @@ class _Metrics:
     async def __aenter__(self) -> None:
         if self._port is None:
             return
-        from nextgen.export.progress import ProgressMetrics
-        from nextgen.runtime.probes import Probes
+        from nextgen.export.writing.progress import ProgressMetrics
+        from nextgen.runtime.servers.probes import Probes
 
         registry = ProgressMetrics(self._progress).registry()
         self._probes = Probes(lambda: (True, []), registry)

@@ -17,8 +17,8 @@ from nextgen.cli.console.command_run import run_blocking
 from nextgen.cli.console.options import endpoints_of
 from nextgen.cli.console.own_cluster_checks import check_of
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.cluster_proof import environment_of_child
-from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
+from nextgen.runtime.security.cluster_proof import environment_of_child
 
 LIBRARIES = ("pyspark", "pyarrow", "matplotlib", "jinja2")
 

@@ -19,10 +19,10 @@ from nextgen.cli.local.cluster_state import remove_state, write_state
 from nextgen.cli.local.plan import MODULES, ClusterPlan, NodePlan
 from nextgen.cli.local.readiness import readiness
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
-from nextgen.kernel.limits import SHUTDOWN_MS_MAX
-from nextgen.runtime.cluster_proof import use_credentials
-from nextgen.runtime.cluster_secret import SECRET_FILE, make_cluster_secret
-from nextgen.runtime.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
+from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
+from nextgen.runtime.lifecycle.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
+from nextgen.runtime.security.cluster_proof import use_credentials
+from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_secret
 from nextgen.tasks.timeouts import timeout
 
 READY_TIMEOUT_MS = 30_000

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from nextgen.cli.local.plan import write_json
-from nextgen.kernel.json_fields import parse_json
+from nextgen.kernel.input.json_fields import parse_json
 
 STATE_FILE = "running.json"
 

@@ -12,7 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
-from nextgen.kernel.inbound_limits import LOG_FILE_BYTES_MAX, LOG_FILES_KEPT_MAX
+from nextgen.kernel.limits.inbound import LOG_FILE_BYTES_MAX, LOG_FILES_KEPT_MAX
 
 
 def rotate_logs(

@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from nextgen.cli.local.port_range import own_ports
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.json_fields import as_count, as_text, parse_json
-from nextgen.kernel.limits import SHARDS_MAX
-from nextgen.runtime.cluster_proof import ClusterCredentials
-from nextgen.runtime.cluster_secret import SECRET_FILE
-from nextgen.runtime.ports_check import assert_port_free
+from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
+from nextgen.kernel.limits.cluster import SHARDS_MAX
+from nextgen.runtime.security.cluster_proof import ClusterCredentials
+from nextgen.runtime.security.cluster_secret import SECRET_FILE
+from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.settings import PORT_MAX
 
 HOST = "127.0.0.1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nextgen.kernel.json_fields import parse_json
+from nextgen.kernel.input.json_fields import parse_json
 from nextgen.tasks.timeouts import timeout
 
 ANSWER_TIMEOUT_MS = 1_000

@@ -18,9 +18,9 @@ from nextgen.cli.local.cluster_state import read_state
 from nextgen.cli.local.log_rotation import rotate_logs
 from nextgen.cli.local.plan import MINIMAL, ClusterPlan, ClusterSize, load_plan, make_plan
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
-from nextgen.kernel.inbound_limits import LOG_FILES_CHECK_MS
-from nextgen.kernel.limits import SHUTDOWN_MS_MAX
-from nextgen.runtime.process import EXIT_REFUSED
+from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
+from nextgen.kernel.limits.inbound import LOG_FILES_CHECK_MS
+from nextgen.runtime.lifecycle.process import EXIT_REFUSED
 from nextgen.tasks.background import keep
 
 RESTART_PAUSE_MS_MIN = 500

@@ -22,7 +22,7 @@ from nextgen.cli.messages.stock_client import (
     stock_client,
     text_of_id,
 )
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 
 Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
 Count = Annotated[int, typer.Option("--count", "-n", min=0, help="End after so many; 0: never.")]

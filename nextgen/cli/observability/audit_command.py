@@ -10,7 +10,7 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_line
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 if TYPE_CHECKING:
     from nextgen.cli.observability.audit_run import Auditor

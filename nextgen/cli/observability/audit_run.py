@@ -13,11 +13,11 @@ from typing import Any
 
 from nextgen.audit.interval_check import Grant, IntervalAudit
 from nextgen.audit.verdict import Finding
-from nextgen.client.broker_acknowledgements import acknowledged_intervals
-from nextgen.client.discovery_nodes import DiscoveryNodes
-from nextgen.client.event_log import ShardLogReader
+from nextgen.client.brokers.acknowledgements import acknowledged_intervals
+from nextgen.client.discovery.nodes import DiscoveryNodes
+from nextgen.client.log.reader import ShardLogReader
 from nextgen.kernel.errors import MetadataError, PositionCompacted, Unavailable
-from nextgen.kernel.placement_limits import AUDIT_LOG_GRACE_MS
+from nextgen.kernel.limits.placement import AUDIT_LOG_GRACE_MS
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, Event

@@ -16,13 +16,13 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.kernel.errors import PositionCompacted
-from nextgen.kernel.lookup_slo import (
+from nextgen.kernel.governance.lookup_slo import (
     LOOKUP_WINDOW_MS,
     LookupWindow,
     merged_windows,
     once_each,
 )
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 MINUTES_DEFAULT = 60
 MINUTES_MAX = 45_000
@@ -146,8 +146,8 @@ async def _windows(nodes: Sequence[str]) -> list[LookupWindow]:
 
 
 async def _windows_from(nodes: Sequence[str], position: int) -> list[LookupWindow]:
-    from nextgen.client.event_log import read_events
-    from nextgen.client.lookup_windows_wire import window_from_proto
+    from nextgen.client.log.reader import read_events
+    from nextgen.client.wire.lookup_windows import window_from_proto
     from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
 
     reading = read_events(nodes, CLUSTER_MANAGER_GROUP_ID, position, types=[_EVENT])

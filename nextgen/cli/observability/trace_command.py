@@ -13,8 +13,8 @@ import typer
 from nextgen.cli.console.command_run import run_blocking
 from nextgen.cli.console.output import print_line
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.runtime.exit_code import CheckFailed
-from nextgen.runtime.lookup_steps import AHEAD, REFERENCES, STEP, STEP_NAMES, TRACE
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
+from nextgen.runtime.telemetry.lookup_steps import AHEAD, REFERENCES, STEP, STEP_NAMES, TRACE
 
 _SPANS_MAX = 10_000
 """Spans printed of one trace: what a person may read, and what a trace of one request has."""

@@ -10,9 +10,8 @@ import grpc
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.shards.replica_list import gather_replicas
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     Indefinite,
@@ -22,6 +21,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
+from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1.cluster_service_pb2 import (
     ChangeReplicasRequest,
     ChangeReplicasResponse,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nextgen.cli.calls.cluster_status import gather_status
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 
 
 async def gather_replicas(

@@ -15,10 +15,10 @@ from typing import Any
 import grpc
 
 from nextgen.cli.calls.cluster_status import gather_status
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc, from_detail
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1.shard_service_pb2 import VerifyReplicaRequest, VerifyReplicaResponse
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 

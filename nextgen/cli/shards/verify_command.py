@@ -11,7 +11,7 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.cli.console.own_cluster_checks import check_of
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 EVENTS_DEFAULT = 100_000
 

@@ -12,8 +12,8 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_table
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.limits import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
-from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 
 Name = Annotated[str, typer.Argument(help="Its name.")]
 Names = Annotated[list[str], typer.Argument(help="Names; any accepted form.")]

@@ -10,8 +10,8 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_table
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
-from nextgen.runtime.exit_code import print_error
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
+from nextgen.runtime.lifecycle.exit_code import print_error
 
 RETRIES_MAX = 20
 RETRY_PAUSE_MS = 250
@@ -42,7 +42,7 @@ def lookup(
 
     async def work() -> list[Any]:
         from nextgen.cli.calls.discovery_client import DiscoveryClient
-        from nextgen.client.lookups import check_heeded, lookup_request
+        from nextgen.client.discovery.lookups import check_heeded, lookup_request
 
         min_epochs = dict.fromkeys(topics, min_epoch) if min_epoch else {}
         async with DiscoveryClient(endpoints_of(target, data_dir)) as client:
@@ -74,7 +74,7 @@ def move(
     async def work() -> list[Any]:
         from nextgen.cli.calls.discovery_client import DiscoveryClient
         from nextgen.cli.topics.moves import ask_moves
-        from nextgen.kernel.names import parse_topic
+        from nextgen.kernel.routing.names import parse_topic
         from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
         name = parse_topic(topic).text

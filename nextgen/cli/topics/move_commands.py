@@ -11,9 +11,9 @@ from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_table
 from nextgen.cli.topics.inventory_commands import topics_group
 from nextgen.cli.topics.lookup_commands import show_answers
-from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
-from nextgen.kernel.names import parse_topic
-from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 
 MOVE_TIMEOUT_MS = 60_000
 """For as many topics as one request takes: some hundred move in a second."""

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
-from nextgen.client.repeatable_moves import are_repeatable
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.routing.repeatable_moves import are_repeatable
 from nextgen.kernel.errors import Definite, Indefinite, MetadataError
-from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.discovery_service_pb2 import MoveTopicsRequest, UnloadTopicsRequest
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicMove, UnassignOutcome

@@ -13,10 +13,10 @@ from nextgen.cli.console.command_run import run_blocking, run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target
 from nextgen.cli.console.output import as_dict, print_json, print_line
 from nextgen.cli.topics.inventory_commands import endpoints, topics_group
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import DeadlineExceeded, PositionCompacted, Refused
-from nextgen.kernel.names import TopicName, parse_topic
-from nextgen.runtime.exit_code import ExitCode, print_error
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import TopicName, parse_topic
+from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 from nextgen.tasks.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def why(
 async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.cli.topics.why import CAUSE_EVENTS, TOPIC_EVENTS, broker_ids, chain_of
-    from nextgen.kernel.slots import SlotTable
+    from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, GetObjectRequest
 
     async with DiscoveryClient(nodes) as client:
@@ -196,7 +196,7 @@ async def _read(
     nodes: Sequence[str], shard_id: int, types: Sequence[str], prefix: str = ""
 ) -> AsyncGenerator[Event, None]:
     """Yield what a shard's log still has of these events, up to the present."""
-    from nextgen.client.event_log import ShardLogReader
+    from nextgen.client.log.reader import ShardLogReader
 
     reader = ShardLogReader(nodes, shard_id, prefer_follower=True, types=types, key_prefix=prefix)
     first = 1

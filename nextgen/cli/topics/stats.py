@@ -10,10 +10,10 @@ import grpc
 
 from nextgen.cli.console.output import as_dict, print_line, print_table
 from nextgen.client import Client, TopicLocation
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
-from nextgen.kernel.names import PARTITION_SUFFIX, parse_topic
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, parse_topic
 from protos.nextgen.v1.broker_service_pb2 import GetTopicStatsRequest
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from nextgen.cli.topics.policy_fields import said_fields
-from nextgen.client.event_keys import event_key
+from nextgen.client.log.event_keys import event_key
 from protos.nextgen.v1.events_pb2 import CandidateSeen, Event, PlacementDecision, TopicAssigned
 from protos.nextgen.v1.policies_pb2 import Policies
 

@@ -15,7 +15,7 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, data_dir_of, endpoints_of
 from nextgen.cli.console.output import print_json
 from nextgen.kernel.errors import RefusesToStart, Unavailable
-from nextgen.runtime.exit_code import CheckFailed, print_error
+from nextgen.runtime.lifecycle.exit_code import CheckFailed, print_error
 
 if TYPE_CHECKING:
     from nextgen.harness.chaos.run import ChaosOptions

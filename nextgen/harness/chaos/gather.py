@@ -10,7 +10,7 @@ from pathlib import Path
 from nextgen.cli.calls.cluster_status import gather_status
 from nextgen.cli.shards.verify import VerifyReport, verify_shards
 from nextgen.client import Client
-from nextgen.client.event_log import ShardLogReader
+from nextgen.client.log.reader import ShardLogReader
 from nextgen.harness.history.log_events import log_event_of
 from nextgen.harness.history.model import FinalItem, FinalListing, ViewHash
 from nextgen.harness.history.record_file import Recorder

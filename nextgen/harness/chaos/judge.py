@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from nextgen.audit.verdict import Verdict
-from nextgen.export.check import check_export
-from nextgen.export.run import run_export
+from nextgen.export.checking.check import check_export
+from nextgen.export.writing.run import run_export
 from nextgen.harness.chaos.gather import (
     committed_positions,
     gather_final,

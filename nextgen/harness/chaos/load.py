@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.client.event_log import pin_log
+from nextgen.client.log.reader import pin_log
 from nextgen.harness.history.record_file import Recorder
 from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.load.recorded.recorded_calls import RecordedCalls
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.policies_pb2 import Policies, RetentionPolicy

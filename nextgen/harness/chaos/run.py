@@ -51,8 +51,8 @@ from nextgen.harness.chaos.validity import invalid_because
 from nextgen.harness.history.model import Fault, Run
 from nextgen.harness.history.record_file import Recorder
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.json_fields import parse_json
-from nextgen.kernel.stream_limits import LOG_READER_TTL_MS_MAX
+from nextgen.kernel.input.json_fields import parse_json
+from nextgen.kernel.limits.stream import LOG_READER_TTL_MS_MAX
 
 SCHEDULE_FILE = "schedule.json"
 TIMELINE_FILE = "timeline.html"

@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.json_fields import parse_json
+from nextgen.kernel.input.json_fields import parse_json
 
 SCHEDULE_FORMAT = 1
 STEPS_MAX = 100_000

@@ -7,7 +7,7 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import JsonFlag
 from nextgen.cli.console.output import print_json
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 RESULT_FIELDS = (
     "sent",

@@ -12,7 +12,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from nextgen.kernel.printable import printable
+from nextgen.kernel.input.printable import printable
 
 PLAIN_PULSE_SECONDS = 5
 """Where no line can be redrawn, the pulse is printed this often."""

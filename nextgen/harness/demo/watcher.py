@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.view import ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello
 
 OnNews = Callable[[str], None]

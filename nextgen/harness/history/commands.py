@@ -11,7 +11,7 @@ from nextgen.cli.console.command_run import run_blocking
 from nextgen.cli.console.options import JsonFlag
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 history_app = typer.Typer(help="Histories of chaos runs.", no_args_is_help=True)
 

@@ -37,7 +37,7 @@ from nextgen.harness.history.model import (
     ViewHash,
     WatchRecord,
 )
-from nextgen.kernel.stream_limits import HISTORY_LINE_BYTES_MAX, HISTORY_RECORDS_MAX
+from nextgen.kernel.limits.stream import HISTORY_LINE_BYTES_MAX, HISTORY_RECORDS_MAX
 
 FILE_SUFFIX = ".jsonl"
 _FORMAT = "nextgen-history"

@@ -16,8 +16,8 @@ from typing import Any
 
 import grpc
 
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.kernel.limits import SERVES_NAMES_MAX
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.kernel.limits.cluster import SERVES_NAMES_MAX
 from protos.nextgen.v1.broker_service_pb2 import ServesRequest, Serving
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer

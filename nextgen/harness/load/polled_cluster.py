@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest

@@ -11,7 +11,7 @@ from typing import Any
 
 from nextgen.cli.local.cluster import child_environment
 from nextgen.kernel.errors import DeadlineExceeded, Unavailable
-from nextgen.runtime.cluster_proof import environment_of_child
+from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 
 LINE_BYTES_MAX = 16 * 1024 * 1024

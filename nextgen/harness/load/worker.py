@@ -18,7 +18,7 @@ import uvloop
 from nextgen.harness.load.job_kinds import JOBS
 from nextgen.harness.load.reporter import Reporter
 from nextgen.kernel.errors import MetadataError
-from nextgen.runtime.cluster_proof import credentials_of_environment, use_credentials
+from nextgen.runtime.security.cluster_proof import credentials_of_environment, use_credentials
 
 EXIT_PARENT_GONE = 0
 

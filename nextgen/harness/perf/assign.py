@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.client.event_log import read_events
+from nextgen.client.log.reader import read_events
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count
 from nextgen.harness.perf.lookup import NAMES_PER_MESSAGE, WARM_SECONDS
 from nextgen.harness.perf.node_counters import shard_counters
-from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import SlotTable
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 FIRST_TOPICS = 20

@@ -23,7 +23,7 @@ from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.harness.load.process import LoadProcess, OnMessage, run_job
 from nextgen.harness.load.topic_range import TopicRange
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateNamespaceRequest,

@@ -13,9 +13,9 @@ from typing import Any
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.perf.bench import Bench
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import SlotTable
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 

@@ -25,8 +25,8 @@ from nextgen.harness.perf.bench import Bench, note
 from nextgen.harness.perf.commit_watch import LANES, CommitWatch, cluster_of, watched
 from nextgen.harness.perf.frozen_leader import FrozenLeader
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest

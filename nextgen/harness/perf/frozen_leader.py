@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from nextgen.client.channel import close_channel, wait_connected, with_proofs
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.transport.channel import close_channel, wait_connected, with_proofs
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (

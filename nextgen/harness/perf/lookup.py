@@ -6,8 +6,8 @@ from typing import Any
 
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count, grown, started_mover
-from nextgen.kernel.limits import TOPICS_PER_CREATE_MAX
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 NAMES_PER_MESSAGE = 64
 WARM_SECONDS = 2

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import grpc
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub

@@ -9,7 +9,7 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.output import print_json, print_table
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 if TYPE_CHECKING:
     from nextgen.harness.perf.bench import Bench

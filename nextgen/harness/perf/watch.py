@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.harness.load.jobs.watch import WatchedNames
 from nextgen.harness.load.measure import Latencies, quantile
 from nextgen.harness.load.polled_cluster import PolledCluster

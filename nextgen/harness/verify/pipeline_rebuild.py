@@ -25,15 +25,15 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, data_dir_of
 from nextgen.cli.console.output import print_json
 from nextgen.client import Client
-from nextgen.export.run import run_export
-from nextgen.export.shard_files import FileLimits
+from nextgen.export.writing.run import run_export
+from nextgen.export.writing.shard_files import FileLimits
 from nextgen.harness.chaos.gather import committed_positions
 from nextgen.harness.chaos.run import ChaosOptions, ChaosRun
 from nextgen.harness.chaos.summary import as_json, print_summary
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
-from nextgen.kernel.policies import NO_POLICIES, Policies, Retention
-from nextgen.runtime.cluster_proof import environment_of_child
-from nextgen.runtime.exit_code import CheckFailed, ExitCode, print_error
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies, Retention
+from nextgen.runtime.lifecycle.exit_code import CheckFailed, ExitCode, print_error
+from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 
 EVENTS_MIN = 100_000

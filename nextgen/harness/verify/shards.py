@@ -14,7 +14,7 @@ from nextgen.cli.local.plan import ClusterSize
 from nextgen.cli.shards.verify import VerifyReport, verify_shards
 from nextgen.harness.load.process import run_job
 from nextgen.harness.perf.bench import Bench, bench, note
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest

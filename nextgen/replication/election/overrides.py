@@ -22,7 +22,7 @@ from pysyncobj.journal import Journal as LibraryJournal
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
-from nextgen.kernel.hashing import hash64
+from nextgen.kernel.routing.hashing import hash64
 from nextgen.replication.journal.recovery import UNKNOWN_VOTE
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Configuration, NodeId

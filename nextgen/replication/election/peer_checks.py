@@ -18,8 +18,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from nextgen.kernel.generations import GENERATION_BITS
-from nextgen.kernel.raft_limits import GENERATION_JUMP_MAX, TERM_JUMP_MAX
+from nextgen.kernel.events.generations import GENERATION_BITS
+from nextgen.kernel.limits.raft import GENERATION_JUMP_MAX, TERM_JUMP_MAX
 from nextgen.replication.election.overrides import HardenedSyncObj
 from nextgen.replication.election.term_probe import probe_message
 from nextgen.replication.journal.journal import Journal

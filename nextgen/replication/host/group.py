@@ -7,12 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
-from nextgen.kernel.event_levels import (
+from nextgen.kernel.events.levels import (
     CONFIGURATION_LEVEL,
     EVENT_LEVEL_UNSAID,
     not_known_everywhere,
 )
-from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
+from nextgen.kernel.limits.cluster import ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.host.handovers import Handovers
 from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.mesh.frames import Message

@@ -2,7 +2,7 @@
 
 What the lost replicas acknowledged behind the end of this log is gone. The group goes on behind a
 gap, so that nothing of it is ever taken for something new: a term, and by it epochs, of the next
-generation (``nextgen.kernel.generations``), and positions that were never used. Readers are behind
+generation (``kernel.events.generations``), and positions that were never used. Readers are behind
 the cut and begin with a snapshot.
 
 The steps can be repeated after a crash. Until the last of them the journal names the old voters,
@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused, RefusesToStart
-from nextgen.kernel.generations import POSITIONS_SKIPPED, first_term_of_next_generation
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.events.generations import POSITIONS_SKIPPED, first_term_of_next_generation
 from nextgen.replication.host.view_join import join_view
 from nextgen.replication.journal.journal import Journal
 from nextgen.replication.journal.recovery import Outcome

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from nextgen.kernel.event_levels import EVENT_LEVEL
-from nextgen.kernel.snapshot_limits import SNAPSHOT_TRANSFERS_MAX
+from nextgen.kernel.events.levels import EVENT_LEVEL
+from nextgen.kernel.limits.snapshot import SNAPSHOT_TRANSFERS_MAX
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.election.library_check import check_library
 from nextgen.replication.host.distrust import begin_again_if_distrusted, note_distrust

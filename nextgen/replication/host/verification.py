@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nextgen.kernel.errors import Overloaded, Unavailable
-from nextgen.kernel.limits import DISK_RESERVE_BYTES, VERIFY_PAGE_BYTES, VERIFY_PAGE_ENTRIES
+from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES, VERIFY_PAGE_BYTES, VERIFY_PAGE_ENTRIES
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, PositionCompacted

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from nextgen.kernel.hashing import hash64
+from nextgen.kernel.routing.hashing import hash64
 
 FORMAT_VERSION = 2
 """The newest version that is read, and written where version 1 does not do."""

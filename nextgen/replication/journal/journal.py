@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     JOURNAL_CACHE_BYTES,
     JOURNAL_PENDING_BYTES_MAX,
     JOURNAL_SEGMENT_BYTES,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from nextgen.kernel.errors import Definite
-from nextgen.kernel.limits import JOURNAL_RETRY_MS
+from nextgen.kernel.limits.cluster import JOURNAL_RETRY_MS
 from nextgen.replication.journal.format import DurableMark, SegmentHeader
 from nextgen.replication.journal.worker import Batch, Runner, SegmentFiles
 

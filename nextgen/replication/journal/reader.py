@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nextgen.kernel.errors import JournalCorrupted
-from nextgen.kernel.limits import JOURNAL_OPEN_SEGMENTS_MAX
+from nextgen.kernel.limits.cluster import JOURNAL_OPEN_SEGMENTS_MAX
 from nextgen.replication.journal.format import (
     decode_record_header,
     offset_of,

@@ -7,8 +7,8 @@ import secrets
 import socket
 from typing import Protocol, cast
 
-from nextgen.kernel.limits import MESH_FRAME_BYTES_MAX, MESH_WRITE_BUFFER_BYTES_MAX
-from nextgen.kernel.raft_limits import MESH_HELLO_FRAME_BYTES_MAX
+from nextgen.kernel.limits.cluster import MESH_FRAME_BYTES_MAX, MESH_WRITE_BUFFER_BYTES_MAX
+from nextgen.kernel.limits.raft import MESH_HELLO_FRAME_BYTES_MAX
 from nextgen.replication.mesh.frames import (
     FrameReader,
     Hello,

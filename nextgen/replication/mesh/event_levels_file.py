@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgpack
 
-from nextgen.kernel.limits import NODE_ID_BYTES_MAX
+from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.replication.mesh.frames import is_event_level
 from nextgen.replication.ports import NodeId
 from nextgen.replication.storage.checked_file import read_checked, replace_file

@@ -14,13 +14,13 @@ from typing import Any, TypeGuard
 
 import msgpack
 
-from nextgen.kernel.event_levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits.cluster import (
     ENTRIES_PER_MESSAGE_MAX,
     MESH_FRAME_BYTES_MAX,
     NODE_ID_BYTES_MAX,
 )
-from nextgen.kernel.raft_limits import (
+from nextgen.kernel.limits.raft import (
     CLUSTER_ID_BYTES_MAX,
     MESH_FRAME_PART_ITEMS_MAX,
     MESH_FRAME_PARTS_MAX,
@@ -66,7 +66,7 @@ class RemoteProtocolError(Exception):
 class Hello:
     """Who is at the other end. ``incarnation`` differs after every start of a process.
 
-    ``event_level`` says which events it knows, see ``nextgen.kernel.event_levels``. Older peers
+    ``event_level`` says which events it knows, see ``nextgen.kernel.events.levels``. Older peers
     neither say it nor look at it.
     """
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
-from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
-from nextgen.kernel.limits import MESH_CONNECTIONS_MAX
-from nextgen.kernel.raft_limits import (
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits.cluster import MESH_CONNECTIONS_MAX
+from nextgen.kernel.limits.raft import (
     MESH_HANDSHAKES_MAX,
     MESH_PEERS_REMEMBERED_MAX,
     MESH_REASON_CHARACTERS_MAX,

@@ -12,7 +12,7 @@ from itertools import starmap
 import msgpack
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import RECORD_BYTES_MAX
+from nextgen.kernel.limits.cluster import RECORD_BYTES_MAX
 from nextgen.replication.ports import Entry, Record
 from nextgen.replication.protocol.membership import is_configuration
 

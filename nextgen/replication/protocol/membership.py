@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgpack
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.limits import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX
-from nextgen.kernel.raft_limits import RAFT_NUMBER_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX
+from nextgen.kernel.limits.raft import RAFT_NUMBER_MAX
 from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId
 
 _KEY = "configuration"

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
-from nextgen.kernel.raft_limits import ENTRY_EVENTS_MAX, RAFT_NUMBER_MAX, TERM_MAX
+from nextgen.kernel.limits.cluster import ENTRIES_PER_MESSAGE_MAX
+from nextgen.kernel.limits.raft import ENTRY_EVENTS_MAX, RAFT_NUMBER_MAX, TERM_MAX
 from nextgen.replication.mesh.frames import Message, RemoteProtocolError
 from nextgen.replication.protocol.membership import decode_configuration, is_configuration
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
-from nextgen.kernel.limits import APPLY_BATCH_BYTES_MAX, ENTRIES_PER_MESSAGE_MAX
+from nextgen.kernel.limits.cluster import APPLY_BATCH_BYTES_MAX, ENTRIES_PER_MESSAGE_MAX
 from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, StateMachine
 from nextgen.replication.protocol.entry_codec import decode_records

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import DISK_RESERVE_BYTES
+from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES
 from nextgen.replication.journal.journal import Journal
 from nextgen.replication.ports import GroupId
 from nextgen.replication.raft.applier import Applier

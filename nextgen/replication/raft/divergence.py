@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from nextgen.kernel.errors import Definite
-from nextgen.kernel.limits import DIGESTS_KEPT
+from nextgen.kernel.limits.cluster import DIGESTS_KEPT
 from nextgen.replication.election.overrides import HardenedSyncObj
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Configuration, GroupId, NodeId, ViewDigest

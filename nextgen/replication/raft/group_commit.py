@@ -13,7 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import Overloaded, ProposalLost
-from nextgen.kernel.limits import ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX, PROPOSE_QUEUE_BYTES_MAX
+from nextgen.kernel.limits.cluster import (
+    ENTRY_BYTES_MAX,
+    ENTRY_RECORDS_MAX,
+    PROPOSE_QUEUE_BYTES_MAX,
+)
 from nextgen.replication.ports import Commit, Entry, GroupId, Record
 from nextgen.replication.protocol.entry_codec import (
     RECORD_OVERHEAD_BYTES,

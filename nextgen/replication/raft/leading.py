@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Overloaded, Refused
-from nextgen.kernel.limits import LEARNER_LAG_ENTRIES_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import LEARNER_LAG_ENTRIES_MAX
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.election.overrides import HardenedSyncObj
 from nextgen.replication.journal.journal import Journal

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from nextgen.kernel.errors import NotLeader, Overloaded
-from nextgen.kernel.limits import READ_REQUESTS_MAX
+from nextgen.kernel.limits.cluster import READ_REQUESTS_MAX
 from nextgen.replication.ports import GroupId
 
 

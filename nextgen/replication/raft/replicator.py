@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ENTRIES_PER_MESSAGE_MAX,
     ENTRY_BYTES_MAX,
     FOLLOWER_IN_FLIGHT_BYTES_MAX,

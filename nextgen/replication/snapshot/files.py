@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from nextgen.kernel.snapshot_limits import SNAPSHOT_PROGRESS_BYTES, SNAPSHOTS_KEPT_MAX
+from nextgen.kernel.limits.snapshot import SNAPSHOT_PROGRESS_BYTES, SNAPSHOTS_KEPT_MAX
 from nextgen.replication.ports import AppliedPoint, StateMachine
 from nextgen.replication.snapshot.partial import (
     PartialSnapshot,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from nextgen.kernel.snapshot_limits import SNAPSHOT_PROGRESS_BYTES
+from nextgen.kernel.limits.snapshot import SNAPSHOT_PROGRESS_BYTES
 from nextgen.replication.ports import AppliedPoint
 from nextgen.replication.storage.disk import Handle, Storage
 

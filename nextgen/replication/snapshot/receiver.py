@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from crc32c import crc32c
 
-from nextgen.kernel.snapshot_limits import SNAPSHOT_ALIVE_MS, SNAPSHOT_CHUNKS_WAITING_MAX
+from nextgen.kernel.limits.snapshot import SNAPSHOT_ALIVE_MS, SNAPSHOT_CHUNKS_WAITING_MAX
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import AppliedPoint, NodeId, StateMachine
 from nextgen.replication.protocol.membership import decode_if_known

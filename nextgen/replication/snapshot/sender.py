@@ -21,7 +21,7 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from nextgen.kernel.snapshot_limits import (
+from nextgen.kernel.limits.snapshot import (
     SNAPSHOT_CHUNKS_IN_FLIGHT_MAX,
     SNAPSHOT_FOLLOW_MS,
     SNAPSHOT_RETRY_MS,

@@ -35,7 +35,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from nextgen.kernel.errors import Definite
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     DIGESTS_KEPT,
     VIEW_BUSY_TIMEOUT_MS,
     VIEW_CACHE_KIB,

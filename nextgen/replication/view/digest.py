@@ -21,7 +21,7 @@ import msgpack
 import xxhash
 from sqlalchemy import MetaData, Table
 
-from nextgen.kernel.limits import DIGEST_POSITIONS, DIGEST_SCAN_ROWS
+from nextgen.kernel.limits.cluster import DIGEST_POSITIONS, DIGEST_SCAN_ROWS
 from nextgen.replication.ports import Entry
 
 DIGEST_VERSION = 1

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, MetaData
 
-from nextgen.kernel.snapshot_limits import VIEW_PACE_BYTES
+from nextgen.kernel.limits.snapshot import VIEW_PACE_BYTES
 from nextgen.replication.ports import AppliedPoint, Entry, ViewDigest
 from nextgen.replication.storage.disk import DiskStorage, Storage, make_directory_durably
 from nextgen.replication.view.database import (

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from nextgen.export.schema import SCHEMA_VERSION, UNKNOWN_TYPE
+from nextgen.export.format.schema import SCHEMA_VERSION, UNKNOWN_TYPE
 from pipelines.audit.finding import Broken, findings
 
 BLOCK = 64

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from nextgen.kernel.limits import SLOT_COUNT
+from nextgen.kernel.limits.cluster import SLOT_COUNT
 from pipelines.audit.facts import ADOPTED, MAP
 from pipelines.audit.finding import Broken, findings
 from pipelines.audit.rules.place_number import place_of, shard_and_position

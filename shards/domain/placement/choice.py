@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.hashing import hash64
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules
+from nextgen.kernel.limits.placement import (
     COMPARED_MAX,
     EQUAL_USE_PERMILLE,
     LOAD_DIFFERENCE_PERMILLE,
     SPREAD_COST_PERMILLE,
 )
-from nextgen.kernel.policies import AntiAffinity, PlacementRules
+from nextgen.kernel.routing.hashing import hash64
 from shards.domain.placement.rules import (
     NO_PEERS,
     Candidate,

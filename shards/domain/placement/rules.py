@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.policies import NO_RULES, AntiAffinity, PlacementRules
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import NO_RULES, AntiAffinity, PlacementRules
 from shards.domain.placement.tenant_share import reserve_units
 
 _NAMES_SHOWN_MAX = 3

@@ -15,8 +15,8 @@ part of what is leased in all. Every operation here is arithmetic on counts.
 
 from __future__ import annotations
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.placement import (
     CAPACITY_RESERVE_PERCENT,
     CAPACITY_SHARE_PERCENT_DEFAULT,
 )

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from nextgen.cli.local.readiness import readiness
-from nextgen.kernel.inbound_limits import HTTP_CONNECTIONS_PER_ADDRESS_MAX
+from nextgen.kernel.limits.inbound import HTTP_CONNECTIONS_PER_ADDRESS_MAX
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_command
 from protos.pulsar.PulsarApi_pb2 import (

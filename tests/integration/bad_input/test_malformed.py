@@ -7,7 +7,7 @@ import random
 import grpc.aio
 import pytest
 
-from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb

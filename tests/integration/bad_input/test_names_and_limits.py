@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
     MOVES_PER_REQUEST_MAX,
     NAME_PART_BYTES_MAX,

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from nextgen.kernel.raft_limits import TERM_MAX
+from nextgen.kernel.limits.raft import TERM_MAX
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.mesh.event_levels_file import EVENT_LEVELS_NAME
 from nextgen.replication.mesh.frames import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
     BROKER_CAPACITY_UNITS_MAX,
     NODE_ID_BYTES_MAX,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ASSIGNMENTS_PER_REQUEST_MAX,
     COMMANDS_PER_EXECUTE_MAX,
     NAMES_PER_GET_MAX,

@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 
 from nextgen.client import Client
-from nextgen.kernel.inbound_limits import GRPC_COUNTED_BYTES_MIN
-from nextgen.kernel.limits import GRPC_MESSAGE_BYTES_MAX
-from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
+from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits.inbound import GRPC_COUNTED_BYTES_MIN
+from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX
 from tests.support import costly_pulsar, costly_requests, raw_calls
 from tests.support.member_channel import member_channel
 from tests.support.stall_budget import (

@@ -14,11 +14,11 @@ import grpc
 import pytest
 
 from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import SERVES_NAMES_MAX
-from nextgen.kernel.slots import initial_table
-from nextgen.runtime.grpc_server import new_server
+from nextgen.kernel.limits.cluster import SERVES_NAMES_MAX
+from nextgen.kernel.routing.slots import initial_table
+from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import (

@@ -11,10 +11,10 @@ import grpc.aio
 import pytest
 
 from nextgen.client import Client
-from nextgen.client.broker_metadata import HeldMetadata, broker_metadata, version_of
-from nextgen.client.channel import with_proofs
+from nextgen.client.brokers.metadata import HeldMetadata, broker_metadata, version_of
+from nextgen.client.transport.channel import with_proofs
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import NAMES_PER_GET_MAX, TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.cluster import NAMES_PER_GET_MAX, TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, ObjectName

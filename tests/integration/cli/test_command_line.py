@@ -16,7 +16,7 @@ import pytest
 
 from nextgen.cli.local.cluster_state import RunningCluster, read_state
 from nextgen.cli.local.plan import MINIMAL, load_plan, make_plan_on_free_ports
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ import pytest
 
 from nextgen.client import Client
 from nextgen.export.errors import ExportGap
-from nextgen.export.run import run_export
+from nextgen.export.writing.run import run_export
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.generations import GENERATION_BITS
+from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import MINIMAL, ClusterSize, LocalCluster, running_cluster
 

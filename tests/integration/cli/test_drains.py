@@ -17,10 +17,10 @@ import pytest
 from nextgen.cli.brokers import evacuation_run
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.client import Client
-from nextgen.client.event_log import read_events
+from nextgen.client.log.reader import read_events
 from nextgen.kernel.errors import MetadataError
-from nextgen.runtime.cluster_proof import environment_of_child
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
+from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_questions import client_of, prepare_namespace, wait_brokers_used
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster

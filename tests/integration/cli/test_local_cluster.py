@@ -15,7 +15,7 @@ import pytest
 from nextgen.cli.local.cluster_state import read_state
 from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.inbound_limits import LOG_FILE_BYTES_MAX
+from nextgen.kernel.limits.inbound import LOG_FILE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import LocalCluster, running_cluster
 

@@ -11,7 +11,7 @@ import pytest
 
 from nextgen.cli.local.cluster_state import read_state
 from nextgen.cli.local.plan import MINIMAL, load_plan, make_plan_on_free_ports
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.integration.cli.test_command_line import CommandLine
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

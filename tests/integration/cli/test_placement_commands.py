@@ -15,7 +15,7 @@ import pytest
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.topics.policy_commands import alter_policies
-from nextgen.runtime.cluster_proof import environment_of_child
+from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
-from nextgen.kernel.quota_file import QuotaFile, to_bytes
-from nextgen.runtime.cluster_proof import environment_of_child
+from nextgen.kernel.governance.quota_file import QuotaFile, to_bytes
+from nextgen.runtime.security.cluster_proof import environment_of_child
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec

@@ -16,9 +16,9 @@ from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.loader import load_folder
 from nextgen.bulk.progress import Loaded
 from nextgen.client import Client
-from nextgen.kernel.slots import SlotTable, initial_table
-from nextgen.runtime.cluster_proof import environment_of_child
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.kernel.routing.slots import SlotTable, initial_table
+from nextgen.runtime.lifecycle.exit_code import ExitCode
+from nextgen.runtime.security.cluster_proof import environment_of_child
 from tests.support.load_folders import write_load_folder
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 

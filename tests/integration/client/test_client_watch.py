@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from nextgen.client import ChangeKind, Client
-from nextgen.client.errors_wire import abort, to_detail
+from nextgen.client.wire.errors import abort, to_detail
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -18,7 +18,7 @@ from nextgen.kernel.errors import (
     PositionAhead,
     Unavailable,
 )
-from nextgen.runtime.grpc_server import new_server
+from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
 from tests.support.fake_shard_changes import created, topic_item

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.client import cluster_link
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.member_gate import MemberGate
+from nextgen.client.cluster import link as cluster_link
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.transport.member_gate import MemberGate
 from nextgen.kernel.errors import NotLeader, RefusesToStart, Unavailable, WrongCluster
-from nextgen.runtime.cluster_proof import ClusterCredentials
+from nextgen.runtime.security.cluster_proof import ClusterCredentials
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, QuotasSet

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.client.exchange import ExchangePool, NotConnected
-from nextgen.client.member_gate import MemberGate
-from nextgen.kernel import limits
+from nextgen.client.routing.exchange import ExchangePool, NotConnected
+from nextgen.client.transport.member_gate import MemberGate
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -17,7 +16,12 @@ from nextgen.kernel.errors import (
     Overloaded,
     Unauthenticated,
 )
-from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_in_use, use_credentials
+from nextgen.kernel.limits import cluster as limits
+from nextgen.runtime.security.cluster_proof import (
+    ClusterCredentials,
+    credentials_in_use,
+    use_credentials,
+)
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.fake_shard_server import FakeShardServer

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from nextgen.client import routing
-from nextgen.client.exchange import ExchangePool
-from nextgen.client.routing import ShardRouter
+from nextgen.client.routing import router as routing
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -17,7 +17,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
-from nextgen.kernel.limits import ROUTER_RETRIES_MAX
+from nextgen.kernel.limits.cluster import ROUTER_RETRIES_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate

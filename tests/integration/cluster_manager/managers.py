@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from nextgen.client.cluster_link import ClusterLink, ClusterView
+from nextgen.client.cluster.link import ClusterLink, ClusterView
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc

@@ -10,7 +10,7 @@ from statistics import median
 
 import grpc.aio
 
-from nextgen.client.cluster_link import ClusterLink
+from nextgen.client.cluster.link import ClusterLink
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 from protos.nextgen.v1 import events_pb2 as events_pb

@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import (
     ConnectionLost,
     InvalidRequest,

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from discovery.bootstrap import DiscoveryNode
 from discovery.config import DiscoveryConfig
 from nextgen.client.client import Client
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.runtime.settings import Address
 from nextgen.tasks.timeouts import timeout

@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from discovery.adapters.shard_changes.catch_up_stream import CatchUpStreams
-from nextgen.client.errors_wire import to_detail
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import InvalidRequest, NotLeader, PositionAhead, Unavailable
-from nextgen.runtime.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate

@@ -17,7 +17,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.limits import PAGE_ITEMS_MAX, SHARDS_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, SHARDS_MAX, TOPICS_PER_CREATE_MAX
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node

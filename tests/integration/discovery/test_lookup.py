@@ -6,7 +6,7 @@ import pytest
 
 from nextgen.client.client import Client
 from nextgen.kernel.errors import InvalidRequest, Unavailable
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, WATCH_TTL_MARGIN_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S, directory

@@ -24,7 +24,7 @@ from nextgen.client import (
     Topic,
     WatchedObjects,
 )
-from nextgen.client.errors_wire import error_of_rpc, from_detail
+from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest, WatchUpdate

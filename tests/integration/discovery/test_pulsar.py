@@ -8,7 +8,7 @@ import pytest
 from discovery.service.lookups import command_desk
 from discovery.service.lookups import topic_directory as topics
 from nextgen.kernel.errors import ConnectionLost, Unavailable
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_command
 from nextgen.tasks.timeouts import timeout

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nextgen.client import broker_schemas
-from nextgen.client.broker_schemas import BrokerSchemas
-from nextgen.client.errors_wire import abort
+from nextgen.client.brokers import schemas as broker_schemas
+from nextgen.client.brokers.schemas import BrokerSchemas
+from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
 from nextgen.pulsar.metadata_commands import StoredSchema
-from nextgen.runtime.grpc_server import new_server
+from nextgen.runtime.servers.grpc_server import new_server
 from protos.nextgen.v1 import broker_service_pb2 as pb
 from protos.nextgen.v1 import broker_service_pb2_grpc
 from protos.pulsar import PulsarApi_pb2 as pulsar

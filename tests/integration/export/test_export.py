@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from nextgen.client import Client
-from nextgen.client.event_log import log_readers
-from nextgen.export.layout import MANIFEST
+from nextgen.client.log.reader import log_readers
+from nextgen.export.stores.layout import MANIFEST
 from nextgen.kernel.errors import MetadataError
-from nextgen.runtime.cluster_proof import environment_of_child
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
+from nextgen.runtime.security.cluster_proof import environment_of_child
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

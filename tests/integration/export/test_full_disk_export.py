@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.export.check import check_log
+from nextgen.export.checking.check import check_log
 from nextgen.export.errors import ExportStopped
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
 from tests.support.export_logs import FakeLog, events
 from tests.support.small_disks import MountRefused, small_disks
 

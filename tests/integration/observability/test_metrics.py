@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from nextgen.client.model import NewTopic
-from nextgen.kernel.trace_limits import METRIC_SERIES_PER_PROCESS_MAX, METRIC_SERIES_PER_SHARD_MAX
+from nextgen.kernel.limits.trace import METRIC_SERIES_PER_PROCESS_MAX, METRIC_SERIES_PER_SHARD_MAX
 from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.local_cluster import running_cluster
 from tests.support.metric_pages import (

@@ -16,10 +16,10 @@ from nextgen.cli.observability.trace_command import steps_of
 from nextgen.client import Client
 from nextgen.client.model import NewTopic
 from nextgen.main import app
-from nextgen.runtime import tracing
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.runtime.settings import TraceSettings
-from nextgen.runtime.trace_export import start_tracing
+from nextgen.runtime.telemetry import tracing
+from nextgen.runtime.telemetry.trace_export import start_tracing
 from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_questions import (
     client_of,

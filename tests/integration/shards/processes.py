@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.exchange import ExchangePool
-from nextgen.client.routing import ShardRouter
-from nextgen.kernel.names import parse_topic
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb

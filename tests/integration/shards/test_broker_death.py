@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.cli.local.cluster import LocalCluster
-from nextgen.client.event_log import read_events
-from nextgen.kernel.limits import SESSION_RESUME_MS
+from nextgen.client.log.reader import read_events
+from nextgen.kernel.limits.cluster import SESSION_RESUME_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from tests.support.cluster_questions import client_of, prepare_namespace, wait_settled

@@ -22,7 +22,7 @@ from nextgen.cli.local.readiness import readiness
 from nextgen.cli.shards.verify import VerifyReport, verify_shards
 from nextgen.harness.load.jobs.create import create_topics
 from nextgen.kernel.errors import Indefinite, Unavailable
-from nextgen.kernel.limits import DIGEST_POSITIONS
+from nextgen.kernel.limits.cluster import DIGEST_POSITIONS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateNamespaceRequest,

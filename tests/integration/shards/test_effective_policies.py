@@ -11,12 +11,12 @@ import grpc.aio
 import pytest
 
 from nextgen.client import Client
-from nextgen.client.broker_metadata import broker_metadata
-from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.brokers.metadata import broker_metadata
 from nextgen.client.model import SaidPolicies, Written
-from nextgen.client.policies_wire import policies_from_proto
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 from tests.support.cluster_questions import NAMESPACE, prepare_namespace, wait_brokers_used

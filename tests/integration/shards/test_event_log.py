@@ -12,7 +12,7 @@ import pytest
 
 from nextgen.cli.local.plan import NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.client.event_log import ShardLogReader, log_readers, pin_log
+from nextgen.client.log.reader import ShardLogReader, log_readers, pin_log
 from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacted
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from nextgen.kernel.limits import SHUTDOWN_MS_MAX
+from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer

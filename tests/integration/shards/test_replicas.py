@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 from tests.support.replica_world import (

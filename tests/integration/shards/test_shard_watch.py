@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from nextgen.client.shard_watch import ShardWatch
+from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from tests.integration.shards.processes import NAMESPACE, READY_S_MAX, Caller, running

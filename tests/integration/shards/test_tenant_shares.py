@@ -11,7 +11,7 @@ import pytest
 
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client, NewTopic
-from nextgen.kernel.policies import Policies
+from nextgen.kernel.governance.policies import Policies
 from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import LocalCluster
 

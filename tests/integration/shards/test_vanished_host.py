@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import ConnectionLost
-from nextgen.kernel.limits import CHANNEL_KEEPALIVE_MS
+from nextgen.kernel.limits.cluster import CHANNEL_KEEPALIVE_MS
 from nextgen.replication.config import RaftConfig
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC

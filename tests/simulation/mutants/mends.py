@@ -7,7 +7,7 @@ from discovery.adapters.shard_changes.leased_assignments import LeasedAssignment
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.shard_lookups import _Flight
-from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.replication.election.term_probe import TermProbe
 from nextgen.replication.election.timers import Election
 from nextgen.replication.host.raft_host import PySyncObjHost
@@ -27,7 +27,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 _ELECTION = ("tests/unit/replication/test_election_time.py",)
 _FRESHNESS = ("tests/unit/discovery/service/test_lookup_freshness.py",)
 _ISSUED = (
-    "tests/unit/client/test_issued.py",
+    "tests/unit/client/discovery/test_issued.py",
     "tests/unit/discovery/service/test_repeated_elsewhere.py",
 )
 _TASKS = ("tests/unit/tasks/test_background.py",)

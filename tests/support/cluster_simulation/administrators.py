@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.client import Client
-from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import Definite, MetadataError, Refused
-from nextgen.kernel.limits import COMMAND_ID_BYTES
+from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb

@@ -17,10 +17,10 @@ from cluster_manager.config import ManagerConfig, Peer
 from cluster_manager.service import capacity
 from discovery import bootstrap as discovery
 from discovery.config import DiscoveryConfig
-from nextgen.client import issued
-from nextgen.kernel.limits import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
-from nextgen.kernel.policies import FOR_EVER
-from nextgen.runtime.process import Shutdown
+from nextgen.client.discovery import issued
+from nextgen.kernel.governance.policies import FOR_EVER
+from nextgen.kernel.limits.cluster import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
+from nextgen.runtime.lifecycle.process import Shutdown
 from nextgen.runtime.settings import Address
 from shards import bootstrap as shards
 from shards.assignment import lease_table

@@ -16,10 +16,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from nextgen.client.discovery_nodes import DiscoveryNodes
-from nextgen.kernel.decider import RejectionCode
+from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import (
     LookupRequest,
     LookupResponse,

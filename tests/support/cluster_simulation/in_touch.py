@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import product
 
-from nextgen.kernel.placement_limits import EFFECTIVE_MANAGER_MS
+from nextgen.kernel.limits.placement import EFFECTIVE_MANAGER_MS
 
 LOOKED_S = 0.5
 """What happens between two looks is seen that much too late."""

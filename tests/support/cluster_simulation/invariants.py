@@ -22,7 +22,7 @@ from typing import Any
 
 from brokers.domain.storage_policy import effective
 from nextgen.client import TopicLocation
-from nextgen.kernel.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
 from tests.support.cluster_simulation.freshness import Freshness

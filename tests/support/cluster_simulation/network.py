@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from nextgen.runtime.grpc_server import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
+from nextgen.runtime.servers.grpc_server import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
 

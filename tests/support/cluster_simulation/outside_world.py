@@ -26,7 +26,7 @@ import grpc_reflection.v1alpha.reflection
 import psutil
 from prometheus_client import REGISTRY
 
-from nextgen.runtime import ports_check
+from nextgen.runtime.servers import ports_check
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop

@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nextgen.kernel.event_levels import EVENT_LEVEL
+from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
 from nextgen.replication.mesh.frames import FrameReader, Message, decode_frame, encode_frame
 from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, RoleChange
-from nextgen.runtime.data_directory import LOCK_FILE
+from nextgen.runtime.lifecycle.data_directory import LOCK_FILE
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.sim_disk import SimDisk

@@ -30,7 +30,7 @@ from brokers.domain.refusal import Refusal
 from brokers.ports.producer import Publication
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.session.agent import BrokerAgent
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 
 CONNECTED_MAX = 12
 """Producers of one broker: few, so that a run stays short, and each is there for long."""

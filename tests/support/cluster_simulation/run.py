@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
+from nextgen.kernel.limits.cluster import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
 from nextgen.replication.ports import Role
 from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout

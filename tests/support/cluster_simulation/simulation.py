@@ -14,11 +14,11 @@ import structlog
 from brokers.adapters.cluster import manager_connection
 from brokers.adapters.metrics import BrokerCollector
 from nextgen.cli.shards.replica_change import ReplicaChanger
-from nextgen.kernel.limits import SHUTDOWN_MS_MAX
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.ports import Role
-from nextgen.runtime.process import Shutdown
+from nextgen.runtime.lifecycle.process import Shutdown
 from tests.support.cluster_simulation.components import ClusterPlan, has_disk, serve_of
 from tests.support.cluster_simulation.in_touch import InTouch
 from tests.support.cluster_simulation.invariants import Invariants

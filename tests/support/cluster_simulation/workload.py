@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from nextgen.client import Client, NewTopic
-from nextgen.client.discovery_nodes import DiscoveryNodes
+from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import Definite, MetadataError, Refused
-from nextgen.kernel.limits import COMMAND_ID_BYTES
+from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 from tests.support.cluster_simulation.invariants import Invariants

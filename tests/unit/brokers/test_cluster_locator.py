@@ -6,8 +6,8 @@ import asyncio
 
 from brokers.adapters.cluster.locator import ClusterLocator
 from brokers.ports.session import ManagerLocation
-from nextgen.client.cluster_link import ChangeListener, ClusterView
-from nextgen.kernel.slots import initial_table
+from nextgen.client.cluster.link import ChangeListener, ClusterView
+from nextgen.kernel.routing.slots import initial_table
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement

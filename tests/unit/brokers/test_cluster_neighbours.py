@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.adapters.cluster.neighbours import ClusterNeighbours
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.view import ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 

@@ -8,8 +8,8 @@ import pytest
 
 from brokers.config import BrokerConfig, parse_config
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
-from nextgen.kernel.placement_limits import BROKER_DRAIN_MS_MAX
+from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.limits.placement import BROKER_DRAIN_MS_MAX
 from nextgen.runtime.settings import Address
 
 REQUIRED = [

@@ -13,8 +13,8 @@ import pytest
 from nextgen.bulk.blocks import blocks_of, read_column
 from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.manifest import LOAD_MANIFEST, check_files, read_load_manifest
-from nextgen.kernel.bulk_limits import BULK_NAMES_BYTES_MAX, BULK_NAMES_MAX
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.limits.bulk import BULK_NAMES_BYTES_MAX, BULK_NAMES_MAX
+from nextgen.kernel.routing.slots import initial_table
 from tests.support.load_folders import write_file, write_load_folder
 
 TABLE = initial_table((1, 2))

@@ -15,7 +15,6 @@ from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.loader import REFUSED, FolderLoad
 from nextgen.bulk.manifest import LOAD_MANIFEST, LoadManifest
 from nextgen.bulk.progress import LOADED, Loaded, read_loaded
-from nextgen.kernel.bulk_limits import BULK_IN_FLIGHT_MAX
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -24,7 +23,8 @@ from nextgen.kernel.errors import (
     ProposalLost,
     StaleShardMap,
 )
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.limits.bulk import BULK_IN_FLIGHT_MAX
+from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1.shard_service_pb2 import (
     BulkCreateResponse,
     BulkRefusal,

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from nextgen.cli.observability import audit_run
 from nextgen.cli.observability.audit_run import Auditor
-from nextgen.client.errors_wire import to_detail
+from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import PositionCompacted
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
-from nextgen.runtime.grpc_server import new_server
+from nextgen.runtime.lifecycle.exit_code import ExitCode
+from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import broker_service_pb2_grpc as broker_grpc

@@ -20,7 +20,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.main import app
-from nextgen.runtime.exit_code import CheckFailed, ExitCode, code_of
+from nextgen.runtime.lifecycle.exit_code import CheckFailed, ExitCode, code_of
 
 runner = CliRunner()
 

@@ -13,8 +13,12 @@ from nextgen.cli.local.cluster_state import write_state
 from nextgen.cli.local.plan import MINIMAL, SECRET_FILE, ClusterPlan, make_plan
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.main import app
-from nextgen.runtime.cluster_proof import ClusterCredentials, credentials_in_use, use_credentials
-from nextgen.runtime.cluster_secret import make_cluster_secret
+from nextgen.runtime.security.cluster_proof import (
+    ClusterCredentials,
+    credentials_in_use,
+    use_credentials,
+)
+from nextgen.runtime.security.cluster_secret import make_cluster_secret
 
 ELSEWHERE = "10.0.0.1:7000"
 

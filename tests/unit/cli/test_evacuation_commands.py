@@ -14,9 +14,9 @@ from nextgen.cli.brokers import evacuation_run
 from nextgen.cli.brokers.evacuation_run import Progress, drain, follow_drain, follow_rebalance
 from nextgen.cli.brokers.rebalance_command import parse_rate, shown_progress
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
-from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND_MAX
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import (
     BrokerUnits,

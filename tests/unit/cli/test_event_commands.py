@@ -12,10 +12,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from nextgen.client import event_log
-from nextgen.kernel.stream_limits import POSITION_MAX
+from nextgen.client.log import reader as event_log
+from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.support.fake_log_replicas import FakeLogReplica, served
 
 

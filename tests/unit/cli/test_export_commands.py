@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.export.local_store import LocalStore
-from nextgen.export.run import export_log
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.support.export_logs import FakeLog, events
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.cli.topics.stats import print_topic_stats
 from nextgen.harness.demo.timeline import Timeline
-from nextgen.kernel.limits import ERROR_LINE_CHARACTERS_MAX
-from nextgen.runtime.exit_code import print_error
+from nextgen.kernel.limits.cluster import ERROR_LINE_CHARACTERS_MAX
+from nextgen.runtime.lifecycle.exit_code import print_error
 
 ROOT = Path(__file__).parents[3]
 PRINTERS = ("output.py", "timeline.py", "reporter.py")

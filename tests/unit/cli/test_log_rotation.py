@@ -9,7 +9,7 @@ from nextgen.cli.local import log_rotation
 from nextgen.cli.local.log_rotation import rotate_logs
 from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.cli.local.supervise import Supervisor
-from nextgen.kernel.inbound_limits import LOG_FILE_BYTES_MAX, LOG_FILES_KEPT_MAX
+from nextgen.kernel.limits.inbound import LOG_FILE_BYTES_MAX, LOG_FILES_KEPT_MAX
 from nextgen.tasks.background import failures, keep
 from nextgen.tasks.timeouts import timeout
 from tests.support.kept_tasks import break_kept, has_begun_again

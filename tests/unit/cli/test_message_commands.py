@@ -14,7 +14,7 @@ from nextgen.cli.local.plan import MINIMAL, make_plan
 from nextgen.cli.messages import commands as message_commands
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 runner = CliRunner()
 

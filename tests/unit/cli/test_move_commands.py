@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 from nextgen.cli.topics import placement_commands
 from nextgen.cli.topics.moves import ask_moves
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
-from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
+from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Topic
 from protos.nextgen.v1.shard_service_pb2 import TopicMove, UnassignOutcome

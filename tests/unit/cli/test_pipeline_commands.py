@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from nextgen.cli.data import pipeline_commands
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 
 def run_job(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Result:

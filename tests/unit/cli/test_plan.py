@@ -27,7 +27,7 @@ from nextgen.cli.local.plan import (
     make_plan_on_free_ports,
 )
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.cluster_secret import SECRET_FILE
+from nextgen.runtime.security.cluster_secret import SECRET_FILE
 
 
 def test_the_default_cluster_is_the_smallest_that_survives_any_one_failure():

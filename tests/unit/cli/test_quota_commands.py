@@ -9,7 +9,7 @@ import pytest
 from nextgen.cli.brokers.quota_commands import read_file
 from nextgen.cli.brokers.quota_state import described, to_proto
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.quota_file import QuotaFile, to_bytes
+from nextgen.kernel.governance.quota_file import QuotaFile, to_bytes
 from protos.nextgen.v1.cluster_service_pb2 import BrokerAccount, GetCapacityResponse, ShardLease
 
 QUOTAS = QuotaFile(3, {"b-2": 5, "b-1": 40}, {"zoo": 2, "acme": 30}, "ab")

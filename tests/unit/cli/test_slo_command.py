@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from nextgen.cli.observability.slo_command import objective_of
-from nextgen.client.errors_wire import to_detail
-from nextgen.client.lookup_windows_wire import window_to_proto
+from nextgen.client.wire.errors import to_detail
+from nextgen.client.wire.lookup_windows import window_to_proto
 from nextgen.kernel.errors import PositionCompacted
-from nextgen.kernel.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
+from nextgen.kernel.governance.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1 import discovery_service_pb2_grpc as discovery_grpc
 from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate

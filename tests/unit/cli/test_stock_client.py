@@ -15,7 +15,7 @@ import pytest
 
 from nextgen.cli.messages.stock_client import SendFailed, StockClient, error_of, stock_client
 from nextgen.kernel.errors import DeadlineExceeded, Refused, RefusesToStart, Unavailable
-from nextgen.runtime.exit_code import ExitCode, code_of
+from nextgen.runtime.lifecycle.exit_code import ExitCode, code_of
 
 TOPIC = "persistent://public/default/t"
 

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from nextgen.main import app
-from nextgen.runtime import lookup_steps, tracing
 from nextgen.runtime.settings import TraceSettings
-from nextgen.runtime.trace_export import start_tracing
+from nextgen.runtime.telemetry import lookup_steps, tracing
+from nextgen.runtime.telemetry.trace_export import start_tracing
 from tests.support.traced import wait_for_spans_for_long
 
 

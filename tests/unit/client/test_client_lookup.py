@@ -9,7 +9,7 @@ import pytest
 
 from nextgen.client import Client
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.virtual_time import run_virtual

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from nextgen.client.cluster_link import ClusterLink, ClusterView
+from nextgen.client.cluster.link import ClusterLink, ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello, LeaderReport
 from protos.nextgen.v1.events_pb2 import NodeRegistered
 from tests.support.virtual_time import run_virtual

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from nextgen.client.discovery.watch import _Place
 from nextgen.client.model import Topic
-from nextgen.client.policies_wire import policies_from_proto
-from nextgen.client.watch import _Place
 from nextgen.client.watch_model import (
     POSITION_MAX,
     Assignment,
@@ -17,9 +16,10 @@ from nextgen.client.watch_model import (
     parse_token,
     token_of,
 )
+from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.policies import NO_POLICIES
-from nextgen.kernel.slots import SHARD_ID_MAX
+from nextgen.kernel.governance.policies import NO_POLICIES
+from nextgen.kernel.routing.slots import SHARD_ID_MAX
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 from protos.nextgen.v1.events_pb2 import (
     Event,

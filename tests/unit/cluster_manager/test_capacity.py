@@ -18,7 +18,7 @@ from nextgen.kernel.errors import (
     SessionExpired,
     Unavailable,
 )
-from nextgen.kernel.limits import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
+from nextgen.kernel.limits.cluster import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, leader, settle

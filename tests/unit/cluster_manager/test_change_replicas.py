@@ -10,7 +10,6 @@ import pytest
 
 from cluster_manager.domain.leader_spread import STABLE_MS
 from cluster_manager.service.connection import NodeConnection
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -19,6 +18,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import (

@@ -6,7 +6,7 @@ import asyncio
 
 from cluster_manager.service.connection import NodeConnection
 from nextgen.kernel.errors import NotLeader, Overloaded
-from nextgen.kernel.limits import JOIN_OUTBOX_UPDATES_MAX
+from nextgen.kernel.limits.cluster import JOIN_OUTBOX_UPDATES_MAX
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 
 

@@ -13,7 +13,7 @@ from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
 from nextgen.replication.ports import NodeId
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, settle
 from tests.unit.cluster_manager.test_lookup_windows import BAD, message_of, recorded, said

@@ -17,8 +17,8 @@ from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.cluster import INITIAL, ClusterState, fold_events
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged, place_replicas
 from cluster_manager.service.capacity import SILENCE_MS, Silence, decide_leases, leases_of
-from nextgen.kernel.capacity_blocks import first_block
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.governance.capacity_blocks import first_block
+from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseUse
 from shards.assignment.lease_table import LeaseTable
 

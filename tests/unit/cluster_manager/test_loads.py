@@ -11,7 +11,7 @@ import pytest
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.load_board import SHOWN_UNITS_MAX
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.limits.placement import (
     BUSIEST_UNITS_MAX,
     LOADS_GATHERED_MS,
     LOADS_PER_UPDATE_MAX,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from cluster_manager.adapters.stored_view import StoredView
-from nextgen.client.log_wire import filled_events
-from nextgen.client.lookup_windows_wire import window_to_proto
+from nextgen.client.log.wire import filled_events
+from nextgen.client.wire.lookup_windows import window_to_proto
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
+from nextgen.kernel.governance.lookup_slo import LATENCY_CLASSES, LOOKUP_WINDOW_MS, LookupWindow
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, hello, settle
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from cluster_manager.service.peer_keeper import LOOK_AGAIN_S, PeerKeeper
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId, ReplicatedLog
 from tests.support.virtual_time import run_virtual
 

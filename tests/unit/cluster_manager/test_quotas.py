@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster_manager.adapters.stored_view import StoredView
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import NotLeader, ProposalLost, Refused
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.events_pb2 import BrokerQuota, QuotasSet, TenantQuota

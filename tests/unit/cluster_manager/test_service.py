@@ -17,7 +17,7 @@ from nextgen.kernel.errors import (
     Refused,
     WrongCluster,
 )
-from nextgen.kernel.limits import JOIN_OUTBOX_UPDATES_MAX, JOIN_SILENCE_MS, SLOT_COUNT
+from nextgen.kernel.limits.cluster import JOIN_OUTBOX_UPDATES_MAX, JOIN_SILENCE_MS, SLOT_COUNT
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import (

@@ -15,9 +15,9 @@ from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
-from nextgen.client.log_wire import filled_events
+from nextgen.client.log.wire import filled_events
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.routing.slots import initial_table
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb

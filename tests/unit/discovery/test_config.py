@@ -6,7 +6,7 @@ import pytest
 
 from discovery.config import WORKER_VARIABLE, WorkerRole, parse_config
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.pulsar_limits import DISCOVERY_WORKERS_MAX
+from nextgen.kernel.limits.pulsar import DISCOVERY_WORKERS_MAX
 from nextgen.runtime.settings import Address
 
 REQUIRED = [

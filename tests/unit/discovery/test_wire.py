@@ -18,7 +18,7 @@ from discovery.wire import (
     trouble_answer,
 )
 from nextgen.kernel.errors import InvalidRequest, Unavailable
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import (
     ListObjectsRequest,
     LookupRequest,

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from prometheus_client import generate_latest
 
-from nextgen.export import parquet
-from nextgen.export.local_store import Disk, LocalStore
-from nextgen.export.progress import ProgressMetrics, ShardProgress
-from nextgen.export.run import export_log
-from nextgen.kernel.stream_limits import EXPORT_PAGES_WAITING
+from nextgen.export.format import parquet
+from nextgen.export.stores.local import Disk, LocalStore
+from nextgen.export.writing.progress import ProgressMetrics, ShardProgress
+from nextgen.export.writing.run import export_log
+from nextgen.kernel.limits.stream import EXPORT_PAGES_WAITING
 from tests.support.export_logs import PAGE_EVENTS, FakeLog, events
 
 

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from nextgen.export import log_source
-from nextgen.export.check import check_export, check_log
-from nextgen.export.columns import EventColumns
-from nextgen.export.local_store import LocalStore
+from nextgen.export.checking.check import check_export, check_log
+from nextgen.export.checking.status import status_of
+from nextgen.export.format.columns import EventColumns
 from nextgen.export.report import FINDINGS_TOLD_MAX, CheckReport
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
-from nextgen.export.status import status_of
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
 from tests.support.export_logs import FakeLog, event, events
 
 PROMISED = {

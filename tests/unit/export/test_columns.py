@@ -8,9 +8,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.export.columns import INT64_MAX, EventColumns
-from nextgen.export.rows import events_of
-from nextgen.export.schema import payload_fields
+from nextgen.export.format.columns import INT64_MAX, EventColumns
+from nextgen.export.format.rows import events_of
+from nextgen.export.format.schema import payload_fields
 from protos.nextgen.v1.events_pb2 import Event, TenantCreated
 from tests.support.export_logs import envelope, events
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from nextgen.export import directory
-from nextgen.export.check import check_log
+from nextgen.export.checking.check import check_log
 from nextgen.export.errors import ExportGap, ExportRefused
-from nextgen.export.local_store import LocalStore
-from nextgen.export.progress import Progress
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
+from nextgen.export.stores.local import LocalStore
+from nextgen.export.writing.progress import Progress
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.stream_limits import EXPORT_FILES_MAX
+from nextgen.kernel.limits.stream import EXPORT_FILES_MAX
 from tests.support.export_logs import FakeLog, event, events
 
 

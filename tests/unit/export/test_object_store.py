@@ -6,13 +6,13 @@ import uuid
 import fsspec
 import pytest
 
-from nextgen.export.check import check_log
+from nextgen.export.checking.check import check_log
 from nextgen.export.errors import ExportRefused
-from nextgen.export.object_store import ObjectStore, file_system_of
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
-from nextgen.export.store import open_store
-from nextgen.kernel.stream_limits import EXPORT_LEASE_MS, EXPORT_LEASE_RENEWED_MS
+from nextgen.export.stores.objects import ObjectStore, file_system_of
+from nextgen.export.stores.urls import open_store
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
+from nextgen.kernel.limits.stream import EXPORT_LEASE_MS, EXPORT_LEASE_RENEWED_MS
 from tests.support.export_logs import FakeLog, events
 
 SMALL = FileLimits(rows=10)

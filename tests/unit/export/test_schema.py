@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
-from nextgen.export.schema import (
+from nextgen.export.format.schema import (
     SCHEMA_VERSION,
     event_schema,
     leaves,

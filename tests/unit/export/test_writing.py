@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.export.check import check_log
+from nextgen.export.checking.check import check_log
 from nextgen.export.errors import ExportRefused, ExportStopped, WrongExport
-from nextgen.export.local_store import Disk, LocalStore
-from nextgen.export.manifest import decode_manifest, encode_manifest
-from nextgen.export.run import export_log
-from nextgen.export.shard_files import FileLimits
+from nextgen.export.format.manifest import decode_manifest, encode_manifest
+from nextgen.export.stores.local import Disk, LocalStore
+from nextgen.export.writing.run import export_log
+from nextgen.export.writing.shard_files import FileLimits
 from tests.support.export_logs import DAY_MS, TIME_MS, FakeLog, event, events
 
 SMALL = FileLimits(rows=10)

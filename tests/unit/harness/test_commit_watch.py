@@ -8,7 +8,7 @@ import pytest
 
 from nextgen.harness.perf import commit_watch
 from nextgen.harness.perf.commit_watch import CommitWatch, Created
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from tests.support.virtual_time import run_virtual
 
 

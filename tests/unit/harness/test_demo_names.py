@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nextgen.harness.demo import names
-from nextgen.kernel.names import parse_namespace, parse_tenant, parse_topic
+from nextgen.kernel.routing.names import parse_namespace, parse_tenant, parse_topic
 
 
 def test_there_are_enough_different_topics_and_all_are_canonical():

@@ -7,7 +7,7 @@ import pytest
 from nextgen.harness.demo.names import namespaces
 from nextgen.harness.demo.topics import DemoTopics
 from nextgen.harness.demo.verdict import IN_FLIGHT_WANTED, KILLS, complaints_about
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 
 GOOD = {
     "sent": 5_000,

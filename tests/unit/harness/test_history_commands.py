@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from nextgen.harness.history import History, Recorder
 from nextgen.main import app
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.support.history_plants import stale_read
 from tests.support.history_world import World
 

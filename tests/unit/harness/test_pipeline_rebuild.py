@@ -20,7 +20,7 @@ from nextgen.harness.chaos.run import ChaosOptions, Companion, Notice
 from nextgen.harness.chaos.summary import RunTold
 from nextgen.harness.verify import pipeline_rebuild
 from nextgen.harness.verify.pipeline_rebuild import EVENTS_MIN, run_on_own_cluster
-from nextgen.runtime.exit_code import ExitCode
+from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 GREEN = Verdict(*[0] * 13, (), (), (), {})
 DIFFERENT = {"ok": False, "rows_read": 7, "findings": ["a topic is not there"]}

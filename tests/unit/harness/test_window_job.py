@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.harness.load.jobs.lookup_windows import FIRST_ERRORS_TOLD, Window
-from nextgen.kernel.lookup_slo import LOOKUP_MS_MAX, LOOKUP_P99_MS_MAX
+from nextgen.kernel.governance.lookup_slo import LOOKUP_MS_MAX, LOOKUP_P99_MS_MAX
 
 
 def window(*latencies_ms: float, failed: int = 0) -> Window:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nextgen.export.errors import ExportRefused
-from nextgen.export.schema import SCHEMA_VERSION
+from nextgen.export.format.schema import SCHEMA_VERSION
 from pipelines.audit.export_files import FILE_RULES, last_events_differ, look_at
 from pipelines.audit.finding import RULES
 from pipelines.audit.result import AuditResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.placement_limits import QUOTA_UNITS_MAX
+from nextgen.kernel.limits.placement import QUOTA_UNITS_MAX
 from pipelines.quotas.model import HEADROOM_PERCENT_MAX, Question, Shares
 
 

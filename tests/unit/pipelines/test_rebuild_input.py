@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.export.local_store import LocalStore
-from nextgen.export.manifest import ExportFile, Gap, Manifest, ShardExported
+from nextgen.export.format.manifest import ExportFile, Gap, Manifest, ShardExported
+from nextgen.export.stores.local import LocalStore
 from pipelines.exports.input import ExportInput
 from pipelines.rebuild.job import FoldInput
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.export.errors import ExportRefused
-from nextgen.export.manifest import ExportFile, Manifest, ShardExported
+from nextgen.export.format.manifest import ExportFile, Manifest, ShardExported
 from pipelines.stream.offsets import (
     FILES_PER_BATCH_MAX,
     files_between,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nextgen.export.check import check_export
+from nextgen.export.checking.check import check_export
 from nextgen.harness.history.checks.log_check import check_log
 from nextgen.harness.history.log_events import log_event_of
 from nextgen.harness.history.log_fold import index_log

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from nextgen.kernel.errors import Overloaded, Refused
-from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.limits.pulsar import (
     PULSAR_FEATURE_SETS_MAX,
     PULSAR_KEEP_ALIVE_MS,
     PULSAR_MESSAGE_BYTES_MAX,

@@ -1,7 +1,7 @@
 import pytest
 
 from nextgen.kernel import errors
-from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.pulsar.errors import server_error_of
 from protos.pulsar.PulsarApi_pb2 import ServerError
 

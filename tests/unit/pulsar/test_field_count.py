@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nextgen.kernel.inbound_limits import COMMAND_COUNTED_BYTES_MIN, COMMAND_FIELDS_MAX
-from nextgen.kernel.pulsar_limits import REDELIVER_IDS_MAX
+from nextgen.kernel.limits.inbound import COMMAND_COUNTED_BYTES_MIN, COMMAND_FIELDS_MAX
+from nextgen.kernel.limits.pulsar import REDELIVER_IDS_MAX
 from nextgen.pulsar import field_count
 from nextgen.pulsar.field_count import (
     TooManyFields,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX
 from nextgen.pulsar.frames import (
     FrameReader,
     MalformedFrame,

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_desk import CommandDesk
-from nextgen.kernel.inbound_limits import (
+from nextgen.kernel.limits.inbound import (
     COMMAND_FIELDS_MAX,
     CONNECTIONS_BEFORE_CONNECT_MAX,
     FRAME_BEFORE_CONNECT_BYTES_MAX,
@@ -20,7 +20,7 @@ from nextgen.kernel.inbound_limits import (
     UNFINISHED_FRAMES_BYTES_MAX,
     UNFINISHED_FRAMES_CHECK_MS,
 )
-from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX, PULSAR_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX, PULSAR_MESSAGE_BYTES_MAX
 from nextgen.pulsar.frames import MalformedFrame, encode_command, encode_frame, parse_command
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive

@@ -13,7 +13,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.limits import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands, StoredSchema
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand

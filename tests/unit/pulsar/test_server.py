@@ -19,7 +19,7 @@ from nextgen.kernel.errors import (
     RefusesToStart,
     Unavailable,
 )
-from nextgen.kernel.pulsar_limits import PULSAR_WRITE_BUFFER_BYTES_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_WRITE_BUFFER_BYTES_MAX
 from nextgen.pulsar import client as clients
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.connection import Greeting, PulsarConnection

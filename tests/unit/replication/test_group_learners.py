@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import NotLeader, ProposalLost, Refused, TransferFailed
-from nextgen.kernel.limits import LEARNER_LAG_ENTRIES_MAX
+from nextgen.kernel.limits.cluster import LEARNER_LAG_ENTRIES_MAX
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import (
     NodeId,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel.limits import CAPACITY_LEASE_TTL_MS
+from nextgen.kernel.limits.cluster import CAPACITY_LEASE_TTL_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.shard_harness import NAMESPACE, Harness, VirtualClock, in_shard

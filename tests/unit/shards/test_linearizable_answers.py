@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import NotLeader, ProposalLost
-from nextgen.kernel.limits import ELECTION_WAIT_MS, FOLLOWER_READ_WAIT_MS
+from nextgen.kernel.limits.cluster import ELECTION_WAIT_MS, FOLLOWER_READ_WAIT_MS
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC

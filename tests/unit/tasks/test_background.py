@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import TASK_RESTART_MS_MAX, TASK_RESTART_MS_MIN
+from nextgen.kernel.limits.cluster import TASK_RESTART_MS_MAX, TASK_RESTART_MS_MIN
 from nextgen.tasks.background import KEPT, failures, join, keep, start
 
 

@@ -39,7 +39,7 @@ import msgpack
 from crc32c import crc32c
 
 from brokers.ports.ledger import LedgerDamaged
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 SALT_BITS = 32
 MAGIC = b"\x8eNG"

@@ -14,7 +14,7 @@ from brokers.adapters.ledger.format.files import ENTRIES, INDEX
 from brokers.adapters.ledger.format.measuring import read_header, read_points
 from brokers.adapters.ledger.format.records import IndexPoint, Kind, decode_entry
 from brokers.adapters.ledger.format.scanning import Scan
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 _GAP_FACTOR = 4
 _entry_id_of = attrgetter("entry_id")

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from brokers.adapters.ledger.format.files import write_all
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 
 class AppendFile:

@@ -36,7 +36,7 @@ from brokers.adapters.ledger.ownership.takeover import Holding, Unit, write_stat
 from brokers.adapters.ledger.writing.append_file import AppendFile
 from brokers.domain.position import BEFORE_ALL, Position, segment_of
 from brokers.ports.ledger import NewEntry
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 _STATE_ROLL_FACTOR = 4
 _ledger_id_of = attrgetter("position.ledger_id")

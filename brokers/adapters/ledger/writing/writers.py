@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.ports.ledger import Fenced, StorageFailed
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.tasks.threads import start_thread
 
 

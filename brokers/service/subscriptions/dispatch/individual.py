@@ -15,7 +15,7 @@ from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry
 from brokers.service.subscriptions.consumer import NO_EPOCH, Consumer
 from brokers.service.subscriptions.reader import EntrySource
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CURSOR_HOLES_PAUSE,
     DISPATCH_BYTES_MAX,
     DISPATCH_ENTRIES_MAX,

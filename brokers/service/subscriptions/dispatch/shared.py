@@ -19,7 +19,7 @@ from brokers.service.entry_metadata import (
 from brokers.service.subscriptions.consumer import Consumer
 from brokers.service.subscriptions.dispatch.individual import IndividualDispatcher
 from brokers.service.subscriptions.reader import EntrySource
-from nextgen.kernel.pulsar_limits import CHUNK_OWNERS_MAX
+from nextgen.kernel.limits.pulsar import CHUNK_OWNERS_MAX
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 
 

@@ -17,7 +17,7 @@ from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry
 from brokers.service.subscriptions.consumer import Consumer
 from brokers.service.subscriptions.reader import EntrySource
-from nextgen.kernel.pulsar_limits import CURSOR_HOLES_PAUSE, DISPATCH_ENTRIES_MAX
+from nextgen.kernel.limits.pulsar import CURSOR_HOLES_PAUSE, DISPATCH_ENTRIES_MAX
 
 
 class SingleActiveDispatcher:

@@ -23,8 +23,8 @@ import grpc
 from google.protobuf.message import Message
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.harness.chaos.faults.happened import Happened
 from nextgen.harness.chaos.faults.targets import Target
 from nextgen.harness.chaos.schedule import FaultKind, FaultStep

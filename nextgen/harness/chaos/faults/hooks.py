@@ -29,7 +29,7 @@ from typing import Any
 
 from nextgen.harness.chaos.schedule import OF_CLUSTER, FaultKind, Group
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart, Unavailable
-from nextgen.kernel.json_fields import parse_json
+from nextgen.kernel.input.json_fields import parse_json
 from nextgen.tasks.timeouts import timeout
 
 HOOK_TIMEOUT_DEFAULT_MS = 20_000

@@ -17,7 +17,7 @@ from nextgen.harness.history.model import (
     OperationKind,
     object_kind,
 )
-from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.events.decider import RejectionCode
 
 ACKED_SET = "acked set"
 PARENTS = "parents"

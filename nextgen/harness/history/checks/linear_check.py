@@ -25,7 +25,7 @@ from nextgen.harness.history.checks.object_model import (
     describe,
 )
 from nextgen.harness.history.model import Operation, OperationKind
-from nextgen.kernel.stream_limits import HISTORY_STEPS_MAX, HISTORY_STEPS_PER_KEY_MAX
+from nextgen.kernel.limits.stream import HISTORY_STEPS_MAX, HISTORY_STEPS_PER_KEY_MAX
 
 CHECK = "linearizability"
 

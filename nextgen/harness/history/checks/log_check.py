@@ -18,7 +18,7 @@ from nextgen.harness.history.log_fold import (
     is_inventory_event,
 )
 from nextgen.harness.history.model import LogEvent, Operation, OperationKind
-from nextgen.kernel.generations import begins_generation
+from nextgen.kernel.events.generations import begins_generation
 
 CHECK = "log"
 

@@ -25,7 +25,7 @@ from nextgen.harness.history.model import (
     OperationKind,
     object_kind,
 )
-from nextgen.kernel.decider import RejectionCode
+from nextgen.kernel.events.decider import RejectionCode
 
 State = tuple[str, int, Properties, int, str]
 """Id, version, properties, version of the policies, policies."""

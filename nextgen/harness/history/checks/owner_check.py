@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from nextgen.audit.verdict import Finding, FindingKind
 from nextgen.harness.history.log_fold import LogIndex
 from nextgen.harness.history.model import Operation, OperationKind, Publish
-from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 
 T = TypeVar("T")
 

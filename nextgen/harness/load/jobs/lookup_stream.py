@@ -14,8 +14,8 @@ from typing import Any
 
 import grpc
 
-from nextgen.client.channel import close_channel, open_channel
-from nextgen.client.errors_wire import error_of_rpc
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.wire.errors import error_of_rpc
 from nextgen.harness.load.answer_check import AnswerChecker
 from nextgen.harness.load.measure import Latencies
 from nextgen.harness.load.reporter import Reporter

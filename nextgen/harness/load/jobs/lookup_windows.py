@@ -18,7 +18,7 @@ from nextgen.harness.load.measure import quantile
 from nextgen.harness.load.reporter import Reporter
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.lookup_slo import (
+from nextgen.kernel.governance.lookup_slo import (
     LOOKUP_ERRORS_PER_CENT_MAX,
     LOOKUP_MS_MAX,
     LOOKUP_P99_MS_MAX,

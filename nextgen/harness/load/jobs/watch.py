@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.client.shard_watch import ShardWatch
+from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.harness.load.jobs.create import create_topics
 from nextgen.harness.load.measure import Latencies
 from nextgen.harness.load.polled_cluster import PolledCluster
 from nextgen.harness.load.reporter import Reporter
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event

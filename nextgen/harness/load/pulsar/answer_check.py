@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc
 
-from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.harness.load.answer_check import CHECK_TIMEOUT_MS, Verdict
-from nextgen.kernel.limits import SERVES_NAMES_MAX
+from nextgen.kernel.limits.cluster import SERVES_NAMES_MAX
 from protos.nextgen.v1.broker_service_pb2 import ServesRequest, Serving
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
 

@@ -23,7 +23,7 @@ from nextgen.harness.load.pulsar.lookup_requests import (
     connect_frame,
     pong_frame,
 )
-from nextgen.kernel.pulsar_limits import PULSAR_FRAME_BYTES_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX
 from nextgen.pulsar.frames import SIZE_BYTES, MalformedFrame
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 

@@ -22,7 +22,7 @@ from nextgen.harness.load.pulsar.send_record import SendRecord
 from nextgen.harness.load.pulsar.stock_client import load_pulsar, open_client
 from nextgen.harness.load.reporter import Reporter
 from nextgen.kernel.errors import Unavailable
-from nextgen.runtime.first_to_end import run_until_first
+from nextgen.tasks.first_to_end import run_until_first
 
 IN_FLIGHT_MAX = 900
 """Per producer, below what the client's own queue takes: beyond it a producer pauses."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nextgen.client import Client
-from nextgen.client.event_log import EventPage, ShardLogReader
+from nextgen.client.log.reader import EventPage, ShardLogReader
 from nextgen.client.watch_model import Assignment, Change, ChangeKind, parse_token
 from nextgen.harness.history.log_events import log_event_of, observation_of
 from nextgen.harness.history.log_fold import kind_of_event
@@ -32,8 +32,8 @@ from nextgen.harness.history.model import (
 from nextgen.harness.history.record_file import Recorder
 from nextgen.harness.load.reporter import Reporter
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.policies import NO_POLICIES
-from nextgen.runtime.first_to_end import run_until_first
+from nextgen.kernel.governance.policies import NO_POLICIES
+from nextgen.tasks.first_to_end import run_until_first
 from nextgen.tasks.timeouts import timeout
 
 TICK_INTERVAL_MS = 500

@@ -23,7 +23,7 @@ from nextgen.harness.load.measure import quantile
 from nextgen.harness.load.pulsar.traffic import Traffic, TrafficPlan
 from nextgen.harness.perf.bench import Bench, note
 from nextgen.kernel.errors import MetadataError
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateTopicsRequest,
     LookupRequest,

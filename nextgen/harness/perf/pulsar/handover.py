@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
-from nextgen.client.event_log import read_events
+from nextgen.client.log.reader import read_events
 from nextgen.harness.load.measure import quantile
 from nextgen.harness.load.pulsar.traffic import Traffic, TrafficPlan
 from nextgen.harness.perf.bench import Bench, grown, note
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import SlotTable
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import SlotTable
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import (
     CreateTopicsRequest,
     GetClusterRequest,

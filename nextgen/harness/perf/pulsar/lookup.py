@@ -23,7 +23,7 @@ from nextgen.harness.perf.bench import (
 )
 from nextgen.harness.perf.lookup import prepare_assigned
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 

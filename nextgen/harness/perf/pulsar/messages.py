@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
-from nextgen.client.channel import close_channel, open_channel
+from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.harness.load.pulsar.answer_check import KnownBroker
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count
 from nextgen.harness.perf.pulsar.lookup import known_brokers
-from nextgen.runtime.exit_code import CheckFailed
+from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.broker_service_pb2 import GetTopicStatsRequest
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
 from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest

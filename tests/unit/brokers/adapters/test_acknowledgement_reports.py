@@ -9,7 +9,7 @@ import pytest
 from brokers.adapters.broker_service.acknowledgement_reports import AcknowledgementReports
 from brokers.domain.acknowledgements import Acknowledgements
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.limits.placement import (
     ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX,
     ACKNOWLEDGEMENT_WATCHERS_MAX,
 )

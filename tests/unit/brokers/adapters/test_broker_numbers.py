@@ -16,8 +16,8 @@ from brokers.domain.position import ledger_id_of
 from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
-from nextgen.kernel.broker_load import Rates
-from nextgen.kernel.pulsar_limits import TOPIC_STATS_NAMES_MAX
+from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeBroker, settle

@@ -8,7 +8,7 @@ from brokers.adapters.pulsar.message_ids import position_of
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry
-from nextgen.kernel.pulsar_limits import CLOSED_HANDLE_MS, HANDLES_PER_CONNECTION_MAX
+from nextgen.kernel.limits.pulsar import CLOSED_HANDLE_MS, HANDLES_PER_CONNECTION_MAX
 from nextgen.pulsar.frames import encode_frame
 from protos.pulsar import PulsarApi_pb2 as pulsar
 

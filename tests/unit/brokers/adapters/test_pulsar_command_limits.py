@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brokers.domain.position import ledger_id_of
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     ACK_IDS_MAX,
     ACK_SET_WORDS_MAX,
     ACK_WORDS_MAX,

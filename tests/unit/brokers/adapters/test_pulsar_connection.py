@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nextgen.kernel.pulsar_limits import CONNECTION_REQUESTS_MAX
+from nextgen.kernel.limits.pulsar import CONNECTION_REQUESTS_MAX
 from nextgen.pulsar.frames import FIELD_OF_TYPE
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle

@@ -9,7 +9,7 @@ import pytest
 
 from brokers.domain.position import ledger_id_of
 from brokers.ports.ledger import LedgerDamaged, StorageFailed
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CONSUMER_PERMITS_MAX,
     SUBSCRIPTION_NAME_BYTES_MAX,
     VOLATILE_BYTES_MAX,

@@ -10,7 +10,7 @@ import pytest
 from brokers.domain.position import ledger_id_of
 from brokers.ports.ledger import StorageFailed
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CONNECTION_PENDING_BYTES_MAX,
     LEDGER_PENDING_ENTRY_BYTES,
     LIVENESS_CHECK_MS,

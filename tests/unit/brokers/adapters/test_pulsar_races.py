@@ -9,7 +9,7 @@ import pytest
 
 from brokers.domain.position import ledger_id_of
 from brokers.ports.ledger import LedgerDamaged, StorageFailed
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     LIVENESS_CHECK_MS,
     SCHEMA_BYTES_MAX,
     STICKY_RANGES_MAX,

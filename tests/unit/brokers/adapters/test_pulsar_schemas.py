@@ -10,7 +10,7 @@ import pytest
 
 from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
-from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
+from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle
 

@@ -10,8 +10,8 @@ import pytest
 from brokers.adapters.load_meter import memory_limit_bytes
 from brokers.adapters.unit_meter import UnitMeter
 from brokers.service.traffic import Traffic
-from nextgen.kernel.broker_load import Rates
-from nextgen.kernel.placement_limits import BUSIEST_UNITS_MAX
+from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 
 
 def topic(number: int = 0, *, producers: int = 1, consumers: int = 2) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.domain.acknowledgements import Acknowledgements
-from nextgen.kernel.placement_limits import ACKNOWLEDGEMENTS_KEPT_MAX
+from nextgen.kernel.limits.placement import ACKNOWLEDGEMENTS_KEPT_MAX
 
 
 def key(number=1, epoch=1):

@@ -21,8 +21,8 @@ from brokers.domain.holding import (
     TenantMetadata,
     TopicMetadata,
 )
-from nextgen.kernel.limits import BROKER_TOMBSTONE_MS
-from nextgen.kernel.placement_limits import PREPARED_MS_MAX, PREPARED_UNITS_MAX
+from nextgen.kernel.limits.cluster import BROKER_TOMBSTONE_MS
+from nextgen.kernel.limits.placement import PREPARED_MS_MAX, PREPARED_UNITS_MAX
 
 NAME = "persistent://acme/orders/paid"
 TOPIC = TopicMetadata("id-1", NAME, 0, {"retention": "1h"}, 3)

@@ -11,7 +11,7 @@ import pytest
 
 from brokers.domain.schemas.compatibility import check_schema, reading_obstacle
 from brokers.domain.schemas.schema import Schema, SchemaKind
-from nextgen.kernel.pulsar_limits import SCHEMA_BYTES_MAX, SCHEMA_COMPARISONS_MAX
+from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_COMPARISONS_MAX
 
 CPU_S_MAX = 1
 """Of comparisons that took up to ten seconds, and take some 50 ms."""

@@ -13,7 +13,7 @@ from brokers.domain.storage_policy import (
     entries_kept_at_eviction,
     position_before_newest,
 )
-from nextgen.kernel.policies import (
+from nextgen.kernel.governance.policies import (
     FOR_EVER,
     NO_POLICIES,
     BacklogAction,

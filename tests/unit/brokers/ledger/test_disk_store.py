@@ -24,7 +24,7 @@ from brokers.ports.ledger import (
     StorageFailed,
     TopicLedger,
 )
-from nextgen.kernel import pulsar_limits
+from nextgen.kernel.limits import pulsar as pulsar_limits
 
 TOPIC = "0a1b00112233445566778899"
 NAME = "persistent://public/default/orders"

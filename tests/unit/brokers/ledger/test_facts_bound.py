@@ -9,7 +9,7 @@ import pytest
 
 from brokers.adapters.ledger.format.measuring import read_facts
 from brokers.adapters.ledger.store import DiskLedgerStore
-from nextgen.kernel.pulsar_limits import LEDGER_INDEX_BYTES
+from nextgen.kernel.limits.pulsar import LEDGER_INDEX_BYTES
 
 TOPIC = "0a1b00112233445566778899"
 NAME = "persistent://public/default/orders"

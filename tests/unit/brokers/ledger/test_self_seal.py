@@ -19,7 +19,7 @@ from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.domain.position import BEFORE_ALL, Position, epoch_of, ledger_id_of, segment_of
 from brokers.ports.ledger import Fenced, NewEntry, StorageFailed
-from nextgen.kernel.pulsar_limits import LEDGER_INDEX_BYTES
+from nextgen.kernel.limits.pulsar import LEDGER_INDEX_BYTES
 
 TOPIC = "0a1b00112233445566778899"
 NAME = "persistent://public/default/orders"

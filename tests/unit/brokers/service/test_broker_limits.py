@@ -10,8 +10,7 @@ import pytest
 from brokers.domain.holding import Assignment, TopicMetadata
 from brokers.ports.ledger import Fenced
 from brokers.service.topics.name_locks import NameLocks
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CONSUMER_NAME_BYTES_MAX,
     HANDLES_PER_CONNECTION_MAX,
     PRODUCERS_PER_TOPIC_MAX,
@@ -20,6 +19,7 @@ from nextgen.kernel.pulsar_limits import (
     TOPICS_OPENING_MAX,
     TOPICS_RELOCATING_MAX,
 )
+from nextgen.kernel.routing.names import parse_topic
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, until
 

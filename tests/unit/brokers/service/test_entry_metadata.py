@@ -12,7 +12,7 @@ from brokers.service.entry_metadata import (
     metadata_of,
     sticky_key_of,
 )
-from nextgen.kernel.pulsar_limits import CHUNK_UUID_CHARACTERS_MAX
+from nextgen.kernel.limits.pulsar import CHUNK_UUID_CHARACTERS_MAX
 from nextgen.pulsar.payload import message_payload
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 

@@ -16,7 +16,7 @@ from cluster_manager.domain.capacity_ledger import (
     decide,
     evolve,
 )
-from nextgen.kernel.decider import Accepted, fold
+from nextgen.kernel.events.decider import Accepted, fold
 
 ONE = Broker("broker-1", "s-1", 1, True, capacity_units=80)
 TWO = Broker("broker-2", "s-2", 1, True, capacity_units=40)

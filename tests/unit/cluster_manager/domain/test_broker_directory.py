@@ -20,14 +20,14 @@ from cluster_manager.domain.broker_directory import (
 )
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import (
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
     BROKERS_MAX,
     NODE_ID_BYTES_MAX,
     STORED_INTEGER_MAX,
 )
-from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND_MAX
 
 LIVE = Broker("broker-1", "s-1", 1, True, "", "127.0.0.1:7001", "127.0.0.1:7002", 100, "zone-a")
 

@@ -32,7 +32,7 @@ from cluster_manager.domain.capacity_ledger import (
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 
 BEGAN = BrokerRecorded(Broker("broker-1", "s-1", 1, True, capacity_units=100))
 ENDED = BrokerRecorded(Broker("broker-1", "s-1", 1, False, capacity_units=100))

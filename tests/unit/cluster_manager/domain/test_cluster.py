@@ -23,7 +23,7 @@ from cluster_manager.domain.cluster import (
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import ShardMapChanged
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 
 PLAN = FirstMapPlan(initial_shard_nodes=2, shards=3, replication_factor=2)
 FIRST = Node("a", "shard", "a:1", "a", 2)

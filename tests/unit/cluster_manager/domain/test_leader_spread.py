@@ -17,7 +17,7 @@ from cluster_manager.domain.leader_spread import (
     next_step,
 )
 from cluster_manager.domain.shard_map import Placement, place_replicas
-from nextgen.kernel.limits import SESSION_RETURN_MS
+from nextgen.kernel.limits.cluster import SESSION_RETURN_MS
 
 SLACK_MS = 300
 PLACEMENTS = (Placement(1, ("a", "b")), Placement(2, ("b", "a")), Placement(3, ("a", "b")))

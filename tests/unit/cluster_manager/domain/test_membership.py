@@ -20,8 +20,8 @@ from cluster_manager.domain.membership import (
 )
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import ADDRESS_BYTES_MAX, CLUSTER_NODES_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.cluster import ADDRESS_BYTES_MAX, CLUSTER_NODES_MAX
 
 SHARD_NODE = Node("shard-node-1", "shard", "127.0.0.1:5001", "127.0.0.1", 5002, "127.0.0.1:5003")
 DISCOVERY = Node("discovery-1", "discovery", "127.0.0.1:6001")

@@ -16,9 +16,9 @@ from cluster_manager.domain.cluster import (
     fold_events,
 )
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import NAME_PART_BYTES_MAX
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import NAME_PART_BYTES_MAX
+from nextgen.kernel.limits.placement import (
     QUOTA_NAMES_BYTES_MAX,
     QUOTA_SOURCE_BYTES_MAX,
     QUOTA_TENANTS_MAX,

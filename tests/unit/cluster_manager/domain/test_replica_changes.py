@@ -28,9 +28,9 @@ from cluster_manager.domain.shard_map import (
 )
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.cluster import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX
+from nextgen.kernel.routing.slots import initial_table
 
 NODES = ("a", "b", "c", "d", "e")
 ALL = frozenset(NODES)

@@ -23,9 +23,9 @@ from cluster_manager.domain.shard_map import (
 )
 from cluster_manager.projections import tables
 from cluster_manager.projections.fold import fold_event
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import SHARDS_MAX, SLOT_COUNT
-from nextgen.kernel.slots import SlotTable, initial_table
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.cluster import SHARDS_MAX, SLOT_COUNT
+from nextgen.kernel.routing.slots import SlotTable, initial_table
 
 THREE_NODES = ("shard-node-1", "shard-node-2", "shard-node-3")
 

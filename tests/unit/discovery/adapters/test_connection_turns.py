@@ -12,15 +12,15 @@ from discovery.adapters.servers.loop_turns import LoopTurns
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_desk import CommandDesk
-from nextgen.kernel.discovery_limits import (
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits.discovery import (
     DISCOVERY_ROUNDS_BETWEEN_TURNS,
     DISCOVERY_SHORT_READ_BYTES,
     DISCOVERY_TURN_BYTES_MAX,
     DISCOVERY_TURN_COMMANDS_MAX,
     DISCOVERY_TURN_MS,
 )
-from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.pulsar_limits import DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
+from nextgen.kernel.limits.pulsar import DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands

@@ -9,7 +9,7 @@ from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MARGIN_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.discovery_limits import (
+from nextgen.kernel.limits.discovery import (
     ABSENT_ANSWER_BYTES_MAX,
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,

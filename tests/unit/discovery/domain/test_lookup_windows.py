@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discovery.domain.lookup_windows import LookupTally, LookupWindows
-from nextgen.kernel.lookup_slo import LOOKUP_MS_MAX, LOOKUP_WINDOW_MS, added
+from nextgen.kernel.governance.lookup_slo import LOOKUP_MS_MAX, LOOKUP_WINDOW_MS, added
 
 START_MS = 1_763_800_020_000
 """20 s into a minute."""

@@ -3,10 +3,10 @@
 import pytest
 
 from discovery.domain.watch_scope import WatchedKind, check_prefix, parse_scope, slots_digests
-from nextgen.kernel.limits import TOPIC_TEXT_CHARACTERS_MAX
-from nextgen.kernel.names import InvalidName
-from nextgen.kernel.slots import initial_table
-from nextgen.kernel.stream_limits import WATCH_NAMES_MAX
+from nextgen.kernel.limits.cluster import TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
+from nextgen.kernel.routing.names import InvalidName
+from nextgen.kernel.routing.slots import initial_table
 
 TABLE = initial_table([1, 2, 3])
 DIGESTS = slots_digests(TABLE, [1, 2, 3])

@@ -10,8 +10,8 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.lookup import LookupService
 from discovery.wire import encoded_answer_facts
-from nextgen.kernel.decider import RejectionCode
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse, ShardPosition
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardRequest, ShardResponse

@@ -10,8 +10,8 @@ import pytest
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.errors import Overloaded, Unavailable
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.write_limits import WRITE_REQUEST_COST, WRITES_SENT_MAX
+from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from tests.support.fake_cluster import StaticLink, full_update

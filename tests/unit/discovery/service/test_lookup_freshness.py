@@ -15,7 +15,7 @@ from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.shard_lookups import ShardLookups
 from discovery.wire import decoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import InvalidRequest, NotLeader
-from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardRequest, ShardResponse

@@ -13,9 +13,9 @@ from discovery.service.lookups import command_desk
 from discovery.service.lookups.command_desk import CommandDesk
 from discovery.service.lookups.lookup import LookupService
 from discovery.wire import encoded_answer_facts
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import NotLeader, Refused, Unavailable
-from nextgen.kernel.lookup_slo import LOOKUP_MS_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.lookup_slo import LOOKUP_MS_MAX
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer

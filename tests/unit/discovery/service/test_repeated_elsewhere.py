@@ -16,10 +16,10 @@ from google.protobuf.message import Message
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.positions import PositionService
 from discovery.service.counters import DiscoveryCounters
-from nextgen.client.cluster_link import ChangeListener
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.discovery_nodes import DiscoveryNodes, Response
-from nextgen.client.routing import ShardRouter
+from nextgen.client.cluster.link import ChangeListener
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.discovery.nodes import DiscoveryNodes, Response
+from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import ConnectionLost, OutcomeForgotten
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse

@@ -8,7 +8,7 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.report import ProcessReporter, Report, as_map, merged, retries_of
 from discovery.wire import encoded_answer_facts
-from nextgen.client.routing import RouterStatistics
+from nextgen.client.routing.router import RouterStatistics
 
 
 def made(names: int = 3, retries: tuple[int, ...] = (5, 1, 0, 0, 0, 0), age_s: float = 0.5):

@@ -14,7 +14,7 @@ from nextgen.audit.interval_check import (
     IntervalAudit,
     check_intervals,
 )
-from nextgen.kernel.placement_limits import AUDIT_EPOCHS_PER_UNIT_MAX
+from nextgen.kernel.limits.placement import AUDIT_EPOCHS_PER_UNIT_MAX
 
 MS = 1_000_000
 

@@ -14,7 +14,7 @@ from nextgen.harness.history.checks.owner_check import (
 )
 from nextgen.harness.history.log_fold import index_log
 from nextgen.harness.history.model import LogEvent, Operation, OperationKind, Publish
-from nextgen.kernel.limits import LOOKUP_STALENESS_MS_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 
 T = "persistent://acme/orders/paid"
 

@@ -39,7 +39,7 @@ from nextgen.harness.history.record_file import (
     load_history,
     read_records,
 )
-from nextgen.kernel.stream_limits import HISTORY_LINE_BYTES_MAX
+from nextgen.kernel.limits.stream import HISTORY_LINE_BYTES_MAX
 from tests.support.history_world import World
 
 RUN = Run("run-1", 0, 100, 7, ("acme",), "again --seed 7")

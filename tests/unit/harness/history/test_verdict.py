@@ -10,7 +10,7 @@ import pytest
 from nextgen.audit.verdict import Finding, FindingKind, FindingList, Recovery, named
 from nextgen.harness.history import check
 from nextgen.harness.history.model import History, Run
-from nextgen.kernel.stream_limits import HISTORY_FINDINGS_KEPT_MAX, HISTORY_NAMED_MAX
+from nextgen.kernel.limits.stream import HISTORY_FINDINGS_KEPT_MAX, HISTORY_NAMED_MAX
 
 GREEN = check(History(Run("r", 0, 1)))
 

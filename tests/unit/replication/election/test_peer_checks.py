@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from nextgen.kernel.generations import GENERATION_BITS
-from nextgen.kernel.raft_limits import GENERATION_JUMP_MAX, TERM_JUMP_MAX, TERM_MAX
+from nextgen.kernel.events.generations import GENERATION_BITS
+from nextgen.kernel.limits.raft import GENERATION_JUMP_MAX, TERM_JUMP_MAX, TERM_MAX
 from nextgen.replication.election.peer_checks import is_plausible_jump
 from nextgen.replication.mesh.frames import Message, RemoteProtocolError
 from nextgen.replication.ports import NodeId

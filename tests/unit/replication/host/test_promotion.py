@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import Refused, RefusesToStart
-from nextgen.kernel.generations import POSITIONS_SKIPPED, least_epoch
+from nextgen.kernel.events.generations import POSITIONS_SKIPPED, least_epoch
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.host.promotion import Promotion, promote
 from nextgen.replication.host.raft_host import PySyncObjHost

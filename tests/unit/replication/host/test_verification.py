@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from nextgen.kernel.errors import Overloaded, Unavailable
-from nextgen.kernel.limits import DIGEST_POSITIONS, VERIFY_PAGE_ENTRIES
+from nextgen.kernel.limits.cluster import DIGEST_POSITIONS, VERIFY_PAGE_ENTRIES
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.host.verification import ViewVerification

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import JournalCorrupted, Overloaded
-from nextgen.kernel.limits import JOURNAL_PENDING_BYTES_MAX
+from nextgen.kernel.limits.cluster import JOURNAL_PENDING_BYTES_MAX
 from nextgen.replication.journal.journal import Journal, JournalBroken, JournalEntry, JournalStalled
 from nextgen.replication.journal.recovery import Outcome, segment_name
 from nextgen.replication.journal.worker import InlineRunner

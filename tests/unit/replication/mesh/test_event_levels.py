@@ -12,8 +12,8 @@ import msgpack
 import pytest
 
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
-from nextgen.kernel.limits import NODE_ID_BYTES_MAX
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
 from nextgen.replication.journal.worker import ThreadRunner
 from nextgen.replication.mesh import mesh as mesh_module

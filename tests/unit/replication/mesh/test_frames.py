@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.event_levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
-from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX, MESH_FRAME_BYTES_MAX
-from nextgen.kernel.raft_limits import (
+from nextgen.kernel.events.levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits.cluster import ENTRIES_PER_MESSAGE_MAX, MESH_FRAME_BYTES_MAX
+from nextgen.kernel.limits.raft import (
     MESH_FRAME_PART_ITEMS_MAX,
     MESH_FRAME_PARTS_MAX,
     MESH_FRAME_UNCOUNTED_BYTES,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgpack
 import pytest
 
-from nextgen.kernel.limits import NODE_ID_BYTES_MAX
-from nextgen.kernel.raft_limits import (
+from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
+from nextgen.kernel.limits.raft import (
     CLUSTER_ID_BYTES_MAX,
     MESH_HANDSHAKES_MAX,
     MESH_HELLO_FRAME_BYTES_MAX,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.limits import GROUP_MEMBERS_MAX
-from nextgen.kernel.raft_limits import RAFT_NUMBER_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import GROUP_MEMBERS_MAX
+from nextgen.kernel.limits.raft import RAFT_NUMBER_MAX
 from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId, Record
 from nextgen.replication.protocol.entry_codec import decode_records, encode_records
 from nextgen.replication.protocol.membership import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.limits import ENTRIES_PER_MESSAGE_MAX
-from nextgen.kernel.raft_limits import ENTRY_EVENTS_MAX, RAFT_NUMBER_MAX, TERM_MAX
+from nextgen.kernel.limits.cluster import ENTRIES_PER_MESSAGE_MAX
+from nextgen.kernel.limits.raft import ENTRY_EVENTS_MAX, RAFT_NUMBER_MAX, TERM_MAX
 from nextgen.replication.journal.format import Kind, encode_record
 from nextgen.replication.mesh.frames import Message, RemoteProtocolError
 from nextgen.replication.ports import Configuration, NodeId

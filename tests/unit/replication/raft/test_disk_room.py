@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import DISK_RESERVE_BYTES
+from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES
 from nextgen.replication.ports import Configuration, GroupId, NodeId
 from nextgen.replication.raft.disk_room import DiskRoom, disk_free_bytes, endless_disk
 from nextgen.replication.raft.replicator import Replicator

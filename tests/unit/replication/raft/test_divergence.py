@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits import DIGEST_POSITIONS, DIGESTS_KEPT
+from nextgen.kernel.limits.cluster import DIGEST_POSITIONS, DIGESTS_KEPT
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.mesh.frames import RemoteProtocolError
 from nextgen.replication.ports import Configuration, NodeId, Record, Role, ViewDigest

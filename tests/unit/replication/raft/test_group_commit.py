@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.errors import Overloaded, ProposalLost
-from nextgen.kernel.limits import ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX, RECORD_BYTES_MAX
+from nextgen.kernel.limits.cluster import ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX, RECORD_BYTES_MAX
 from nextgen.replication.ports import Commit, GroupId, Record
 from nextgen.replication.protocol.entry_codec import decode_records
 from nextgen.replication.raft.group_commit import GroupCommit

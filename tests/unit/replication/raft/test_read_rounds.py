@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.errors import NotLeader, Overloaded
-from nextgen.kernel.limits import READ_REQUESTS_MAX
+from nextgen.kernel.limits.cluster import READ_REQUESTS_MAX
 from nextgen.replication.ports import GroupId
 from nextgen.replication.raft.read_rounds import ReadRounds
 

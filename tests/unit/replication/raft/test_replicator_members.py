@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.kernel.limits import REMOVED_FOLLOWER_MS_MAX
+from nextgen.kernel.limits.cluster import REMOVED_FOLLOWER_MS_MAX
 from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Configuration, NodeId

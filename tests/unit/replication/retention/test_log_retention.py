@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.snapshot_limits import (
+from nextgen.kernel.limits.snapshot import (
     LOG_CUT_SEGMENTS_MAX,
     LOG_PINS_MAX,
     PINNED_LOG_BYTES_MAX,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest, Overloaded, PositionCompacted, Unavailable
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     LOG_READER_ID_BYTES_MAX,
     LOG_READER_TTL_MS_MAX,
     LOG_READERS_MAX,

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from nextgen.kernel.snapshot_limits import (
+from nextgen.kernel.limits.snapshot import (
     SNAPSHOT_CHUNKS_IN_FLIGHT_MAX,
     SNAPSHOT_REWINDS_MAX,
     SNAPSHOTS_KEPT_MAX,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from nextgen.kernel.limits import DIGEST_POSITIONS, DIGESTS_KEPT
+from nextgen.kernel.limits.cluster import DIGEST_POSITIONS, DIGESTS_KEPT
 from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
 from nextgen.replication.view.database import read_only
 from nextgen.replication.view.digest import (

@@ -6,8 +6,8 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from nextgen.client.cluster_link import ChangeListener, ClusterLink, ConnectedListener
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.link import ChangeListener, ClusterLink, ConnectedListener
+from nextgen.client.cluster.view import ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerLoad,
     ClusterUpdate,

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc.aio
 
-from nextgen.kernel.stream_limits import EVENTS_PAGE_BYTES_MAX
+from nextgen.kernel.limits.stream import EVENTS_PAGE_BYTES_MAX
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Entry, Record
 from nextgen.tasks.timeouts import timeout

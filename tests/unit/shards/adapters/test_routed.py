@@ -7,14 +7,14 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nextgen.client.cluster_link import ClusterLink
-from nextgen.client.cluster_view import ClusterView
-from nextgen.client.routing import ShardRouter
-from nextgen.client.shard_watch import ShardWatch
+from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import InvalidRequest, Unavailable
-from nextgen.kernel.limits import NAMES_PER_GET_MAX
-from nextgen.kernel.names import parse_topic
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.limits.cluster import NAMES_PER_GET_MAX
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused, SessionExpired
+from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Topic

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.placement_limits import LEASE_UNUSED_MS
+from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.lease_keeper import LeaseKeeper
 from tests.support.shard_harness import Cluster, VirtualClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextgen.kernel.placement_limits import LEASE_UNUSED_MS
+from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1.cluster_service_pb2 import CapacityLease, LeaseReturn
 from shards.assignment.lease_table import Lease, LeaseTable
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.client.errors_wire import from_detail
+from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.assignment import topic_controller

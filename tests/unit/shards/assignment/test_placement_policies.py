@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from nextgen.client.policies_wire import pack_policies
-from nextgen.client.shard_watch import ShardWatch
-from nextgen.kernel import placement_limits
+from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.client.wire.policies import pack_policies
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
-from nextgen.kernel.placement_limits import METADATA_USED_MS, RULES_FRESH_MS, RULES_READ_MS
-from nextgen.kernel.policies import NO_POLICIES, PlacementRules, Policies
+from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies
+from nextgen.kernel.limits import placement as placement_limits
+from nextgen.kernel.limits.placement import METADATA_USED_MS, RULES_FRESH_MS, RULES_READ_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 from shards.adapters.loop_clock import LoopClock

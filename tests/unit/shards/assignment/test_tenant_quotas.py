@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.capacity_blocks import share_of
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.governance.capacity_blocks import share_of
 from shards.assignment.tenant_quotas import TenantQuotas
 from shards.domain.assignment import REASON_MOVED
 from shards.state.shard_state import ShardState

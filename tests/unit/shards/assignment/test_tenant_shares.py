@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from nextgen.client.policies_wire import policies_to_proto
-from nextgen.kernel.policies import Policies
+from nextgen.client.wire.policies import policies_to_proto
+from nextgen.kernel.governance.policies import Policies
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, LookupAnswer
 from tests.support.shard_harness import Harness, in_shard

@@ -15,8 +15,8 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
-from nextgen.kernel.limits import NAMES_PER_LOOKUP_MAX
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment import topic_controller

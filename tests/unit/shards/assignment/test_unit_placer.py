@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.client.policies_wire import pack_policies, policies_to_proto
+from nextgen.client.wire.policies import pack_policies, policies_to_proto
 from nextgen.kernel.errors import Refused, Unavailable
-from nextgen.kernel.placement_limits import REFUSAL_REMEMBERED_MS
-from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
+from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules, Policies
+from nextgen.kernel.limits.placement import REFUSAL_REMEMBERED_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import PlacementDecision
 from protos.nextgen.v1.inventory_pb2 import (

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.names import assignment_key, parse_topic
-from nextgen.kernel.placement_limits import EPOCH_JUMP_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.placement import EPOCH_JUMP_MAX
+from nextgen.kernel.routing.names import assignment_key, parse_topic
 from shards.domain.assignment import (
     INITIAL,
     REASON_BROKER_LOST,

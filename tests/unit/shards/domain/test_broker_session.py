@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import BROKER_CAPACITY_UNITS_MAX
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND_MAX,
     QUARANTINE_MS,
     QUARANTINE_WINDOW_MS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.kernel.decider import RejectionCode
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import parse_topic
 from shards.domain.lookup import check_served
 from shards.domain.topic import Topic
 

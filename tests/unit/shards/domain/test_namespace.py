@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import PROPERTIES_MAX
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.cluster import PROPERTIES_MAX
 from shards.domain.life import Life
 from shards.domain.namespace import (
     INITIAL,

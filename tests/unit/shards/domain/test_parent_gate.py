@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from shards.domain.parent_gate import (
     INITIAL,
     CloseParentGate,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from nextgen.client.policies_wire import pack_policies
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.placement_limits import POLICIES_BYTES_MAX
-from nextgen.kernel.policies import NO_POLICIES, PlacementRules, Policies
+from nextgen.client.wire.policies import pack_policies
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies
+from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
 from shards.domain import namespace, tenant, topic
 from shards.domain.life import Life
 from shards.domain.policies import NOTHING_SAID, SetPolicies

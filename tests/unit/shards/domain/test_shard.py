@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits import SLOT_COUNT
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import SLOT_COUNT
 from shards.domain.shard import INITIAL, SHARD_KEY, AdoptSlots, Shard, SlotsAdopted, decide, evolve
 from shards.domain.states import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises

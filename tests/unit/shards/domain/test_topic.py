@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits import PARTITIONS_PER_TOPIC_MAX
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
+from nextgen.kernel.routing.names import parse_topic
 from shards.domain.states import StateKind
 from shards.domain.topic import (
     INITIAL,

@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from nextgen.kernel.bulk_limits import (
-    BULK_NAMES_BYTES_MAX,
-    BULK_NAMES_MAX,
-    BULK_RECORDS_AHEAD_MAX,
-    BULK_REQUESTS_MAX,
-)
 from nextgen.kernel.errors import (
     InvalidRequest,
     NotLeader,
     Overloaded,
     StaleShardMap,
 )
-from nextgen.kernel.limits import RECORD_BYTES_MAX
-from nextgen.kernel.policies import NO_POLICIES, Policies
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.kernel.limits.bulk import (
+    BULK_NAMES_BYTES_MAX,
+    BULK_NAMES_MAX,
+    BULK_RECORDS_AHEAD_MAX,
+    BULK_REQUESTS_MAX,
+)
+from nextgen.kernel.limits.cluster import RECORD_BYTES_MAX
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, LogStatus, MemberProgress, NodeId
 from nextgen.tasks.timeouts import timeout

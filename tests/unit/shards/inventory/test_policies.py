@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (

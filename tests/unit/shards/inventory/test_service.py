@@ -15,7 +15,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     COMMANDS_PER_EXECUTE_MAX,
     TOPICS_PER_CREATE_MAX,
     TOPICS_PER_EXECUTE_MAX,

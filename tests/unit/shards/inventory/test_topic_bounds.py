@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.policies import NO_POLICIES, Policies
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from shards.inventory.service import InventoryService
 from tests.support.shard_world import ShardReplica, World, create_topics
 

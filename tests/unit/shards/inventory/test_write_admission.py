@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.client import write_admission
-from nextgen.client.errors_wire import from_detail
-from nextgen.client.write_admission import WriteAdmission
+from nextgen.client.routing import write_admission
+from nextgen.client.routing.write_admission import WriteAdmission
+from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import NotLeader, Overloaded
-from nextgen.kernel.write_limits import (
+from nextgen.kernel.limits.write import (
     WRITE_REQUEST_COST,
     WRITE_RETRY_MS_MAX,
     WRITE_RETRY_MS_MIN,

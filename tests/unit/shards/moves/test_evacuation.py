@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.client.policies_wire import policies_to_proto
+from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.governance.policies import PlacementRules, Policies
+from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND_MAX,
     QUARANTINE_MS,
     REASSIGN_UNITS_PER_SECOND,
     SESSIONS_STARTED_MAX,
 )
-from nextgen.kernel.policies import PlacementRules, Policies
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad

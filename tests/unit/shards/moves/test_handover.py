@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest, Unavailable
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.limits.placement import (
     ANNOUNCE_MS_MAX,
     HANDOVERS_IN_FLIGHT_MAX,
     PREPARE_MS_MAX,

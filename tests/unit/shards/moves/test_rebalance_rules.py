@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel.policies import AntiAffinity, PlacementRules
+from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.moves import rebalance_look
 from tests.support.rebalances import (

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.client.policies_wire import policies_to_proto
+from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules, Policies
+from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND_MAX,
     REBALANCE_COOL_DOWN_MS,
     REBALANCE_MOVES_NAMED_MAX,
 )
-from nextgen.kernel.policies import AntiAffinity, PlacementRules, Policies
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest, NotLeader, Overloaded, ProposalLost, Unavailable
-from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
-from nextgen.kernel.placement_limits import HANDOVERS_IN_FLIGHT_MAX, PREPARES_PER_REQUEST_MAX
+from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.limits.placement import HANDOVERS_IN_FLIGHT_MAX, PREPARES_PER_REQUEST_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.shard_harness import Harness, in_shard
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest, Unavailable
-from nextgen.kernel.limits import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from tests.support.shard_harness import Harness, in_shard

@@ -17,8 +17,8 @@ from nextgen.kernel.errors import (
     PositionCompacted,
     Unavailable,
 )
-from nextgen.kernel.limits import FOLLOWER_READ_WAIT_MS
-from nextgen.kernel.stream_limits import EVENTS_PER_PAGE_MAX, EVENTS_SILENT_SLICES_MAX
+from nextgen.kernel.limits.cluster import FOLLOWER_READ_WAIT_MS
+from nextgen.kernel.limits.stream import EVENTS_PER_PAGE_MAX, EVENTS_SILENT_SLICES_MAX
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.node import event_stream

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import NotLeader, ProposalLost, Refused, TransferFailed
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.replication.ports import (
     AppliedPoint,
     ChangeKind,

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nextgen.client.cluster_link import ClusterLink, TransferListener
+from nextgen.client.cluster.link import ClusterLink, TransferListener
 from nextgen.kernel.errors import JournalCorrupted
-from nextgen.kernel.limits import SESSION_RETURN_MS
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.limits.cluster import SESSION_RETURN_MS
+from nextgen.kernel.routing.slots import initial_table
 from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import GroupId, LogStatus, NodeId, Role
 from nextgen.replication.view.store import ViewStore

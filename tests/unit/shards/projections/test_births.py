@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel.ids import mint_id
+from nextgen.kernel.routing.ids import mint_id
 from nextgen.replication.ports import Entry, Record
 from nextgen.replication.view.digest import scan
 from nextgen.replication.view.store import ViewStore

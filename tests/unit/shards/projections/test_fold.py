@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.kernel.outcome_limits import OUTCOME_WINDOW_POSITIONS
+from nextgen.kernel.limits.outcome import OUTCOME_WINDOW_POSITIONS
 from nextgen.replication.ports import Record
 from protos.nextgen.v1 import events_pb2
 from shards.domain.assignment import Assignment, TopicAssigned

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.ids import ID_ENTROPY_BYTES, mint_id
-from nextgen.kernel.limits import SLOT_COUNT
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession, Endpoints
 from shards.domain.life import Life

@@ -17,7 +17,7 @@ from nextgen.kernel.errors import (
     SessionExpired,
     Unavailable,
 )
-from nextgen.kernel.limits import SESSION_RESUME_MS
+from nextgen.kernel.limits.cluster import SESSION_RESUME_MS
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Topic

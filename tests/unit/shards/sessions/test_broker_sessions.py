@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import MetadataError, NotLeader, Overloaded, SessionExpired
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     BROKER_GREETING_MS_MAX,
     SESSION_HEARTBEAT_MS,
     SESSION_RESUME_MS,
     SESSION_RETURN_MS,
     SESSION_TTL_MS,
 )
-from nextgen.kernel.placement_limits import SESSIONS_STARTED_MAX
+from nextgen.kernel.limits.placement import SESSIONS_STARTED_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from shards.domain.broker_session import SetDrain

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.placement_limits import IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.kernel.limits.placement import IDLE_UNITS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.sessions import idle_forwarding

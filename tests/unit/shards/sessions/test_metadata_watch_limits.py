@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.kernel.stream_limits import WATCH_NAMES_MAX
+from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
 from shards.sessions import home_watch, metadata_watch
 from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
 

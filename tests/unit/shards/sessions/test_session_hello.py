@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits import ADDRESS_BYTES_MAX, NODE_ID_BYTES_MAX, STORED_INTEGER_MAX
-from nextgen.kernel.stream_limits import HELD_OBJECTS_PER_MESSAGE_MAX
+from nextgen.kernel.limits.cluster import ADDRESS_BYTES_MAX, NODE_ID_BYTES_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.limits.stream import HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, HeldMetadata, HeldObject
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints
 from shards.sessions.session_hello import check_held, check_hello, is_same_broker

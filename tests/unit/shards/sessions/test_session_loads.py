@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.limits.placement import (
     LOAD_EVENT_MS_MIN,
     LOAD_REPORT_MS_MAX,
     LOAD_REPORT_MS_MIN,

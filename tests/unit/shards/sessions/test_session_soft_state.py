@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import NotLeader, Overloaded, SessionExpired
-from nextgen.kernel.limits import DELIVERIES_PER_MESSAGE_MAX
+from nextgen.kernel.limits.cluster import DELIVERIES_PER_MESSAGE_MAX
 from protos.nextgen.v1.broker_service_pb2 import Delivery, HeartbeatAck, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import TopicRelease

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.event_levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
-from nextgen.kernel.placement_limits import LOAD_EVENT_MS_MIN
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.limits.placement import LOAD_EVENT_MS_MIN
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import policies_pb2

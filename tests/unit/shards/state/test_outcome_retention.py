@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.kernel.limits import REQUEST_TIMEOUT_MAX_MS
-from nextgen.kernel.outcome_limits import (
+from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_MAX_MS
+from nextgen.kernel.limits.outcome import (
     COMMAND_REPEATED_MS_MAX,
     ISSUED_POSITIONS_FRESH_MS,
     OUTCOME_WINDOW_MS,

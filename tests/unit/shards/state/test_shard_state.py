@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest, NotLeader, Overloaded, ProposalLost, StaleShardMap
-from nextgen.kernel.ids import birth_slot
+from nextgen.kernel.routing.ids import birth_slot
 from shards.domain.assignment import TopicAssigned, TopicUnassigned
 from shards.domain.broker_session import BrokerSessionEstablished, Endpoints
 from shards.domain.namespace import NamespaceCreated

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.errors import NotLeader, Overloaded, Unavailable
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_CREATIONS_MS,
     ASSIGNMENT_SUBSCRIBERS_MAX,
     ASSIGNMENT_TTL_MS,

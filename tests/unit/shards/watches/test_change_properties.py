@@ -13,7 +13,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.client.change_index import ChangeIndex, change_of
+from nextgen.client.changes.index import ChangeIndex, change_of
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Item
 from shards.domain import tenant, topic

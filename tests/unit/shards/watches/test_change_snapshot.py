@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from nextgen.client.errors_wire import from_detail
+from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.client.errors_wire import from_detail
+from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import PositionAhead
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from nextgen.client.policies_wire import policies_to_proto
+from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.placement_limits import METADATA_USED_MS
-from nextgen.kernel.policies import PlacementRules, Policies
+from nextgen.kernel.governance.policies import PlacementRules, Policies
+from nextgen.kernel.limits.placement import METADATA_USED_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nextgen.client.change_index import Change
+from nextgen.client.changes.index import Change
 from nextgen.kernel.errors import MetadataError, NotLeader, ProposalLost
-from nextgen.kernel.limits import ASSIGNMENT_TTL_MS
-from nextgen.kernel.placement_limits import EFFECTIVE_MANAGER_MS
+from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
+from nextgen.kernel.limits.placement import EFFECTIVE_MANAGER_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC

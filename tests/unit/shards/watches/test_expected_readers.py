@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextgen.client.change_index import Change
+from nextgen.client.changes.index import Change
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.watches.expected_readers import ExpectedReaders
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from nextgen.client.change_index import Change
+from nextgen.client.changes.index import Change
 from nextgen.kernel.errors import Unavailable
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC

@@ -9,9 +9,9 @@ import pytest
 from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
-from nextgen.client.watch_places import WatchPlaces
+from nextgen.client.changes.watch_places import WatchPlaces
 from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.limits import ASSIGNMENT_CREATIONS_MS, ASSIGNMENT_TTL_MS
+from nextgen.kernel.limits.cluster import ASSIGNMENT_CREATIONS_MS, ASSIGNMENT_TTL_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards.watches import assignment_feed

@@ -2,10 +2,10 @@
 
 import pytest
 
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.hashing import slot_of
-from nextgen.kernel.limits import STORED_INTEGER_MAX
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import STORED_INTEGER_MAX
+from nextgen.kernel.routing.hashing import slot_of
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.wire.command import (

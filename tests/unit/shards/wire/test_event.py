@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextgen.client.log_wire import filled_events
+from nextgen.client.log.wire import filled_events
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1 import events_pb2 as pb
 from shards.domain.assignment import TopicAssigned

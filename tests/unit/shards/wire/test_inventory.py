@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextgen.kernel.decider import Rejected, RejectionCode
+from nextgen.kernel.events.decider import Rejected, RejectionCode
 from protos.nextgen.v1 import inventory_pb2 as pb
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace

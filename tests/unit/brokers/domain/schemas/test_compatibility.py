@@ -11,7 +11,7 @@ from brokers.domain.schemas.compatibility import (
 )
 from brokers.domain.schemas.schema import Schema, SchemaKind
 from brokers.domain.schemas.strategies import version_obstacle
-from nextgen.kernel.policies import SchemaCompatibility
+from nextgen.kernel.governance.policies import SchemaCompatibility
 
 STRING = 1
 

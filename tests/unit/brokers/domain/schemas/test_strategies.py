@@ -11,7 +11,7 @@ from brokers.domain.schemas.strategies import (
     reads_all,
     version_obstacle,
 )
-from nextgen.kernel.policies import SchemaCompatibility
+from nextgen.kernel.governance.policies import SchemaCompatibility
 
 
 def record(*fields: dict[str, object]) -> Schema:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.domain.subscriptions.cursor import Cursor, before
-from nextgen.kernel.pulsar_limits import CURSOR_HOLES_MAX
+from nextgen.kernel.limits.pulsar import CURSOR_HOLES_MAX
 
 STORED = [Position(1, entry) for entry in range(4)] + [Position(3, entry) for entry in range(4)]
 

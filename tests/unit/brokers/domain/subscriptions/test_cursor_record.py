@@ -15,7 +15,7 @@ from brokers.domain.subscriptions.cursor_record import (
     encode_cursor,
 )
 from brokers.domain.subscriptions.kind import SubscriptionKind
-from nextgen.kernel.pulsar_limits import ACK_SET_WORDS_MAX, CURSOR_HOLES_MAX
+from nextgen.kernel.limits.pulsar import ACK_SET_WORDS_MAX, CURSOR_HOLES_MAX
 
 positions = st.builds(Position, st.integers(2**20, 2**20 + 3), st.integers(0, 40))
 GOLDEN = bytes.fromhex(

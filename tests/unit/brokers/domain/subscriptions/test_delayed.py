@@ -2,7 +2,7 @@ import pytest
 
 from brokers.domain.position import Position
 from brokers.domain.subscriptions.delayed import DelayedEntries
-from nextgen.kernel.pulsar_limits import DELAYED_DUE_PER_TURN_MAX, DELAYED_ENTRIES_MAX
+from nextgen.kernel.limits.pulsar import DELAYED_DUE_PER_TURN_MAX, DELAYED_ENTRIES_MAX
 
 
 def test_entries_come_out_in_order_of_time() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.domain.subscriptions.key_hash import KEY_SLOTS, key_slot, murmur3_32
-from nextgen.kernel.pulsar_limits import PULSAR_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.key_hash import KEY_SLOTS
 from brokers.domain.subscriptions.key_ranges import SplitRanges, StickyRanges
-from nextgen.kernel.pulsar_limits import STICKY_RANGES_MAX
+from nextgen.kernel.limits.pulsar import STICKY_RANGES_MAX
 
 SAMPLE = range(0, KEY_SLOTS, 37)
 

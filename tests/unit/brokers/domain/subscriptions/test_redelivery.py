@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from brokers.domain.position import Position
 from brokers.domain.subscriptions.redelivery import RedeliveryCounts, ReplayQueue
-from nextgen.kernel.pulsar_limits import REDELIVERY_COUNTS_MAX
+from nextgen.kernel.limits.pulsar import REDELIVERY_COUNTS_MAX
 
 
 class Counted(Position):

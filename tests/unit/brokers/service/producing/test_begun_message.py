@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers.adapters.ledger.memory_ledger import MemoryLedger, MemoryLedgerStore
 from brokers.ports.ledger import NewEntry
 from brokers.service.producing.begun_message import begun_message
-from nextgen.kernel.pulsar_limits import CHUNK_SEARCH_MS
+from nextgen.kernel.limits.pulsar import CHUNK_SEARCH_MS
 from nextgen.pulsar.payload import message_payload
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 

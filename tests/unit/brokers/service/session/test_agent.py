@@ -23,8 +23,8 @@ from brokers.ports.session import (
 )
 from brokers.service.session import agent as agent_module
 from brokers.service.session.agent import BrokerAgent
-from nextgen.kernel.broker_load import BrokerLoad
-from nextgen.kernel.limits import BROKER_RECONNECT_BACKOFF_MS_MAX
+from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.kernel.limits.cluster import BROKER_RECONNECT_BACKOFF_MS_MAX
 from nextgen.tasks.timeouts import timeout
 
 TIMING = Timing(session_ttl_ms=3_000, heartbeat_ms=750)

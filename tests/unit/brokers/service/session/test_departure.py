@@ -10,7 +10,7 @@ from brokers.service.session.departure import (
     LOOK_MS,
     Departure,
 )
-from nextgen.kernel.placement_limits import DRAIN_UNITS_PER_SECOND_MAX, REASSIGN_UNITS_PER_SECOND
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND_MAX, REASSIGN_UNITS_PER_SECOND
 
 
 class Broker:

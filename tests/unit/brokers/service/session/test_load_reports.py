@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from brokers.service.session.load_reports import LoadReports
-from nextgen.kernel.broker_load import BrokerLoad, Rates
-from nextgen.kernel.placement_limits import LOAD_REPORT_MS_MAX, LOAD_REPORT_MS_MIN
+from nextgen.kernel.governance.broker_load import BrokerLoad, Rates
+from nextgen.kernel.limits.placement import LOAD_REPORT_MS_MAX, LOAD_REPORT_MS_MIN
 
 
 class Measured:

@@ -18,7 +18,7 @@ from brokers.service.subscriptions.subscription import (
     SubscriptionStart,
     cursor_key,
 )
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CONSUMER_PERMITS_MAX,
     CURSOR_CLOSE_MS_MAX,
     CURSOR_WRITE_DELAY_MS,

@@ -13,8 +13,8 @@ from brokers.domain.holding import (
     TopicMetadata,
 )
 from brokers.service.topics.idle_units import IdleUnits
-from nextgen.kernel.placement_limits import IDLE_UNITS_PER_MESSAGE_MAX
-from nextgen.kernel.policies import NO_POLICIES, Policies
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.kernel.limits.placement import IDLE_UNITS_PER_MESSAGE_MAX
 
 MINUTE_MS = 60_000
 

@@ -10,9 +10,9 @@ import pytest
 
 from brokers.domain.position import ledger_id_of
 from brokers.ports.ledger import Fenced, LedgerDamaged, StorageFailed
-from nextgen.kernel.decider import RejectionCode
 from nextgen.kernel.errors import Refused, Unavailable
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle, until

@@ -12,7 +12,7 @@ import pytest
 from brokers.domain.holding import NamespaceMetadata, TenantMetadata, TopicMetadata
 from brokers.domain.position import Position
 from brokers.service.topics.upkeep import Upkeep
-from nextgen.kernel.policies import (
+from nextgen.kernel.governance.policies import (
     NO_POLICIES,
     BacklogAction,
     BacklogQuota,
@@ -20,7 +20,7 @@ from nextgen.kernel.policies import (
     Retention,
     SchemaCompatibility,
 )
-from nextgen.kernel.pulsar_limits import LEDGER_SEGMENT_BYTES, TOPIC_TRIM_MS
+from nextgen.kernel.limits.pulsar import LEDGER_SEGMENT_BYTES, TOPIC_TRIM_MS
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import POLICY, TOPIC, BrokerWorld, FakeClient, settle, topic_id_of
 

@@ -10,8 +10,8 @@ import pytest
 from brokers.domain.storage_policy import NO_BOUND, StoragePolicy
 from brokers.ports.ledger import StorageFailed
 from brokers.service.topics.upkeep import Upkeep, trim
-from nextgen.kernel.policies import FOR_EVER
-from nextgen.kernel.pulsar_limits import LEDGER_SEGMENT_BYTES, TOPIC_IDLE_MS_MAX, TOPIC_TRIM_MS
+from nextgen.kernel.governance.policies import FOR_EVER
+from nextgen.kernel.limits.pulsar import LEDGER_SEGMENT_BYTES, TOPIC_IDLE_MS_MAX, TOPIC_TRIM_MS
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
 

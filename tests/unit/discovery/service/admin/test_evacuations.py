@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.service.admin.evacuations import EvacuationService
-from nextgen.client.cluster_view import ClusterView
+from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import (
     ConnectionLost,
     InvalidRequest,
@@ -14,9 +14,9 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.limits import NODE_ID_BYTES_MAX
-from nextgen.kernel.placement_limits import REBALANCE_MOVES_NAMED_MAX
-from nextgen.kernel.slots import initial_table
+from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
+from nextgen.kernel.limits.placement import REBALANCE_MOVES_NAMED_MAX
+from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import (

@@ -9,8 +9,8 @@ import pytest
 from discovery.service.admin.moves import MoveService
 from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError, NotLeader
-from nextgen.kernel.limits import MOVES_PER_REQUEST_MAX
-from nextgen.kernel.names import parse_topic
+from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from discovery.service.lookups.line import LookupLine, tenant_in
-from nextgen.kernel.discovery_limits import (
-    LOOKUP_BATCHES_RESERVED,
-    LOOKUP_NAMES_RESERVED,
-    LOOKUP_TENANT_NAMES_SHARED_MAX,
-)
-from nextgen.kernel.limits import (
+from nextgen.kernel.limits.cluster import (
     LOOKUP_BATCHES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_IN_FLIGHT_MAX,
     LOOKUP_QUEUE_MS_MAX,
+)
+from nextgen.kernel.limits.discovery import (
+    LOOKUP_BATCHES_RESERVED,
+    LOOKUP_NAMES_RESERVED,
+    LOOKUP_TENANT_NAMES_SHARED_MAX,
 )
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 from discovery.domain.lookup_windows import LookupTally
 from discovery.service.lookups.meter import LookupMeter
-from nextgen.kernel.lookup_slo import LOOKUP_WINDOW_MS
-from nextgen.kernel.placement_limits import LOOKUP_WINDOWS_KEPT_MAX
+from nextgen.kernel.governance.lookup_slo import LOOKUP_WINDOW_MS
+from nextgen.kernel.limits.placement import LOOKUP_WINDOWS_KEPT_MAX
 from nextgen.tasks.timeouts import timeout
 
 START_MS = 1_763_800_000_000 // LOOKUP_WINDOW_MS * LOOKUP_WINDOW_MS

@@ -10,9 +10,9 @@ from discovery.service.lookups import line as lookup_line
 from discovery.service.lookups import shard_lookups
 from discovery.service.lookups.shard_lookups import ShardLookups
 from discovery.wire import decoded_answer, encoded_answer_facts
-from nextgen.kernel.discovery_limits import LOOKUP_TENANT_NAMES_WAITING_MAX
 from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.limits import LOOKUP_BATCHES_IN_FLIGHT_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_BATCHES_IN_FLIGHT_MAX
+from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
 from tests.support.absent_names import absent_names

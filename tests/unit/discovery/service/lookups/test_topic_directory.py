@@ -7,8 +7,8 @@ from discovery.domain.partition_counts import PartitionCounts
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.topic_directory import CachedTopicDirectory, KnownTopics
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.names import parse_namespace, parse_topic
-from nextgen.kernel.pulsar_limits import PARTITION_COUNT_TTL_MS
+from nextgen.kernel.limits.pulsar import PARTITION_COUNT_TTL_MS
+from nextgen.kernel.routing.names import parse_namespace, parse_topic
 from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
 from tests.support.absent_names import absent_names
 

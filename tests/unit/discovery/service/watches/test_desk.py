@@ -15,7 +15,7 @@ from nextgen.kernel.errors import (
     PositionAhead,
     Unavailable,
 )
-from nextgen.kernel.stream_limits import (
+from nextgen.kernel.limits.stream import (
     PUBLIC_WATCH_QUEUE_BYTES_MAX,
     PUBLIC_WATCH_QUEUE_UPDATES_MAX,
     WATCH_BACKLOG_EVENTS_MAX,

@@ -9,14 +9,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import NO_RULES, AntiAffinity, PlacementRules
+from nextgen.kernel.limits.placement import (
     COMPARED_MAX,
     EQUAL_USE_PERMILLE,
     LOAD_DIFFERENCE_PERMILLE,
     SPREAD_COST_PERMILLE,
 )
-from nextgen.kernel.policies import NO_RULES, AntiAffinity, PlacementRules
 from shards.domain.placement.choice import (
     CandidateSeen,
     Choice,

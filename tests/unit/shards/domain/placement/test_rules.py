@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.policies import NO_RULES, AntiAffinity, PlacementRules
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import NO_RULES, AntiAffinity, PlacementRules
 from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, allowed_places, forbids
 from tests.support.placement_strategies import BROKERS, RACKS, ZONES, placement_rules
 

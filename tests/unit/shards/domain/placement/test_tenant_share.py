@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.kernel.decider import Rejected, RejectionCode
-from nextgen.kernel.placement_limits import (
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.policies import NO_RULES
+from nextgen.kernel.limits.placement import (
     CAPACITY_RESERVE_PERCENT,
     CAPACITY_SHARE_PERCENT_DEFAULT,
 )
-from nextgen.kernel.policies import NO_RULES
 from shards.domain.placement.choice import place
 from shards.domain.placement.rules import Candidate
 from shards.domain.placement.tenant_share import check_share, reserve_units, share_units

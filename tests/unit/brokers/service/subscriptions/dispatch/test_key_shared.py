@@ -10,7 +10,7 @@ import pytest
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.key_hash import key_slot
 from brokers.service.subscriptions.subscription import KeySharedRequest, SubscriptionKind
-from nextgen.kernel.pulsar_limits import REPLAY_ENTRIES_PAUSE
+from nextgen.kernel.limits.pulsar import REPLAY_ENTRIES_PAUSE
 from tests.support.subscription_world import (
     NOW_MS,
     FakeConsumer,

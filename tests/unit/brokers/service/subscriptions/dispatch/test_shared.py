@@ -9,7 +9,7 @@ import pytest
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.ledger import NewEntry
 from brokers.service.subscriptions.subscription import SubscriptionKind
-from nextgen.kernel.pulsar_limits import (
+from nextgen.kernel.limits.pulsar import (
     CHUNK_OWNERS_MAX,
     CONSUMER_UNACKED_MAX,
     CURSOR_HOLES_MAX,

@@ -1,0 +1,175 @@
+"""Who watches what: finds, for a change, the watches that it concerns, however many there are.
+
+By kind, then by name and by prefix. Prefixes are kept by their length, so a change costs one
+look-up for its name and one for each distinct length of a prefix, not one for each watch. Shards
+match with it, and so do their subscribers: an update names the watches that it is for only where
+its receiver could not find them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from nextgen.client.log.event_keys import KEY_FIELDS
+from nextgen.kernel.governance.policies import PolicyLevel
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_ASSIGNMENT,
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Kind,
+)
+
+WATCHED_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
+"""What can be watched."""
+
+_KIND_OF_TEN: dict[int, Kind] = {
+    2: KIND_TENANT,
+    3: KIND_NAMESPACE,
+    4: KIND_TOPIC,
+    6: KIND_ASSIGNMENT,
+}
+"""By the tens of a payload's number: they are given out by subject, see ``events.proto``."""
+
+_KIND_OF_SCOPE: dict[str, Kind] = {
+    PolicyLevel.TENANT.value: KIND_TENANT,
+    PolicyLevel.NAMESPACE.value: KIND_NAMESPACE,
+    PolicyLevel.TOPIC.value: KIND_TOPIC,
+}
+"""Policies are of an object of any kind: their event says of which."""
+
+Change = tuple[Kind, str]
+"""What an event is about: a kind and a name."""
+
+
+def _watched_payloads() -> dict[str, tuple[Kind, str]]:
+    payloads: dict[str, tuple[Kind, str]] = {}
+    for field in Event.DESCRIPTOR.oneofs_by_name["payload"].fields:
+        kind = _KIND_OF_TEN.get(field.number // 10)
+        key_field = KEY_FIELDS.get(field.name)
+        if kind is not None and key_field is not None:
+            payloads[field.name] = (kind, key_field)
+    return payloads
+
+
+_PAYLOADS = _watched_payloads()
+
+
+def change_of(event: Event) -> Change | None:
+    """Return what ``event`` is about, None if it is about nothing that can be watched."""
+    payload = event.WhichOneof("payload")
+    if payload in ("policy_set", "policy_cleared"):
+        said = getattr(event, payload)
+        scope = _KIND_OF_SCOPE.get(said.scope)
+        return None if scope is None else (scope, said.name)
+    known = _PAYLOADS.get(payload) if payload is not None else None
+    if payload is None or known is None:
+        return None
+    kind, key_field = known
+    return kind, getattr(getattr(event, payload), key_field)
+
+
+Owner = TypeVar("Owner", bound=Hashable)
+Watch = TypeVar("Watch", bound=Hashable)
+
+_Bucket = dict[Owner, dict[Watch, None]]
+
+
+class _KindIndex(Generic[Owner, Watch]):
+    """The watches of one kind."""
+
+    __slots__ = ("names", "prefixes")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Bucket[Owner, Watch]] = {}
+        self.prefixes: dict[int, dict[str, _Bucket[Owner, Watch]]] = {}
+        """By length, then by the prefix itself."""
+
+
+class ChangeIndex(Generic[Owner, Watch]):
+    """Watches by what they want. Each has an owner, so that those of one owner are found alone."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[int, _KindIndex[Owner, Watch]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is watched. What is kept by kind stays when its last watch has gone."""
+        return any(kind.names or kind.prefixes for kind in self._kinds.values())
+
+    def add(
+        self,
+        owner: Owner,
+        watch: Watch,
+        kinds: Collection[Kind],
+        *,
+        prefix: str = "",
+        names: Collection[str] = (),
+    ) -> None:
+        """Let ``watch`` be found for ``names``, or, with none, for what begins with ``prefix``."""
+        for kind in kinds:
+            of_kind = self._kinds.setdefault(kind, _KindIndex())
+            if not names:
+                by_prefix = of_kind.prefixes.setdefault(len(prefix), {})
+                by_prefix.setdefault(prefix, {}).setdefault(owner, {})[watch] = None
+            for name in names:
+                of_kind.names.setdefault(name, {}).setdefault(owner, {})[watch] = None
+
+    def discard(
+        self,
+        owner: Owner,
+        watch: Watch,
+        kinds: Collection[Kind],
+        *,
+        prefix: str = "",
+        names: Collection[str] = (),
+    ) -> None:
+        """Take back an ``add`` with the same arguments."""
+        for kind in kinds:
+            of_kind = self._kinds.get(kind)
+            if of_kind is None:
+                continue
+            if not names:
+                by_prefix = of_kind.prefixes.get(len(prefix), {})
+                _discard(by_prefix, prefix, owner, watch)
+                if not by_prefix:
+                    of_kind.prefixes.pop(len(prefix), None)
+            for name in names:
+                _discard(of_kind.names, name, owner, watch)
+
+    def find(self, change: Change) -> Iterator[Mapping[Owner, Mapping[Watch, None]]]:
+        """Yield the watches that want ``change``, by owner. An owner may come more than once."""
+        kind, name = change
+        of_kind = self._kinds.get(kind)
+        if of_kind is None:
+            return
+        named = of_kind.names.get(name)
+        if named is not None:
+            yield named
+        for length, by_prefix in of_kind.prefixes.items():
+            bucket = by_prefix.get(name[:length])
+            if bucket is not None:
+                yield bucket
+
+    def find_of(self, owner: Owner, change: Change) -> Iterator[Watch]:
+        """Yield the watches of one owner that want ``change``, each once."""
+        seen: set[Watch] = set()
+        for bucket in self.find(change):
+            for watch in bucket.get(owner, ()):
+                if watch not in seen:
+                    seen.add(watch)
+                    yield watch
+
+
+def _discard(
+    buckets: dict[str, _Bucket[Owner, Watch]], key: str, owner: Owner, watch: Watch
+) -> None:
+    bucket = buckets.get(key)
+    if bucket is None or owner not in bucket:
+        return
+    bucket[owner].pop(watch, None)
+    if not bucket[owner]:
+        del bucket[owner]
+    if not bucket:
+        del buckets[key]

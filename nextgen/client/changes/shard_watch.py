@@ -1,0 +1,346 @@
+"""Follows one shard's changes for one subscriber, from replica to replica.
+
+    one stream: open ─▶ add every watch behind its own last position ─▶ updates ─▶ listeners
+       ▲                                                                   │
+       └── 20 to 500 ms, or a new leader is pushed ◀── error, silence, a new leader
+
+Each watch keeps its place over reconnects: its listener is told every event that concerns it once
+and in order, or ``on_reset`` and a snapshot where that cannot be. Updates for all watches together
+(watch_id 0) carry each event once; whom it concerns is found here as the shard found it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from nextgen.client.changes.watch_places import (
+    CreationListener,
+    LeaseListener,
+    WatchListener,
+    WatchPlaces,
+)
+from nextgen.client.changes.watch_requests import WatchRequests
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.transport.stream_call import WATCH, stream_call
+from nextgen.client.wire.errors import from_detail
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    MetadataError,
+    NotLeader,
+    PositionAhead,
+    Unavailable,
+)
+from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
+from nextgen.kernel.limits.stream import WATCH_SILENCE_MS_MAX
+from nextgen.tasks.background import join
+from nextgen.tasks.first_to_end import run_until_first
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.inventory_pb2 import Kind
+from protos.nextgen.v1.shard_service_pb2 import (
+    WatchRenew,
+    WatchShardRequest,
+    WatchShardUpdate,
+)
+
+__all__ = ["CreationListener", "LeaseListener", "ShardWatch", "WatchLink", "WatchListener"]
+
+_BACKOFF_MS_MIN = 20
+_BACKOFF_MS_MAX = 500
+
+_logger = structlog.get_logger(__name__)
+
+
+class WatchLink(Protocol):
+    """Says where a shard is served; a ``ClusterLink`` is one."""
+
+    @property
+    def view(self) -> ClusterView: ...
+
+    async def wait_until(
+        self, predicate: Callable[[ClusterView], bool], timeout_ms: int | None = None
+    ) -> bool: ...
+
+
+class ShardWatch:
+    """The stream of one subscriber to one shard. ``run`` it as a task; cancel that to stop.
+
+    ``at_leader`` False spreads the load: any replica is asked. Leased and acknowledged watches
+    are served by the leader only, so they need ``at_leader``; a stream has either, not both.
+    """
+
+    def __init__(
+        self, shard_id: int, subscriber_id: str, link: WatchLink, *, at_leader: bool = True
+    ) -> None:
+        self.shard_id = shard_id
+        self.subscriber_id = subscriber_id
+        self.heard_at = float("-inf")
+        """When the last update arrived, on the event loop's clock, in seconds."""
+        self.is_current = False
+        """Whether the stream stands and has delivered something."""
+        self._link = link
+        self._at_leader = at_leader
+        self._places = WatchPlaces()
+        self._requests: WatchRequests | None = None
+        self._hint: str | None = None
+        self._avoided: str | None = None
+        self._in_effect: Callable[[int], int] | None = None
+        self._withheld: Callable[[], Collection[int]] | None = None
+        self._complete_term: Callable[[], int] = lambda: 0
+
+    def __repr__(self) -> str:
+        condition = "current" if self.is_current else "waiting"
+        return f"<ShardWatch shard={self.shard_id} {self._places!r} {condition}>"
+
+    @property
+    def resets(self) -> int:
+        """Watches that had to begin again since the start."""
+        return self._places.resets
+
+    @property
+    def position(self) -> int:
+        """Up to where every watch that is not behind was told everything."""
+        return self._places.position
+
+    def add(
+        self,
+        listener: WatchListener,
+        *,
+        kinds: Sequence[Kind],
+        prefix: str = "",
+        names: Sequence[str] = (),
+        from_position: int = 0,
+        without_snapshot: bool = False,
+        leased: bool = False,
+        on_lease: LeaseListener | None = None,
+        on_created: CreationListener | None = None,
+        acknowledged: bool = False,
+    ) -> int:
+        """Watch for ``listener``; return an id that stays the same over reconnects.
+
+        ``from_position`` 0 begins with a snapshot, or ``without_snapshot`` at the present. Works
+        before ``run`` and at any time later. A watch that the shard refuses is told so by
+        ``on_ended``. For an ``acknowledged`` watch effective writes wait: what its listener was
+        told counts as taken in, or what ``acknowledge_with`` says of it.
+
+        Raises:
+            Overloaded: There are ``WATCHES_PER_STREAM_MAX`` already.
+        """
+        assert self._at_leader or not (leased or acknowledged), "the leader serves such watches"
+        watch_id = self._places.add(
+            listener,
+            kinds=kinds,
+            prefix=prefix,
+            names=names,
+            from_position=from_position,
+            without_snapshot=without_snapshot,
+            leased=leased,
+            on_lease=on_lease,
+            on_created=on_created,
+            acknowledged=acknowledged,
+        )
+        if self._requests is not None:
+            self._requests.add(self._places.request(watch_id))
+            if leased:
+                self._requests.renew(from_position, _now_ms())
+        return watch_id
+
+    def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
+        """Have ``in_effect`` say up to where what acknowledged watches were told has taken effect.
+
+        It is given up to where they were told, and asked after each update and ``acknowledge``.
+        """
+        self._in_effect = in_effect
+
+    def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
+        """Have ``withheld`` say of which acknowledged watches nothing is to be acknowledged: what
+        they were told has not taken effect. It is asked when ``acknowledge_with``'s is."""
+        self._withheld = withheld
+
+    def complete_with(self, complete_term: Callable[[], int]) -> None:
+        """Send what ``complete_term`` returns with each acknowledgement; see ``WatchRenew``.
+
+        It is called when the acknowledgement leaves, behind every watch that was added before.
+        """
+        self._complete_term = complete_term
+
+    def acknowledge(self) -> None:
+        """Say anew what acknowledged watches have taken in: more of it has taken effect."""
+        if self._requests is not None and self._places.has_acknowledged:
+            self._requests.renew_with(self._renewal)
+
+    def remove(self, watch_id: int) -> None:
+        """End a watch; its listener is not called any more. An unknown id is ignored."""
+        if self._places.remove(watch_id) and self._requests is not None:
+            self._requests.remove(watch_id)
+
+    def position_of(self, watch_id: int) -> int:
+        """Return up to where a watch was told everything: where it could be resumed.
+
+        0 while its snapshot is not complete.
+        """
+        return self._places.position_of(watch_id)
+
+    def is_level(self, watch_id: int) -> bool:
+        """Return whether a watch was told everything up to ``heard_at``.
+
+        False until its snapshot is complete, and behind a reconnect until it has caught up.
+        """
+        return self._places.is_level(watch_id)
+
+    async def run(self) -> None:
+        """Follow the shard for ever."""
+        backoff_ms = _BACKOFF_MS_MIN
+        while True:
+            await self._link.wait_until(lambda view: self._endpoint(view) is not None)
+            term = self._link.view.leader_term(self.shard_id)
+            endpoint = self._hint or self._endpoint(self._link.view)
+            self._hint = None
+            assert endpoint is not None, "a replica was known a moment ago"
+            try:
+                await self._follow_until_superseded(endpoint, term)
+                backoff_ms = _BACKOFF_MS_MIN
+                continue
+            except MetadataError as error:
+                if self.is_current:
+                    backoff_ms = _BACKOFF_MS_MIN
+                    _logger.info("changes lost", shard=self.shard_id, error=str(error))
+                self._avoided = endpoint
+                if isinstance(error, NotLeader) and error.leader_hint not in {None, endpoint}:
+                    self._hint = error.leader_hint
+            finally:
+                self.is_current = False
+            await self._link.wait_until(
+                lambda view, term=term: view.leader_term(self.shard_id) > term,  # type: ignore[misc]
+                int(backoff_ms * random.uniform(0.5, 1.0)),
+            )
+            backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
+
+    def _endpoint(self, view: ClusterView) -> str | None:
+        leader = view.leader_endpoint(self.shard_id)
+        if self._at_leader:
+            return leader
+        others = [
+            endpoint
+            for endpoint in view.replica_endpoints(self.shard_id)
+            if endpoint not in {leader, self._avoided}
+        ]
+        return random.choice(others) if others else leader
+
+    async def _follow_until_superseded(self, endpoint: str, term: int) -> None:
+        """Follow at ``endpoint``; return when another node is known to lead with a higher term."""
+        if not self._at_leader:
+            await self._follow(endpoint)
+            return
+        await run_until_first(
+            self._follow(endpoint),
+            self._link.wait_until(
+                lambda view: (
+                    view.leader_term(self.shard_id) > term
+                    and view.leader_endpoint(self.shard_id) != endpoint
+                )
+            ),
+        )
+
+    async def _follow(self, endpoint: str) -> None:
+        async with stream_call(endpoint, WATCH, WatchShardRequest, WatchShardUpdate) as call:
+            try:
+                await self._converse(call, endpoint)
+            finally:
+                self._requests = None
+                self._places.disconnected()
+
+    async def _converse(self, call: Any, endpoint: str) -> None:
+        requests = self._requests = WatchRequests(self.shard_id, self.subscriber_id)
+        for request in self._places.requests():
+            requests.add(request)
+        if (leased := self._places.leased_position) is not None:
+            requests.renew(leased, _now_ms())
+        # Behind every watch: from here on the shard knows all that concerns this subscriber.
+        self.acknowledge()
+        writing = join(requests.write_to(call))
+        try:
+            async with timeout(CONNECT_TIMEOUT_MS / 1_000):
+                update = await self._read(call, endpoint, writing)
+            self.heard_at = asyncio.get_running_loop().time()
+            while True:
+                self._take(update, endpoint)
+                async with timeout(self._silence_s):
+                    update = await self._read(call, endpoint, writing)
+                # What came to life after a silence may have waited on the way.
+                if asyncio.get_running_loop().time() - self.heard_at > self._silence_s:
+                    raise ConnectionLost(f"{endpoint} was silent for {self._silence_s} s")
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    @property
+    def _silence_s(self) -> float:
+        is_leased = self._places.leased_position is not None
+        return (ASSIGNMENT_TTL_MS if is_leased else WATCH_SILENCE_MS_MAX) / 1_000
+
+    def _take(self, update: WatchShardUpdate, endpoint: str) -> None:
+        self.heard_at = asyncio.get_running_loop().time()
+        self.is_current = True
+        self._avoided = None
+        if update.HasField("error"):
+            self._take_error(update.watch_id, from_detail(update.error), endpoint)
+            return
+        for ended in self._places.take(update, self.heard_at):
+            if self._requests is not None:
+                self._requests.remove(ended)
+        is_leased = update.watch_id and update.watch_id == self._places.leased_id
+        if is_leased and self._requests is not None:
+            # Only now: a move ends the former owner on the strength of it.
+            self._requests.renew(self._places.leased_position or 0, _now_ms())
+            return
+        self.acknowledge()
+
+    def _renewal(self) -> WatchRenew:
+        position, behind = self._places.taken_in()
+        if self._in_effect is not None:
+            position = min(position, self._in_effect(position))
+        if self._withheld is not None:
+            behind = sorted({*behind, *self._withheld()})
+        return WatchRenew(
+            acked_position=position,
+            asked_at_ms=_now_ms(),
+            behind=behind,
+            complete_term=self._complete_term(),
+        )
+
+    def _take_error(self, watch_id: int, error: MetadataError, endpoint: str) -> None:
+        """One watch has ended there.
+
+        Raises:
+            MetadataError: Another replica may serve it: so the stream has to go there.
+        """
+        if isinstance(error, PositionAhead) and not error.is_final:
+            self._hint = self._link.view.leader_endpoint(self.shard_id)
+            raise Unavailable(f"{endpoint} is behind: {error}")
+        if isinstance(error, NotLeader | Unavailable):
+            raise error
+        self._places.end(watch_id, error)
+
+    async def _read(
+        self, call: Any, endpoint: str, writing: asyncio.Task[None]
+    ) -> WatchShardUpdate:
+        update = await call.read()
+        if not isinstance(update, WatchShardUpdate):
+            # The status says why, if there is a reason.
+            code = await call.code()
+            raise Unavailable(f"{endpoint} ended the watch ({code.name})")
+        if update.HasField("error") and not update.watch_id:
+            raise from_detail(update.error)
+        if writing.done():
+            raise ConnectionLost(f"{endpoint} takes no requests any more")
+        return update
+
+
+def _now_ms() -> int:
+    """Return this process's monotonic clock in milliseconds."""
+    return int(asyncio.get_running_loop().time() * 1_000)

@@ -1,0 +1,211 @@
+"""What a node knows of the cluster, merged from updates in whatever order they come.
+
+Merging only ever learns: a higher version of the map or of quotas, a higher term of a leader, a
+higher epoch of a broker wins, within an epoch the higher revision, and a session that ended stays
+ended. So an update from a cluster manager that was deposed without noticing cannot undo what is
+known, not even a full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nextgen.kernel.limits.cluster import ENDED_SESSIONS_MAX
+from nextgen.kernel.routing.slots import SlotTable
+from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
+from protos.nextgen.v1.events_pb2 import (
+    BrokerRecorded,
+    LoadReport,
+    NodeRegistered,
+    QuotasSet,
+    ShardMapChanged,
+    ShardPlacement,
+)
+
+
+class ClusterView:
+    """Shard map, leaders, brokers and nodes as known here. Read freely; only ``apply`` writes."""
+
+    def __init__(self) -> None:
+        self.slot_table: SlotTable | None = None
+        """Which shard has which slot; None until a map is known."""
+        self._shard_map: ShardMapChanged | None = None
+        self._placements: dict[int, ShardPlacement] = {}
+        self._leaders: dict[int, LeaderReport] = {}
+        self._brokers: dict[str, BrokerRecorded] = {}
+        self._loads: dict[str, LoadReport] = {}
+        self._nodes: dict[str, NodeRegistered] = {}
+        self._manager_endpoints: tuple[str, ...] = ()
+        self._ended_sessions: dict[str, None] = {}
+        self._quotas: QuotasSet | None = None
+        self._broker_quotas: dict[str, int] = {}
+        self._tenant_quotas: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<ClusterView map={self.shard_map_version} shards={len(self._placements)} "
+            f"leaders={len(self._leaders)} brokers={len(self._brokers)}>"
+        )
+
+    @property
+    def shard_map_version(self) -> int:
+        """Version of the shard map; 0 while there is none."""
+        return 0 if self.slot_table is None else self.slot_table.version
+
+    @property
+    def placements(self) -> Mapping[int, ShardPlacement]:
+        """By shard id: which nodes hold replicas, the preferred leader first."""
+        return self._placements
+
+    @property
+    def shard_ids(self) -> Sequence[int]:
+        """The shards of the map, ascending."""
+        return sorted(self._placements)
+
+    @property
+    def leaders(self) -> Mapping[int, LeaderReport]:
+        """By shard id: the leader of the highest term that is known."""
+        return self._leaders
+
+    @property
+    def brokers(self) -> Mapping[str, BrokerRecorded]:
+        """By broker id: the session of the highest epoch, whether live or ended."""
+        return self._brokers
+
+    def load(self, session_id: str) -> LoadReport | None:
+        """Return what a live session carries as last pushed, None if nothing was."""
+        return self._loads.get(session_id)
+
+    @property
+    def broker_quotas(self) -> Mapping[str, int]:
+        """By broker id: units that may be leased out; others have no quota."""
+        return self._broker_quotas
+
+    @property
+    def tenant_quotas(self) -> Mapping[str, int]:
+        """By tenant: units that it may have assigned; others have no quota."""
+        return self._tenant_quotas
+
+    @property
+    def nodes(self) -> Mapping[str, NodeRegistered]:
+        """By node id: who has ever joined, and its addresses."""
+        return self._nodes
+
+    @property
+    def manager_endpoints(self) -> tuple[str, ...]:
+        """All replicas of the cluster manager, as it says itself."""
+        return self._manager_endpoints
+
+    def shard_for_key(self, routing_key: str) -> int | None:
+        """Return the shard that has the slot of ``routing_key``, None while there is no map."""
+        return None if self.slot_table is None else self.slot_table.shard_for_key(routing_key)
+
+    def leader_endpoint(self, shard_id: int) -> str | None:
+        """Return host:port of the shard's leader, None if none is known."""
+        leader = self._leaders.get(shard_id)
+        return leader.grpc if leader is not None else None
+
+    def leader_term(self, shard_id: int) -> int:
+        """Return the term of the known leader, 0 if none is known."""
+        leader = self._leaders.get(shard_id)
+        return leader.term if leader is not None else 0
+
+    def replica_endpoints(self, shard_id: int) -> list[str]:
+        """Return host:port of every replica whose address is known, in preference order."""
+        placement = self._placements.get(shard_id)
+        if placement is None:
+            return []
+        nodes = (self._nodes.get(node_id) for node_id in placement.replicas)
+        return [node.grpc for node in nodes if node is not None]
+
+    def has_session_ended(self, broker_id: str, session_id: str) -> bool:
+        """Return whether the directory knows that this broker session is over.
+
+        A session that is neither recorded nor remembered may be one that is about to be
+        recorded, and counts as not ended.
+        """
+        if session_id in self._ended_sessions:
+            return True
+        broker = self._brokers.get(broker_id)
+        return broker is not None and broker.session_id == session_id and not broker.is_live
+
+    def apply(self, update: ClusterUpdate) -> None:
+        """Merge ``update``: see the module's rules."""
+        if update.HasField("shard_map"):
+            self._apply_shard_map(update.shard_map)
+        if update.full:
+            self._nodes = {}
+        for node in update.nodes:
+            self._nodes[node.node_id] = node
+        for leader in update.leaders:
+            self._apply_leader(leader)
+        for broker in update.brokers:
+            self._apply_broker(broker)
+        for load in update.loads:
+            self._apply_load(load)
+        if update.HasField("quotas"):
+            self._apply_quotas(update.quotas)
+        if update.manager_endpoints:
+            self._manager_endpoints = tuple(update.manager_endpoints)
+
+    def to_update(self) -> ClusterUpdate:
+        """Return everything that is known as one full update; loads are not kept for later."""
+        return ClusterUpdate(
+            full=True,
+            shard_map=self._shard_map,
+            leaders=[self._leaders[shard_id] for shard_id in sorted(self._leaders)],
+            brokers=[self._brokers[broker_id] for broker_id in sorted(self._brokers)],
+            nodes=[self._nodes[node_id] for node_id in sorted(self._nodes)],
+            manager_endpoints=self._manager_endpoints,
+            quotas=self._quotas,
+        )
+
+    def _apply_shard_map(self, shard_map: ShardMapChanged) -> None:
+        if shard_map.version <= self.shard_map_version:
+            return
+        self.slot_table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
+        self._shard_map = shard_map
+        self._placements = {placement.shard_id: placement for placement in shard_map.shards}
+
+    def _apply_leader(self, leader: LeaderReport) -> None:
+        if leader.term > self.leader_term(leader.shard_id):
+            self._leaders[leader.shard_id] = leader
+
+    def _apply_broker(self, broker: BrokerRecorded) -> None:
+        known = self._brokers.get(broker.broker_id)
+        if known is not None and broker.epoch < known.epoch:
+            self._remember_ended(broker.session_id)
+            return
+        if known is not None and broker.epoch > known.epoch:
+            self._remember_ended(known.session_id)
+        elif known is not None and not _follows(known, broker):
+            return
+        self._brokers[broker.broker_id] = broker
+        if not broker.is_live:
+            self._remember_ended(broker.session_id)
+
+    def _apply_load(self, pushed: BrokerLoad) -> None:
+        broker = self._brokers.get(pushed.broker_id)
+        # Of a session that is over, or is not known yet: its next report comes within a minute.
+        if broker is None or not broker.is_live or broker.session_id != pushed.session_id:
+            return
+        known = self._loads.get(pushed.session_id)
+        if known is None or known.measured_at_ms <= pushed.load.measured_at_ms:
+            self._loads[pushed.session_id] = pushed.load
+
+    def _apply_quotas(self, quotas: QuotasSet) -> None:
+        if self._quotas is None or quotas.version > self._quotas.version:
+            self._quotas = quotas
+            self._broker_quotas = {each.broker_id: each.units for each in quotas.brokers}
+            self._tenant_quotas = {each.tenant: each.units for each in quotas.tenants}
+
+    def _remember_ended(self, session_id: str) -> None:
+        self._loads.pop(session_id, None)
+        self._ended_sessions[session_id] = None
+        if len(self._ended_sessions) > ENDED_SESSIONS_MAX:
+            del self._ended_sessions[next(iter(self._ended_sessions))]
+
+
+def _follows(known: BrokerRecorded, told: BrokerRecorded) -> bool:
+    """Say whether ``told`` is no older than what is known of the same session."""
+    return known.is_live and (not told.is_live or told.revision >= known.revision)

@@ -1,0 +1,107 @@
+"""When a command was issued: positions of the shards that they had reached before it was sent.
+
+A shard that has forgotten what was carried out behind such a position refuses the command as
+possibly carried out, so a repetition is safe for ever, at any discovery node (ADR 0053).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError, Unavailable
+from nextgen.kernel.limits.outcome import ISSUED_POSITIONS_FRESH_MS
+from nextgen.tasks.background import start
+from protos.nextgen.v1.discovery_service_pb2 import GetPositionsResponse
+
+ReadPositions = Callable[[], Awaitable[GetPositionsResponse]]
+
+_FIELD = "issued"
+
+
+def is_command(request: Message) -> bool:
+    """Return whether ``request`` is a write that says when it was issued."""
+    return _FIELD in request.DESCRIPTOR.fields_by_name
+
+
+def is_issued(request: Message) -> bool:
+    """Return whether ``request`` is such a write, and says so already."""
+    return is_command(request) and bool(getattr(request, _FIELD))
+
+
+def take_back(request: Any) -> None:
+    """Forget when ``request`` was issued: it was carried out nowhere."""
+    request.ClearField(_FIELD)
+
+
+class IssuedPositions:
+    """The positions that one client knows, for all the commands it sends. One event loop.
+
+    Whoever has to wait for them shares one read; ``close`` it at the end.
+    """
+
+    def __init__(self) -> None:
+        self._positions = GetPositionsResponse()
+        self._read_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def forget(self) -> None:
+        """Read them again before the next command: a shard may be missing."""
+        self._read_at = None
+
+    async def close(self) -> None:
+        """Give up what is being read."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait((self._reading,))
+
+    async def stamp(self, request: Any, read: ReadPositions, timeout_ms: float) -> None:
+        """Put positions into ``request`` that are at most ``ISSUED_POSITIONS_FRESH_MS`` old.
+
+        ``read`` asks a discovery node. One of an earlier release does not know the question:
+        ``request`` says nothing then, and counts as issued when it arrives there.
+
+        Raises:
+            MetadataError: No positions could be read. Definite: the command was not sent.
+        """
+        if not self._is_fresh():
+            if self._reading is None:
+                self._reading = start("issued_positions", self._read(read), expected=MetadataError)
+                self._reading.add_done_callback(self._end_read)
+            reading = self._reading
+            done, _ = await asyncio.wait((reading,), timeout=timeout_ms / 1_000)
+            if not done or reading.cancelled():
+                raise Unavailable("no discovery node has said how far the shards are")
+            reading.result()
+        take_back(request)
+        getattr(request, _FIELD).extend(self._positions.positions)
+
+    def _end_read(self, reading: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not reading.cancelled():
+            # Mark the exception as retrieved: everybody who waited may be gone.
+            reading.exception()
+
+    def _is_fresh(self) -> bool:
+        if self._read_at is None:
+            return False
+        age_s = asyncio.get_running_loop().time() - self._read_at
+        return age_s <= ISSUED_POSITIONS_FRESH_MS / 1_000
+
+    async def _read(self, read: ReadPositions) -> None:
+        # From before they are read: an answer may be long under way.
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            positions = await read()
+        except InvalidRequest:
+            positions = GetPositionsResponse()
+        except Indefinite as error:
+            raise Unavailable(f"no positions to issue a command at: {error}") from error
+        else:
+            if not positions.positions:
+                raise Unavailable("no shard has been reached by this discovery node yet")
+        self._positions = positions
+        self._read_at = asked_at

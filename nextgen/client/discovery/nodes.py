@@ -1,0 +1,224 @@
+"""Calls to whichever discovery node answers: fail-over and retries of one logical request.
+
+A retry sends the very same message, command id and the positions it was issued at included, so an
+attempt whose answer was lost becomes a no-op the second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from nextgen.client.discovery.issued import IssuedPositions, is_command, is_issued, take_back
+from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.transport.retry_pause import retry_pause_ms
+from nextgen.client.wire.errors import error_of_rpc
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    Definite,
+    Indefinite,
+    MetadataError,
+    NotLeader,
+    OutcomeForgotten,
+    Overloaded,
+    StaleShardMap,
+    Unavailable,
+)
+from nextgen.kernel.limits.outcome import COMMAND_REPEATED_MS_MAX
+from nextgen.runtime.telemetry import tracing
+from protos.nextgen.v1.discovery_service_pb2 import GetPositionsRequest, GetPositionsResponse
+
+SERVICE = "/nextgen.v1.DiscoveryService/"
+
+Response = TypeVar("Response", bound=Message)
+
+_RETRIED_DEFINITE = (NotLeader, Overloaded, StaleShardMap, Unavailable)
+_RETRIED = (Indefinite, *_RETRIED_DEFINITE)
+_BACKOFF_MS_MIN = 20
+_BACKOFF_MS_MAX = 400
+_ATTEMPT_MS_MIN = 50
+_ATTEMPT_SHARE_MS_MIN = 1_000
+
+
+class DiscoveryNodes:
+    """The discovery nodes a client was given. One is in use until it fails, then the next.
+
+    Clients spread by chance, so that no node carries them all; with ``in_order`` the first one
+    is used first.
+    """
+
+    def __init__(self, endpoints: Sequence[str], *, in_order: bool = False) -> None:
+        assert endpoints, "a client needs the address of a discovery node"
+        self._endpoints = tuple(endpoints)
+        self._turn = 0 if in_order else random.randrange(len(self._endpoints))
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._positions = IssuedPositions()
+
+    @property
+    def endpoint(self) -> str:
+        """host:port of the node in use."""
+        return self._endpoints[self._turn]
+
+    def channel(self) -> grpc.aio.Channel:
+        """Return the channel to the node in use."""
+        return self.channel_to(self.endpoint)
+
+    def channel_to(self, endpoint: str) -> grpc.aio.Channel:
+        """Return the channel to one of the nodes."""
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = self._channels[endpoint] = open_channel(endpoint)
+        return channel
+
+    def fail_over(self, failed: str) -> None:
+        """Use the next node from here on, unless another caller has moved on from ``failed``."""
+        if self.endpoint == failed:
+            self._turn = (self._turn + 1) % len(self._endpoints)
+
+    async def close(self) -> None:
+        await self._positions.close()
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await close_channel(channel)
+
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        response_type: type[Response],
+        *,
+        timeout_ms: int,
+        is_repeatable: bool = True,
+    ) -> Response:
+        """Carry out one unary call, over all nodes and with retries until ``timeout_ms``.
+
+        Unless it ``is_repeatable`` an attempt that may have been carried out is the last. A
+        command gets the positions it was issued at, unless it has them. It keeps them if it may
+        have been carried out: whoever repeats it later sends the same message. Behind an attempt
+        that may have been it is repeated for ``COMMAND_REPEATED_MS_MAX`` at most.
+
+        Raises:
+            MetadataError: What the last attempt said; indefinite if any attempt was.
+        """
+        retried = _RETRIED if is_repeatable else _RETRIED_DEFINITE
+        with tracing.span(f"client.{method}"):
+            return await self._call(method, request, response_type, timeout_ms, retried)
+
+    async def _call(
+        self,
+        method: str,
+        request: Message,
+        response_type: type[Response],
+        timeout_ms: int,
+        retried: tuple[type[MetadataError], ...],
+    ) -> Response:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1_000
+        backoff_ms = _BACKOFF_MS_MIN
+        # A command that has its positions was sent before, and nobody here knows how that ended.
+        is_new = not is_issued(request)
+        was_indefinite = False
+        while True:
+            remaining_ms = max(1.0, (deadline - loop.time()) * 1_000)
+            endpoint = self.endpoint
+            try:
+                if is_new and not was_indefinite:
+                    await self._issue(endpoint, request, self._share_ms(remaining_ms))
+                return await self.call_at(
+                    endpoint,
+                    method,
+                    request,
+                    response_type,
+                    timeout_ms=self._share_ms(remaining_ms),
+                )
+            except OutcomeForgotten:
+                raise
+            except retried as failure:
+                error: MetadataError = failure
+            if isinstance(error, Indefinite) and not was_indefinite:
+                was_indefinite = True
+                deadline = min(deadline, loop.time() + COMMAND_REPEATED_MS_MAX / 1_000)
+            self._react(endpoint, error)
+            pause_ms = retry_pause_ms(error, backoff_ms)
+            # An attempt without time would say so, and hide what is really the matter.
+            is_over = loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline
+            if not is_over:
+                await asyncio.sleep(pause_ms / 1_000)
+                # Or this process slept. What is sent later than anybody waits may come too late
+                # for its first outcome to be known.
+                is_over = loop.time() >= deadline
+            if is_over:
+                if is_new and not was_indefinite and is_command(request):
+                    take_back(request)
+                raise _settled(error, was_indefinite=was_indefinite)
+            backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
+
+    async def _issue(self, endpoint: str, request: Message, timeout_ms: float) -> None:
+        if not is_command(request):
+            return
+
+        async def read() -> GetPositionsResponse:
+            return await self.call_at(
+                endpoint,
+                "GetPositions",
+                GetPositionsRequest(),
+                GetPositionsResponse,
+                timeout_ms=timeout_ms,
+            )
+
+        await self._positions.stamp(request, read, timeout_ms)
+
+    def _react(self, endpoint: str, error: MetadataError) -> None:
+        if isinstance(error, ConnectionLost | DeadlineExceeded | Unavailable):
+            self.fail_over(endpoint)
+        if isinstance(error, Unavailable):
+            # A shard may have been unknown when the positions were read.
+            self._positions.forget()
+
+    async def call_at(
+        self,
+        endpoint: str,
+        method: str,
+        request: Message,
+        response_type: type[Response],
+        *,
+        timeout_ms: float,
+    ) -> Response:
+        """Carry out one unary call at one node, without retries.
+
+        Raises:
+            MetadataError: What went wrong.
+        """
+        call: Any = self.channel_to(endpoint).unary_unary(
+            SERVICE + method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response_type.FromString,
+        )
+        traceparent = tracing.traceparent()
+        carried = ((tracing.METADATA_KEY, traceparent),) if traceparent else None
+        try:
+            response: Response = await call(request, timeout=timeout_ms / 1_000, metadata=carried)
+        except grpc.RpcError as error:
+            raise error_of_rpc(error) from error
+        return response
+
+    def _share_ms(self, remaining_ms: float) -> float:
+        """Return how long one attempt may take: a node that hangs must leave time for the next."""
+        if len(self._endpoints) == 1:
+            return remaining_ms
+        return min(remaining_ms, max(_ATTEMPT_SHARE_MS_MIN, remaining_ms / 2))
+
+
+def _settled(error: MetadataError, *, was_indefinite: bool) -> MetadataError:
+    if was_indefinite and isinstance(error, Definite):
+        settled = DeadlineExceeded(f"it may have happened; the last attempt said: {error}")
+        settled.__cause__ = error
+        return settled
+    return error

@@ -1,0 +1,247 @@
+"""Watches through discovery: changes in order, whichever discovery node they come through.
+
+    connect ─▶ behind the last token ─▶ changes ─▶ the node ends, or the stream ─┐
+       ▲───────── 20 to 500 ms, the next discovery node ◀────────────────────────┘
+
+Each change of each shard is told once and in order, or RESET and a snapshot where that cannot be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from nextgen.client.discovery.nodes import SERVICE, DiscoveryNodes
+from nextgen.client.model import cluster_of
+from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
+from nextgen.client.watch_model import (
+    Change,
+    ChangeKind,
+    ShardMap,
+    happened,
+    parse_token,
+    present,
+    token_of,
+)
+from nextgen.client.wire.errors import error_of_rpc, from_detail
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    Indefinite,
+    InvalidRequest,
+    MetadataError,
+    NotLeader,
+    Overloaded,
+    StaleShardMap,
+    Unavailable,
+)
+from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
+from nextgen.kernel.routing.slots import SlotTable
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
+from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
+
+_RETRIED = (Indefinite, NotLeader, Overloaded, StaleShardMap, Unavailable)
+_BACKOFF_MS_MIN = 20
+_BACKOFF_MS_MAX = 500
+
+
+async def watch_changes(
+    nodes: DiscoveryNodes,
+    method: str,
+    *,
+    prefix: str,
+    names: Sequence[str],
+    resume: str,
+    without_snapshot: bool,
+    timeout_ms: int,
+) -> AsyncGenerator[Change[Any]]:
+    """Yield the changes that ``method`` of discovery tells; see ``Client.watch_topics``."""
+    if len(names) > WATCH_NAMES_MAX:
+        raise InvalidRequest(f"{len(names)} names, a watch has at most {WATCH_NAMES_MAX}")
+    place = _Place(parse_token(resume))
+    request = WatchRequest(prefix=prefix, names=names)
+
+    def next_request() -> WatchRequest:
+        resumed = getattr(request, "from")
+        del resumed[:]
+        resumed.extend(
+            ShardPosition(shard_id=shard_id, position=position)
+            for shard_id, position in place.positions.items()
+        )
+        # Whoever was told to forget needs the snapshot, also behind a reconnect.
+        request.without_snapshot = without_snapshot and not place.in_snapshot
+        return request
+
+    async with aclosing(_updates(nodes, method, next_request, timeout_ms)) as updates:
+        async for update in updates:
+            for change in place.changes(update):
+                yield change
+
+
+async def watch_shard_map(nodes: DiscoveryNodes, *, timeout_ms: int) -> AsyncGenerator[ShardMap]:
+    """Yield the shard map with its leaders, and again whenever that changes.
+
+    A later one never has a lower version, nor a leader of a lower term.
+    """
+    known = ClusterUpdate(full=True)
+    leaders: dict[int, LeaderReport] = {}
+    slots: Counter[int] = Counter()
+    async with aclosing(_updates(nodes, "WatchShardMap", WatchRequest, timeout_ms)) as updates:
+        async for update in updates:
+            newer = [
+                leader
+                for leader in update.leaders
+                if leader.shard_id not in leaders or leader.term > leaders[leader.shard_id].term
+            ]
+            is_map_newer = (
+                update.HasField("shard_map") and update.shard_map.version > known.shard_map.version
+            )
+            if not newer and not is_map_newer:
+                continue  # Another node tells what is known.
+            leaders.update((leader.shard_id, leader) for leader in newer)
+            if is_map_newer:
+                known.shard_map.CopyFrom(update.shard_map)
+                table = SlotTable.from_bytes(known.shard_map.version, known.shard_map.slot_owners)
+                slots = Counter(table.owners)
+            del known.leaders[:]
+            known.leaders.extend(leaders.values())
+            state = cluster_of(known, slots)
+            yield ShardMap(state.shard_map_version, state.shards)
+
+
+class _Place:
+    """How far a watch is, and what its updates mean from there."""
+
+    def __init__(self, positions: dict[int, int]) -> None:
+        self.positions = positions
+        self.in_snapshot: set[int] = set()
+        """Shards that were to be forgotten and are not told in whole again."""
+        self._told = set(positions)
+        """Shards of which the caller knows something."""
+        self._token = token_of(positions)
+
+    def changes(self, update: WatchUpdate) -> list[Change[Any]]:
+        """Return what ``update`` says, and remember how far it brings the watch."""
+        shard_id = update.shard_id
+        changes: list[Change[Any]] = []
+        if update.reset:
+            self.in_snapshot.add(shard_id)
+            self.positions.pop(shard_id, None)
+            self._token = token_of(self.positions)
+            if shard_id in self._told:
+                changes.append(Change(ChangeKind.RESET, self._token, shard_id))
+        for item in update.items:
+            self._told.add(shard_id)
+            _append(changes, present(item, shard_id, self._token))
+        for event in update.events:
+            if event.position > self.positions.get(shard_id, 0):
+                self._told.add(shard_id)
+                self._move(shard_id, event.position)
+                _append(changes, happened(event, shard_id, self._token))
+        has_moved = self._move_to(update)
+        if update.snapshot_complete:
+            self.in_snapshot.discard(shard_id)
+            position = self.positions.get(shard_id, 0)
+            kind = ChangeKind.SNAPSHOT_COMPLETE
+            changes.append(Change(kind, self._token, shard_id, position=position))
+        elif has_moved and not changes:
+            changes.append(Change(ChangeKind.PROGRESS, self._token))
+        return changes
+
+    def _move_to(self, update: WatchUpdate) -> bool:
+        has_moved = False
+        for place in update.positions:
+            if place.position > self.positions.get(place.shard_id, 0):
+                self._told.add(place.shard_id)
+                self._move(place.shard_id, place.position)
+                has_moved = True
+        return has_moved
+
+    def _move(self, shard_id: int, position: int) -> None:
+        self.positions[shard_id] = position
+        self._token = token_of(self.positions)
+
+
+def _append(changes: list[Change[Any]], change: Change[Any] | None) -> None:
+    # A kind of event that this release does not know is about something it cannot watch.
+    if change is not None:
+        changes.append(change)
+
+
+async def _updates(
+    nodes: DiscoveryNodes, method: str, next_request: Any, timeout_ms: int
+) -> AsyncGenerator[WatchUpdate]:
+    """Yield the updates of one stream after the other, each begun with ``next_request()``.
+
+    Raises:
+        MetadataError: No node could ever be watched for ``timeout_ms``, or what is asked is wrong.
+    """
+    loop = asyncio.get_running_loop()
+    backoff_ms = _BACKOFF_MS_MIN
+    failing_since = loop.time()
+    was_heard = False
+    while True:
+        endpoint = nodes.endpoint
+        try:
+            async with aclosing(_stream(endpoint, method, next_request())) as stream:
+                async for update in stream:
+                    was_heard = True
+                    backoff_ms, failing_since = _BACKOFF_MS_MIN, 0.0
+                    yield update
+            error: MetadataError = ConnectionLost(f"{endpoint} ended the watch")
+        except MetadataError as failure:
+            error = failure
+        failing_since = failing_since or loop.time()
+        is_patient = isinstance(error, _RETRIED)
+        is_late = (loop.time() - failing_since) * 1_000 > timeout_ms
+        # What was served once may be refused by a node that is behind; it will not be for long.
+        if (is_patient and not was_heard and is_late) or (
+            not is_patient and (not was_heard or is_late)
+        ):
+            raise error
+        nodes.fail_over(endpoint)
+        await asyncio.sleep(backoff_ms * random.uniform(0.5, 1.0) / 1_000)
+        backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
+
+
+async def _stream(endpoint: str, method: str, request: WatchRequest) -> AsyncGenerator[WatchUpdate]:
+    # A connection of its own: what its reader leaves unread holds up nobody else.
+    channel = open_channel(endpoint)
+    try:
+        await wait_connected(channel, endpoint)
+        watch: Any = channel.unary_stream(
+            SERVICE + method,
+            request_serializer=WatchRequest.SerializeToString,
+            response_deserializer=WatchUpdate.FromString,
+        )
+        call = watch(request)
+        try:
+            while True:
+                update = await call.read()
+                if not isinstance(update, WatchUpdate):
+                    return
+                if update.HasField("error"):
+                    raise from_detail(update.error)
+                yield update
+        finally:
+            call.cancel()
+    except grpc.RpcError as error:
+        raise _translated(error, endpoint) from error
+    except (asyncio.InvalidStateError, DecodeError) as error:
+        raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
+    finally:
+        await close_channel(channel)
+
+
+def _translated(error: grpc.RpcError, endpoint: str) -> MetadataError:
+    code = error.code() if hasattr(error, "code") else None
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        # A node of an earlier release; another one may be of this.
+        return Unavailable(f"{endpoint} does not serve change streams yet")
+    return error_of_rpc(error)

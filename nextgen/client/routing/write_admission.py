@@ -1,0 +1,135 @@
+"""Which writes to a shard go next: at once while there is room, else by tenants in turn.
+
+    write ──▶ room? ──▶ sent, or decided ──▶ answered, or committed ──▶ room for the next
+                │ no                                                          │
+                ▼                                                             │
+            one queue per tenant ◀──────────────────── the next tenant's turn ┘
+
+Without a bound, whatever arrives waits in one queue in the order of arrival, that of the stream
+between two processes or that of the log: a tenant that sends faster than the shard commits makes
+everybody wait behind its backlog. Here those queues stay short and the backlog waits by tenant, so
+a write waits for what is under way and for one write of each other tenant. A tenant whose own queue
+is full is refused with the time after which to come back; the others are not.
+
+Discovery has one for each shard, for what it sends; the shard's leader one for what it decides, as
+several discovery nodes send to it. While there is room nothing waits and nothing is allocated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from prometheus_client import Counter
+
+from nextgen.kernel.errors import Overloaded
+from nextgen.kernel.input.fair_queue import FairQueue
+from nextgen.kernel.limits.write import (
+    WRITE_RETRY_MS_MAX,
+    WRITE_RETRY_MS_MIN,
+    WRITES_IN_FLIGHT_MAX,
+    WRITES_WAITING_MAX,
+    WRITES_WAITING_PER_TENANT_MAX,
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    cost: int
+    since: float
+    admitted: asyncio.Future[None]
+
+
+class WriteAdmission:
+    """Counts what is under way and keeps the queue. ``refusals`` counts refused requests."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        refusals: Counter | None = None,
+        *,
+        cost_in_flight_max: int = WRITES_IN_FLIGHT_MAX,
+    ) -> None:
+        self._shard_id = shard_id
+        self._cost_in_flight_max = cost_in_flight_max
+        self._refusals = refusals
+        self._queue: FairQueue[_Waiting] = FairQueue(
+            WRITES_WAITING_PER_TENANT_MAX, WRITES_WAITING_MAX
+        )
+        self._cost_in_flight = 0
+        self._waited_ms = 0.0
+        """How long the request that was admitted last had waited."""
+
+    def __repr__(self) -> str:
+        return f"<WriteAdmission in_flight={self._cost_in_flight} waiting={len(self._queue)}>"
+
+    @property
+    def cost_in_flight(self) -> int:
+        return self._cost_in_flight
+
+    @property
+    def requests_waiting(self) -> int:
+        return len(self._queue)
+
+    def try_enter(self, cost: int) -> bool:
+        """Admit a write of ``cost`` at once if there is room; return whether it was admitted.
+
+        Its caller has to call ``leave`` with the same cost when the write has ended.
+
+        A request may exceed the bound by its own cost: what is too large for it gets in alone.
+        """
+        if self._cost_in_flight >= self._cost_in_flight_max:
+            return False
+        self._cost_in_flight += cost
+        return True
+
+    async def enter(self, tenant: str, cost: int) -> None:
+        """Wait for the tenant's turn; afterwards as ``try_enter``. A caller may give up.
+
+        Raises:
+            Overloaded: Too many wait already, of this tenant or in all. ``retry_after_ms`` is how
+                long those that are admitted now have waited.
+        """
+        if self.try_enter(cost):
+            return
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(cost, loop.time(), loop.create_future())
+        if not self._queue.put(tenant, waiting):
+            raise self._refusal(tenant)
+        try:
+            await waiting.admitted
+        except asyncio.CancelledError:
+            if not self._queue.discard(tenant, waiting):
+                self.leave(cost)
+            raise
+
+    def leave(self, cost: int) -> None:
+        """Give ``cost`` back, and admit those whose turn it is."""
+        self._cost_in_flight -= cost
+        assert self._cost_in_flight >= 0, "a write left twice"
+        while self._cost_in_flight < self._cost_in_flight_max and self._admit_next():
+            pass
+
+    def _admit_next(self) -> bool:
+        taken = self._queue.take()
+        if taken is None:
+            return False
+        _, waiting = taken
+        self._cost_in_flight += waiting.cost
+        self._waited_ms = 1_000 * (asyncio.get_running_loop().time() - waiting.since)
+        if waiting.admitted.done():
+            # Cancelled, and its task has not run since: it finds that it is not in the queue.
+            return True
+        waiting.admitted.set_result(None)
+        return True
+
+    def _refusal(self, tenant: str) -> Overloaded:
+        if self._refusals is not None:
+            self._refusals.inc()
+        after_ms = round(min(max(self._waited_ms, WRITE_RETRY_MS_MIN), WRITE_RETRY_MS_MAX))
+        return Overloaded(
+            f"too many writes: {self._queue.waiting(tenant)} of tenant {tenant} wait for shard "
+            f"{self._shard_id} (at most {WRITES_WAITING_PER_TENANT_MAX}), {len(self._queue)} in "
+            f"all (at most {WRITES_WAITING_MAX}); come back in {after_ms} ms",
+            after_ms,
+        )

@@ -1,0 +1,84 @@
+"""gRPC channels between our processes: loopback or a private network, one per connection.
+
+A channel of this module belongs to one connection and is thrown away with it, so gRPC's own
+reconnect backoff, made for the open internet, never delays a failover.
+"""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+from nextgen.client.transport.proving_channel import ProvingChannel
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits.cluster import (
+    CHANNEL_KEEPALIVE_MS,
+    CONNECT_TIMEOUT_MS,
+    GRPC_MESSAGE_BYTES_MAX,
+)
+from nextgen.runtime.security.cluster_proof import credentials_in_use
+from nextgen.tasks.timeouts import timeout
+
+_RECONNECT_BACKOFF_MS_MAX = 200
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),
+    ("grpc.max_reconnect_backoff_ms", _RECONNECT_BACKOFF_MS_MAX),
+    # A machine that lost power sends no RST.
+    ("grpc.keepalive_time_ms", CHANNEL_KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", CHANNEL_KEEPALIVE_MS),
+    # What the library really goes by: the one above is there for other versions of it.
+    ("grpc.http2.ping_timeout_ms", CHANNEL_KEEPALIVE_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Otherwise channels to one address share a connection, and its backoff.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A cluster's processes are reached directly, whatever the environment says.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+def open_channel(endpoint: str) -> grpc.aio.Channel:
+    """Return a channel to ``endpoint`` (host:port). It connects with its first call.
+
+    If this process uses credentials, calls between processes carry proof of them; a stream does
+    once ``wait_connected`` has returned.
+    """
+    return with_proofs(grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS))
+
+
+def with_proofs(channel: grpc.aio.Channel) -> grpc.aio.Channel:
+    """Return ``channel``; as ``open_channel`` says, with proofs if there are credentials."""
+    credentials = credentials_in_use()
+    return channel if credentials is None else ProvingChannel(channel, credentials)
+
+
+async def close_channel(channel: grpc.aio.Channel) -> None:
+    """Close ``channel`` at once; calls on it end."""
+    await channel.close(None)
+
+
+async def wait_connected(
+    channel: grpc.aio.Channel, endpoint: str, *, timeout_ms: int = CONNECT_TIMEOUT_MS
+) -> None:
+    """Connect ``channel`` and return once it is connected, and knows what it has to prove.
+
+    Raises:
+        Unavailable: Refused, or not connected within ``timeout_ms``. Nothing was sent.
+    """
+    try:
+        async with timeout(timeout_ms / 1_000):
+            state = channel.get_state(try_to_connect=True)
+            while state is not grpc.ChannelConnectivity.READY:
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    raise Unavailable(f"{endpoint} refuses connections")
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
+            if isinstance(channel, ProvingChannel):
+                await channel.learn_challenge()
+    except grpc.aio.AioRpcError as error:
+        raise Unavailable(f"{endpoint} gives no challenge: {error.details()}") from error
+    except TimeoutError as error:
+        raise Unavailable(f"{endpoint} did not accept a connection in {timeout_ms} ms") from error

@@ -1,0 +1,54 @@
+"""A call that streams in both directions, over a channel of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
+from nextgen.client.wire.errors import error_of_rpc
+from nextgen.kernel.errors import ConnectionLost
+
+WATCH = "/nextgen.v1.ShardService/Watch"
+WATCH_ASSIGNMENTS = "/nextgen.v1.ShardService/WatchAssignments"
+
+
+@asynccontextmanager
+async def stream_call(
+    endpoint: str, method: str, request_type: type[Message], response_type: type[Message]
+) -> AsyncIterator[Any]:
+    """Connect to ``endpoint`` (host:port) and yield the call; both are gone at the end.
+
+    Raises:
+        Unavailable: Nobody is there.
+        ConnectionLost: The other end is silent for longer than the caller waited, or sent what
+            is no message.
+        MetadataError: What the call failed with.
+    """
+    channel = open_channel(endpoint)
+    try:
+        await wait_connected(channel, endpoint)
+        start: Any = channel.stream_stream(
+            method,
+            request_serializer=request_type.SerializeToString,
+            response_deserializer=response_type.FromString,
+        )
+        call = start()
+        try:
+            yield call
+        finally:
+            call.cancel()
+    except TimeoutError as error:
+        raise ConnectionLost(f"{endpoint} is silent") from error
+    except grpc.RpcError as error:
+        raise error_of_rpc(error) from error
+    except (asyncio.InvalidStateError, DecodeError) as error:
+        raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
+    finally:
+        await close_channel(channel)

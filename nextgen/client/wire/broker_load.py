@@ -1,0 +1,89 @@
+"""Load reports: protobuf and the values of ``nextgen.kernel.governance.broker_load``."""
+
+from __future__ import annotations
+
+from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad, busiest_permille
+from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
+
+
+def load_from_proto(report: LoadReport) -> BrokerLoad:
+    """Return what a report says. Whether that can be is for ``broker_load.refusal`` to say."""
+    return BrokerLoad(
+        units=report.topics,
+        open_topics=report.open_topics,
+        connections=report.connections,
+        producers=report.producers,
+        consumers=report.consumers,
+        cpu_fraction=report.cpu_fraction,
+        cores=report.cores,
+        memory_bytes=report.memory_bytes,
+        memory_limit_bytes=report.memory_limit_bytes,
+        rates=_rates(report),
+        busiest=tuple(
+            [
+                UnitLoad(
+                    each.name,
+                    each.unit,
+                    _rates(each),
+                    each.producers,
+                    each.consumers,
+                    each.measured_at_ms,
+                )
+                for each in report.busiest
+            ]
+        ),
+        measured_at_ms=report.measured_at_ms,
+    )
+
+
+def load_to_proto(load: BrokerLoad) -> LoadReport:
+    """Return ``load`` as it travels."""
+    return LoadReport(
+        topics=load.units,
+        open_topics=load.open_topics,
+        connections=load.connections,
+        producers=load.producers,
+        consumers=load.consumers,
+        cpu_fraction=load.cpu_fraction,
+        cores=load.cores,
+        memory_bytes=load.memory_bytes,
+        memory_limit_bytes=load.memory_limit_bytes,
+        messages_in_per_second=load.rates.messages_in,
+        messages_out_per_second=load.rates.messages_out,
+        bytes_in_per_second=load.rates.bytes_in,
+        bytes_out_per_second=load.rates.bytes_out,
+        busiest=[
+            TopicLoad(
+                name=each.name,
+                unit=each.unit,
+                messages_in_per_second=each.rates.messages_in,
+                messages_out_per_second=each.rates.messages_out,
+                bytes_in_per_second=each.rates.bytes_in,
+                bytes_out_per_second=each.rates.bytes_out,
+                producers=each.producers,
+                consumers=each.consumers,
+                measured_at_ms=each.measured_at_ms,
+            )
+            for each in load.busiest
+        ],
+        measured_at_ms=load.measured_at_ms,
+    )
+
+
+def report_permille(report: LoadReport) -> int:
+    """Return how full the broker's fuller resource is, 0 to 1,000: see ``busiest_permille``."""
+    return busiest_permille(
+        cpu_fraction=report.cpu_fraction,
+        cores=report.cores,
+        memory_bytes=report.memory_bytes,
+        memory_limit_bytes=report.memory_limit_bytes,
+    )
+
+
+def _rates(report: LoadReport | TopicLoad) -> Rates:
+    return Rates(
+        report.messages_in_per_second,
+        report.messages_out_per_second,
+        report.bytes_in_per_second,
+        report.bytes_out_per_second,
+    )

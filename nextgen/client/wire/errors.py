@@ -1,0 +1,257 @@
+"""``MetadataError`` <-> ``ErrorDetail`` <-> a failed gRPC call.
+
+Both directions are total: every error can be sent, every detail can be raised, also one whose
+reason this release does not know. A unary call carries the detail in its trailing metadata
+under ``ERROR_METADATA_KEY``; streams carry it beside each answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    Definite,
+    Indefinite,
+    InvalidRequest,
+    JournalCorrupted,
+    MetadataError,
+    NotLeader,
+    OutcomeForgotten,
+    Overloaded,
+    PositionAhead,
+    PositionCompacted,
+    ProposalLost,
+    Refused,
+    RefusesToStart,
+    SessionExpired,
+    StaleShardMap,
+    TransferFailed,
+    Unauthenticated,
+    Unavailable,
+    WrongCluster,
+)
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
+from protos.nextgen.v1.errors_pb2 import ErrorDetail
+
+ERROR_METADATA_KEY = "nextgen-error-bin"
+
+NOT_CONNECTED = "failed to connect to all addresses"
+"""How gRPC begins the details of a call that never left this process."""
+
+
+class ReportedDefinite(Definite):
+    """A definite error of another process, of a kind that has no class here."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ReportedIndefinite(Indefinite):
+    """An indefinite error of another process, of a kind that has no class here."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+_BY_REASON: dict[str, type[MetadataError]] = {
+    kind.reason: kind
+    for kind in (
+        Unavailable,
+        SessionExpired,
+        Unauthenticated,
+        InvalidRequest,
+        TransferFailed,
+        RefusesToStart,
+        WrongCluster,
+        JournalCorrupted,
+        ProposalLost,
+        OutcomeForgotten,
+        DeadlineExceeded,
+        ConnectionLost,
+    )
+}
+"""The kinds that are made of a message alone."""
+
+_OF_POSITIONS = frozenset({PositionCompacted.reason, PositionAhead.reason})
+"""The kinds whose sentence is made of their numbers."""
+
+_STATUS_BY_REASON: dict[str, grpc.StatusCode] = {
+    NotLeader.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    StaleShardMap.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    Unavailable.reason: grpc.StatusCode.UNAVAILABLE,
+    Overloaded.reason: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    SessionExpired.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    Unauthenticated.reason: grpc.StatusCode.UNAUTHENTICATED,
+    InvalidRequest.reason: grpc.StatusCode.INVALID_ARGUMENT,
+    TransferFailed.reason: grpc.StatusCode.ABORTED,
+    RefusesToStart.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    WrongCluster.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    JournalCorrupted.reason: grpc.StatusCode.DATA_LOSS,
+    ProposalLost.reason: grpc.StatusCode.ABORTED,
+    OutcomeForgotten.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    DeadlineExceeded.reason: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ConnectionLost.reason: grpc.StatusCode.ABORTED,
+    PositionCompacted.reason: grpc.StatusCode.OUT_OF_RANGE,
+    PositionAhead.reason: grpc.StatusCode.OUT_OF_RANGE,
+}
+
+_STATUS_BY_REJECTION: dict[str, grpc.StatusCode] = {
+    RejectionCode.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    RejectionCode.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    RejectionCode.PARENT_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    RejectionCode.NOT_EMPTY: grpc.StatusCode.FAILED_PRECONDITION,
+    RejectionCode.VERSION_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
+    RejectionCode.LIMIT_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    RejectionCode.INVALID_NAME: grpc.StatusCode.INVALID_ARGUMENT,
+    RejectionCode.NOT_ALLOWED: grpc.StatusCode.FAILED_PRECONDITION,
+    RejectionCode.PARTITIONED: grpc.StatusCode.FAILED_PRECONDITION,
+    RejectionCode.NO_CAPACITY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    RejectionCode.SHARE_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    RejectionCode.NO_BROKER: grpc.StatusCode.UNAVAILABLE,
+    RejectionCode.SESSION_EXPIRED: grpc.StatusCode.FAILED_PRECONDITION,
+    RejectionCode.STALE_EPOCH: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetail:
+    """Return ``error`` as it travels. ``shard_map_version`` is what the sender routes by.
+
+    A message longer than ``ERROR_MESSAGE_CHARACTERS_MAX`` loses its end.
+    """
+    detail = ErrorDetail(
+        reason=error.reason,
+        message=_printable(str(error)),
+        indefinite=isinstance(error, Indefinite),
+        shard_map_version=shard_map_version,
+        retry_after_ms=error.retry_after_ms,
+    )
+    if isinstance(error, Refused):
+        detail.rejection_code = error.code
+    elif isinstance(error, NotLeader):
+        detail.leader_hint = error.leader_hint or ""
+        detail.group_id = error.group_id
+    elif isinstance(error, StaleShardMap):
+        detail.shard_map_version = max(shard_map_version, error.shard_map_version)
+    elif isinstance(error, PositionCompacted):
+        detail.asked_position = error.asked
+        detail.oldest_position = error.oldest
+        detail.snapshot_position = error.snapshot_position
+    elif isinstance(error, PositionAhead):
+        detail.asked_position = error.asked
+        detail.last_position = error.last
+        detail.is_final = error.is_final
+    return detail
+
+
+def from_detail(detail: ErrorDetail) -> MetadataError:
+    """Return the error that ``detail`` speaks of. An unknown reason keeps its name."""
+    if detail.reason == Refused.reason:
+        return Refused(detail.rejection_code, detail.message)
+    if detail.reason == NotLeader.reason:
+        return NotLeader(detail.group_id, detail.leader_hint or None)
+    if detail.reason == StaleShardMap.reason:
+        return StaleShardMap(detail.message, detail.shard_map_version)
+    if detail.reason == Overloaded.reason and not detail.indefinite:
+        return Overloaded(detail.message, detail.retry_after_ms)
+    if detail.reason in _OF_POSITIONS and not detail.indefinite:
+        return _position_error(detail)
+    kind = _BY_REASON.get(detail.reason)
+    if kind is not None and issubclass(kind, Indefinite) == detail.indefinite:
+        return kind(detail.message)
+    if detail.indefinite:
+        return ReportedIndefinite(detail.reason, detail.message)
+    return ReportedDefinite(detail.reason, detail.message)
+
+
+def _position_error(detail: ErrorDetail) -> MetadataError:
+    if detail.reason == PositionAhead.reason:
+        return PositionAhead(detail.asked_position, detail.last_position, is_final=detail.is_final)
+    return PositionCompacted(
+        detail.asked_position, detail.oldest_position, detail.snapshot_position
+    )
+
+
+def status_code(error: MetadataError) -> grpc.StatusCode:
+    """Return the gRPC status that a unary call fails with because of ``error``."""
+    if isinstance(error, Refused):
+        return _STATUS_BY_REJECTION.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
+    fallback = (
+        grpc.StatusCode.ABORTED
+        if isinstance(error, Indefinite)
+        else grpc.StatusCode.FAILED_PRECONDITION
+    )
+    return _STATUS_BY_REASON.get(error.reason, fallback)
+
+
+async def abort(
+    context: grpc.aio.ServicerContext[Any, Any],
+    error: MetadataError,
+    *,
+    shard_map_version: int = 0,
+) -> NoReturn:
+    """End the call of a ``grpc.aio`` servicer with ``error``, detail in the trailing metadata."""
+    detail = to_detail(error, shard_map_version=shard_map_version)
+    await context.abort(
+        status_code(error), detail.message, ((ERROR_METADATA_KEY, detail.SerializeToString()),)
+    )
+    raise AssertionError("context.abort() returned")
+
+
+def raise_for_rpc(error: grpc.RpcError) -> NoReturn:
+    """Raise what a failed call means: its detail if it carries one, else by its status.
+
+    Without a detail it is indefinite, unless gRPC itself says that nothing was sent or that
+    the request was refused unread.
+    """
+    raise error_of_rpc(error) from error
+
+
+def error_of_rpc(error: grpc.RpcError) -> MetadataError:
+    """Return what ``raise_for_rpc`` would raise."""
+    detail = _trailing_detail(error)
+    if detail is not None:
+        return from_detail(detail)
+    code = error.code() if hasattr(error, "code") else None
+    text = str(error.details() if hasattr(error, "details") else error) or "no details"
+    name = code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
+    return _error_of_status(name, f"{text} (gRPC status {name})")
+
+
+def _error_of_status(status: str, message: str) -> MetadataError:
+    if status == "UNAVAILABLE":
+        return Unavailable(message) if NOT_CONNECTED in message else ConnectionLost(message)
+    if status in {"INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED"}:
+        # Without our detail these come from gRPC: message too large, method not served.
+        return InvalidRequest(message)
+    if status == "UNAUTHENTICATED":
+        return Unauthenticated(message)
+    if status == "DEADLINE_EXCEEDED":
+        return DeadlineExceeded(message)
+    return ConnectionLost(message)
+
+
+def _trailing_detail(error: grpc.RpcError) -> ErrorDetail | None:
+    trailing: Any = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    for key, value in trailing or ():
+        if key == ERROR_METADATA_KEY and isinstance(value, bytes):
+            try:
+                return ErrorDetail.FromString(value)
+            except DecodeError:
+                return None
+    return None
+
+
+def _printable(message: str) -> str:
+    """Return ``message`` short enough for metadata, and without what UTF-8 cannot carry."""
+    text = message.encode("utf-8", "backslashreplace").decode("utf-8")
+    if len(text) <= ERROR_MESSAGE_CHARACTERS_MAX:
+        return text
+    return text[: ERROR_MESSAGE_CHARACTERS_MAX - 3] + "..."

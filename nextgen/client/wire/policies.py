@@ -1,0 +1,190 @@
+"""Policies between their wire form (``policies.proto``) and ``nextgen.kernel.governance.policies``.
+
+Nothing is lost on the way: what this release does not know, a field or the number of an enum, is
+kept in ``Policies.unknown`` and comes back at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from nextgen.kernel.governance.policies import (
+    NO_POLICIES,
+    AntiAffinity,
+    AutoCreation,
+    BacklogAction,
+    BacklogQuota,
+    PlacementRules,
+    Policies,
+    Retention,
+    SchemaCompatibility,
+)
+from protos.nextgen.v1 import policies_pb2 as pb
+
+_UNPACKED_MAX = 1_024
+"""Policies remembered by their bytes: as many namespaces as a process is asked for at a time."""
+
+_Value = TypeVar("_Value")
+
+ACTIONS: Mapping[int, BacklogAction] = MappingProxyType(
+    {
+        pb.BacklogQuota.ACTION_PRODUCER_REQUEST_HOLD: BacklogAction.PRODUCER_REQUEST_HOLD,
+        pb.BacklogQuota.ACTION_PRODUCER_EXCEPTION: BacklogAction.PRODUCER_EXCEPTION,
+        pb.BacklogQuota.ACTION_CONSUMER_BACKLOG_EVICTION: BacklogAction.CONSUMER_BACKLOG_EVICTION,
+    }
+)
+COMPATIBILITIES: Mapping[int, SchemaCompatibility] = MappingProxyType(
+    {
+        number: SchemaCompatibility(name.removeprefix("SCHEMA_COMPATIBILITY_").lower())
+        for name, number in pb.SchemaCompatibility.items()
+        if number
+    }
+)
+ANTI_AFFINITIES: Mapping[int, AntiAffinity] = MappingProxyType(
+    {
+        pb.PlacementRules.ANTI_AFFINITY_NONE: AntiAffinity.NONE,
+        pb.PlacementRules.ANTI_AFFINITY_BROKER: AntiAffinity.BROKER,
+        pb.PlacementRules.ANTI_AFFINITY_ZONE: AntiAffinity.ZONE,
+    }
+)
+
+
+def policies_from_proto(message: pb.Policies) -> Policies:
+    """Return what ``message`` says. It is not checked: ``check_policies`` does that."""
+    placement = message.placement
+    return Policies(
+        retention=Retention(
+            _said(message.retention, "time_ms"), _said(message.retention, "size_bytes")
+        ),
+        message_ttl_ms=_said(message, "message_ttl_ms"),
+        backlog_quota=BacklogQuota(
+            _said(message.backlog_quota, "size_bytes"), ACTIONS.get(message.backlog_quota.action)
+        ),
+        auto_creation=AutoCreation(
+            _said(message.auto_creation, "is_allowed"),
+            _said(message.auto_creation, "is_partitioned"),
+            _said(message.auto_creation, "default_partitions"),
+        ),
+        deduplication=_said(message, "deduplication"),
+        schema_compatibility=COMPATIBILITIES.get(message.schema_compatibility),
+        topics_max=_said(message, "topics_max"),
+        placement=PlacementRules(
+            pinned_brokers=tuple(placement.pinned_brokers),
+            excluded_brokers=tuple(placement.excluded_brokers),
+            zones=tuple(placement.zones),
+            racks=tuple(placement.racks),
+            affinity_group=placement.affinity_group,
+            anti_affinity=ANTI_AFFINITIES.get(placement.anti_affinity),
+            units_per_broker_max=placement.units_per_broker_max,
+        ),
+        idle_time_ms=_said(message, "idle_time_ms"),
+        capacity_share_percent=_said(message, "capacity_share_percent"),
+        unknown=_unknown(message),
+    )
+
+
+def policies_to_proto(policies: Policies) -> pb.Policies:
+    """Return ``policies`` as a message. Parts of which nothing is said are not set."""
+    message = pb.Policies.FromString(policies.unknown)
+    _say(message, "message_ttl_ms", policies.message_ttl_ms)
+    _say(message, "deduplication", policies.deduplication)
+    _say(message, "topics_max", policies.topics_max)
+    _say(message, "idle_time_ms", policies.idle_time_ms)
+    _say(message, "capacity_share_percent", policies.capacity_share_percent)
+    _say(
+        message,
+        "schema_compatibility",
+        _number(COMPATIBILITIES, policies.schema_compatibility),
+    )
+    retention, quota, creation = policies.retention, policies.backlog_quota, policies.auto_creation
+    if retention != Retention():
+        _say(message.retention, "time_ms", retention.time_ms)
+        _say(message.retention, "size_bytes", retention.size_bytes)
+    if quota != BacklogQuota():
+        _say(message.backlog_quota, "size_bytes", quota.size_bytes)
+        _say(message.backlog_quota, "action", _number(ACTIONS, quota.action))
+    if creation != AutoCreation():
+        _say(message.auto_creation, "is_allowed", creation.is_allowed)
+        _say(message.auto_creation, "is_partitioned", creation.is_partitioned)
+        _say(message.auto_creation, "default_partitions", creation.default_partitions)
+    if policies.placement != PlacementRules():
+        _say_placement(message.placement, policies.placement)
+    return message
+
+
+@lru_cache(maxsize=_UNPACKED_MAX)
+def unpack_policies(packed: bytes) -> Policies:
+    """Return what serialised ``packed`` says, as objects and events keep it; b"" is nothing."""
+    return policies_from_proto(pb.Policies.FromString(packed)) if packed else NO_POLICIES
+
+
+def pack_policies(policies: Policies) -> bytes:
+    """Return ``policies`` as objects and events keep them: b"" if nothing is said."""
+    return policies_to_proto(policies).SerializeToString(deterministic=True)
+
+
+def unknown_choice(message: pb.Policies) -> str:
+    """Return which field names a choice that this release does not have, "" if none does."""
+    for field, number, known in (
+        ("backlog_quota.action", message.backlog_quota.action, ACTIONS),
+        ("schema_compatibility", message.schema_compatibility, COMPATIBILITIES),
+        ("placement.anti_affinity", message.placement.anti_affinity, ANTI_AFFINITIES),
+    ):
+        if number and number not in known:
+            return f"{field} is {number}, which is none of its choices"
+    return ""
+
+
+def _said(message: Any, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def _say(message: Any, field: str, value: Any) -> None:
+    if value is not None:
+        setattr(message, field, value)
+
+
+def _say_placement(message: pb.PlacementRules, rules: PlacementRules) -> None:
+    message.pinned_brokers.extend(rules.pinned_brokers)
+    message.excluded_brokers.extend(rules.excluded_brokers)
+    message.zones.extend(rules.zones)
+    message.racks.extend(rules.racks)
+    _say(message, "affinity_group", rules.affinity_group or None)
+    _say(message, "anti_affinity", _number(ANTI_AFFINITIES, rules.anti_affinity))
+    _say(message, "units_per_broker_max", rules.units_per_broker_max or None)
+
+
+def _number(numbers: Mapping[int, _Value], value: _Value | None) -> int | None:
+    """Return the number of a choice."""
+    return next((number for number, each in numbers.items() if each == value), None)
+
+
+def _unknown(message: pb.Policies) -> bytes:
+    """Return what is left of ``message`` without everything that this release knows."""
+    rest = pb.Policies()
+    rest.CopyFrom(message)
+    for part in (rest.retention, rest.backlog_quota, rest.auto_creation, rest.placement):
+        _forget_known(part)
+    _forget_known(rest)
+    return rest.SerializeToString(deterministic=True)
+
+
+_CHOICES: Mapping[str, Mapping[int, Any]] = MappingProxyType(
+    {
+        "action": ACTIONS,
+        "schema_compatibility": COMPATIBILITIES,
+        "anti_affinity": ANTI_AFFINITIES,
+    }
+)
+
+
+def _forget_known(message: Any) -> None:
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            if not value.ByteSize():
+                message.ClearField(field.name)
+        elif field.type != field.TYPE_ENUM or value in _CHOICES[field.name]:
+            message.ClearField(field.name)

@@ -1,0 +1,199 @@
+"""The manifest: the only thing that says what is exported. A file that it does not name does not
+exist for a reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from nextgen.export.errors import ExportRefused
+from nextgen.export.format.schema import SCHEMA_VERSION
+from nextgen.export.stores.layout import data_name
+from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
+
+FORMAT = "nextgen-export"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFile:
+    """One closed file: one shard, one date, positions without a hole."""
+
+    path: str
+    first_position: int
+    last_position: int
+    rows: int
+    bytes: int
+    sha256: str
+    first_time_ms: int
+    """Of the earliest event; leaders' clocks differ, so it need not be the first one's."""
+    last_time_ms: int
+    """Of the latest event."""
+    schema_version: int
+    untyped_events: int
+    """Rows with ``raw``: columns do not say all of these events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Positions that the log did not have any more, and somebody agreed to do without."""
+
+    first_position: int
+    last_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardExported:
+    """What is exported of one shard. ``position`` is the last, ``files`` are in order."""
+
+    position: int = 0
+    last_event_sha256: str = ""
+    """Of the event at ``position``: a log with another event there is another cluster's."""
+    files: tuple[ExportFile, ...] = ()
+    accepted_gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one directory holds. ``cluster_id`` is empty if nobody said it."""
+
+    cluster_id: str
+    reader_id: str
+    """Under which the replicas keep the log for this export."""
+    generation: int = 0
+    """Grows by one whenever the manifest is replaced."""
+    schema_version: int = SCHEMA_VERSION
+    shards: Mapping[int, ShardExported] = field(default_factory=dict)
+
+    def shard(self, shard_id: int) -> ShardExported:
+        """Return what is exported of a shard."""
+        return self.shards.get(shard_id, ShardExported())
+
+    def with_shard(self, shard_id: int, exported: ShardExported) -> Manifest:
+        """Return the next generation, in which a shard is as given."""
+        return replace(
+            self,
+            generation=self.generation + 1,
+            schema_version=SCHEMA_VERSION,
+            shards={**self.shards, shard_id: exported},
+        )
+
+    @property
+    def file_count(self) -> int:
+        return sum(len(shard.files) for shard in self.shards.values())
+
+    @property
+    def paths(self) -> set[str]:
+        """Every file that exists."""
+        return {file.path for shard in self.shards.values() for file in shard.files}
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the file's content: JSON, one exported file a line."""
+    shards = []
+    for shard_id, shard in sorted(manifest.shards.items()):
+        head = json.dumps(
+            {
+                "position": shard.position,
+                "last_event_sha256": shard.last_event_sha256,
+                "accepted_gaps": [asdict(gap) for gap in shard.accepted_gaps],
+            }
+        )
+        files = ",\n   ".join(json.dumps(_file_fields(file)) for file in shard.files)
+        shards.append(f'  "{shard_id}": {head[:-1]}, "files": [\n   {files}\n  ]}}')
+    top = json.dumps(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "schema_version": manifest.schema_version,
+            "cluster_id": manifest.cluster_id,
+            "reader_id": manifest.reader_id,
+            "generation": manifest.generation,
+        }
+    )
+    body = ",\n".join(shards)
+    return f'{top[:-1]},\n "shards": {{\n{body}\n }}}}\n'.encode()
+
+
+def _file_fields(file: ExportFile) -> dict[str, Any]:
+    return {name: getattr(file, name) for name in ExportFile.__slots__}
+
+
+def decode_manifest(content: bytes, where: str) -> Manifest:
+    """Return the manifest that ``content`` is; ``where`` is named in refusals.
+
+    Raises:
+        ExportRefused: It is no manifest, of a later release, or contradicts itself.
+    """
+    try:
+        fields = parse_json(content)
+        if fields["format"] != FORMAT:
+            raise ExportRefused(f"{where} is the manifest of something else: {fields['format']!r}")
+        _check_version(fields, where)
+        manifest = Manifest(
+            cluster_id=as_text(fields["cluster_id"]),
+            reader_id=as_text(fields["reader_id"]),
+            generation=as_count(fields["generation"]),
+            schema_version=as_count(fields["schema_version"]),
+            shards={int(key): _shard(shard) for key, shard in fields["shards"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ExportRefused(
+            f"{where} is damaged ({type(error).__name__}: {error}): restore it from a copy, "
+            "or export to another directory"
+        ) from error
+    for shard_id, shard in manifest.shards.items():
+        _check_shard(shard_id, shard, where)
+    return manifest
+
+
+def _check_version(fields: Mapping[str, Any], where: str) -> None:
+    for name, known in (("format_version", FORMAT_VERSION), ("schema_version", SCHEMA_VERSION)):
+        found = as_count(fields[name])
+        if found > known:
+            raise ExportRefused(
+                f"{where} has {name} {found}, this release knows up to {known}: use the release "
+                "that wrote it, or a later one"
+            )
+
+
+def _shard(fields: Mapping[str, Any]) -> ShardExported:
+    return ShardExported(
+        position=as_count(fields["position"]),
+        last_event_sha256=as_text(fields["last_event_sha256"]),
+        files=tuple(_file(one) for one in fields["files"]),
+        accepted_gaps=tuple(
+            Gap(as_count(one["first_position"]), as_count(one["last_position"]))
+            for one in fields["accepted_gaps"]
+        ),
+    )
+
+
+def _file(fields: Mapping[str, Any]) -> ExportFile:
+    checked: dict[str, Any] = {
+        name: as_text(fields[name]) if name in ("path", "sha256") else as_count(fields[name])
+        for name in ExportFile.__slots__
+    }
+    return ExportFile(**checked)
+
+
+def _check_shard(shard_id: int, shard: ShardExported, where: str) -> None:
+    """Raise ExportRefused unless the files fit their names and the shard's position."""
+    for file in shard.files:
+        name = data_name(file.path)
+        told = (shard_id, file.first_position, file.last_position)
+        if name is None or (name.shard_id, name.first_position, name.last_position) != told:
+            raise ExportRefused(
+                f"{where} names {file.path!r} for positions {file.first_position} to "
+                f"{file.last_position} of shard {shard_id}: it was changed by somebody else"
+            )
+    ends = [file.last_position for file in shard.files]
+    ends += [gap.last_position for gap in shard.accepted_gaps]
+    if shard.position != max(ends, default=0):
+        raise ExportRefused(
+            f"{where} says that shard {shard_id} is exported up to {shard.position}, but its "
+            f"files end at {max(ends, default=0)}: it was changed by somebody else"
+        )

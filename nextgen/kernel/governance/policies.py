@@ -1,0 +1,335 @@
+"""What may be said of tenants, namespaces and topics: values, which of them make sense, merging.
+
+``None`` is *not said*, as are an empty tuple, an empty group and 0 units in ``PlacementRules``:
+whoever stands above decides, and where nobody says anything the program's default counts.
+``merge`` lets a topic's value win over its namespace's, and that over its tenant's, field by field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import (
+    NAME_PART_BYTES_MAX,
+    PARTITIONS_PER_TOPIC_MAX,
+    STORED_INTEGER_MAX,
+)
+from nextgen.kernel.limits.placement import PLACEMENT_NAMES_MAX
+
+FOR_EVER = -1
+"""Of a retention's time: messages are kept for ever. Of its size: all of them are."""
+
+COUNT_MAX = 2**32 - 1
+"""Topics or units that a policy may speak of: what the wire has room for."""
+
+_SHOWN_CHARACTERS_MAX = 80
+
+
+class PolicyLevel(StrEnum):
+    """What a policy is said of. Stored as the scope of events: never renamed."""
+
+    TENANT = "tenant"
+    NAMESPACE = "namespace"
+    TOPIC = "topic"
+
+
+class BacklogAction(StrEnum):
+    """What happens when a subscription's backlog is larger than its quota."""
+
+    PRODUCER_REQUEST_HOLD = "producer_request_hold"
+    PRODUCER_EXCEPTION = "producer_exception"
+    CONSUMER_BACKLOG_EVICTION = "consumer_backlog_eviction"
+
+
+class SchemaCompatibility(StrEnum):
+    """Which schemas may follow the ones that a topic has."""
+
+    ALWAYS_INCOMPATIBLE = "always_incompatible"
+    ALWAYS_COMPATIBLE = "always_compatible"
+    BACKWARD = "backward"
+    FORWARD = "forward"
+    FULL = "full"
+    BACKWARD_TRANSITIVE = "backward_transitive"
+    FORWARD_TRANSITIVE = "forward_transitive"
+    FULL_TRANSITIVE = "full_transitive"
+
+
+class AntiAffinity(StrEnum):
+    """What two partitions of one topic must not share."""
+
+    NONE = "none"
+    BROKER = "broker"
+    ZONE = "zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of what every subscription has acknowledged is kept."""
+
+    time_ms: int | None = None
+    """Kept so long; ``FOR_EVER``."""
+
+    size_bytes: int | None = None
+    """And so much of it; ``FOR_EVER``: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuota:
+    """How much a subscription may leave unacknowledged."""
+
+    size_bytes: int | None = None
+    """0: no bound."""
+
+    action: BacklogAction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCreation:
+    """Whether topics come into existence by being asked for, and how."""
+
+    is_allowed: bool | None = None
+    is_partitioned: bool | None = None
+    default_partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRules:
+    """Which brokers a unit may be on. Nothing said: any."""
+
+    pinned_brokers: tuple[str, ...] = ()
+    """Only these."""
+
+    excluded_brokers: tuple[str, ...] = ()
+    """Never these."""
+
+    zones: tuple[str, ...] = ()
+    """Only brokers of these zones."""
+
+    racks: tuple[str, ...] = ()
+    """Only brokers of these racks."""
+
+    affinity_group: str = ""
+    """Units of one group go to one broker while it has room."""
+
+    anti_affinity: AntiAffinity | None = None
+    """Between the partitions of one topic."""
+
+    units_per_broker_max: int = 0
+    """Units of one topic on one broker."""
+
+
+NO_RETENTION = Retention()
+NO_QUOTA = BacklogQuota()
+NO_AUTO_CREATION = AutoCreation()
+NO_RULES = PlacementRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What one object says, or what several say together."""
+
+    retention: Retention = NO_RETENTION
+    message_ttl_ms: int | None = None
+    """0: messages do not expire."""
+
+    backlog_quota: BacklogQuota = NO_QUOTA
+    auto_creation: AutoCreation = NO_AUTO_CREATION
+    deduplication: bool | None = None
+    schema_compatibility: SchemaCompatibility | None = None
+    topics_max: int | None = None
+    """Topics of one namespace; 0: no bound."""
+
+    placement: PlacementRules = NO_RULES
+    idle_time_ms: int | None = None
+    """A unit nobody uses for so long leaves its broker; 0: never."""
+
+    capacity_share_percent: int | None = None
+    """Of a tenant: the part of each shard's leased capacity that other tenants cannot deny it."""
+
+    unknown: bytes = b""
+    """What a later release said here, in its own form. Stored and given back, merged by nobody."""
+
+
+NO_POLICIES = Policies()
+
+
+def merge(
+    tenant: Policies = NO_POLICIES,
+    namespace: Policies = NO_POLICIES,
+    topic: Policies = NO_POLICIES,
+) -> Policies:
+    """Return what counts for a topic of which these three are said."""
+    return _over(topic, _over(namespace, tenant))
+
+
+def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
+    """Return why nobody may say ``policies`` of an object of ``level``; None if one may.
+
+    The message begins with the name of the field.
+    """
+    return (
+        _check_numbers(policies)
+        or _check_auto_creation(policies.auto_creation, level)
+        or _check_topics_max(policies, level)
+        or _check_capacity_share(policies, level)
+        or _check_placement(policies.placement)
+    )
+
+
+# Merging ------------------------------------------------------------------------------------------
+
+
+def _over(upper: Policies, lower: Policies) -> Policies:
+    """Return ``lower`` with everything replaced that ``upper`` says."""
+    if upper == NO_POLICIES:
+        return lower if not lower.unknown else _over_fields(upper, lower)
+    return _over_fields(upper, lower)
+
+
+def _over_fields(upper: Policies, lower: Policies) -> Policies:
+    return Policies(
+        retention=Retention(
+            _first(upper.retention.time_ms, lower.retention.time_ms),
+            _first(upper.retention.size_bytes, lower.retention.size_bytes),
+        ),
+        message_ttl_ms=_first(upper.message_ttl_ms, lower.message_ttl_ms),
+        backlog_quota=BacklogQuota(
+            _first(upper.backlog_quota.size_bytes, lower.backlog_quota.size_bytes),
+            upper.backlog_quota.action or lower.backlog_quota.action,
+        ),
+        auto_creation=AutoCreation(
+            upper.auto_creation.is_allowed
+            if upper.auto_creation.is_allowed is not None
+            else lower.auto_creation.is_allowed,
+            upper.auto_creation.is_partitioned
+            if upper.auto_creation.is_partitioned is not None
+            else lower.auto_creation.is_partitioned,
+            _first(upper.auto_creation.default_partitions, lower.auto_creation.default_partitions),
+        ),
+        deduplication=(
+            upper.deduplication if upper.deduplication is not None else lower.deduplication
+        ),
+        schema_compatibility=upper.schema_compatibility or lower.schema_compatibility,
+        topics_max=_first(upper.topics_max, lower.topics_max),
+        placement=_rules_over(upper.placement, lower.placement),
+        idle_time_ms=_first(upper.idle_time_ms, lower.idle_time_ms),
+        capacity_share_percent=_first(upper.capacity_share_percent, lower.capacity_share_percent),
+    )
+
+
+def _rules_over(upper: PlacementRules, lower: PlacementRules) -> PlacementRules:
+    if lower == NO_RULES:
+        return upper
+    return PlacementRules(
+        pinned_brokers=upper.pinned_brokers or lower.pinned_brokers,
+        excluded_brokers=upper.excluded_brokers or lower.excluded_brokers,
+        zones=upper.zones or lower.zones,
+        racks=upper.racks or lower.racks,
+        affinity_group=upper.affinity_group or lower.affinity_group,
+        anti_affinity=upper.anti_affinity or lower.anti_affinity,
+        units_per_broker_max=upper.units_per_broker_max or lower.units_per_broker_max,
+    )
+
+
+def _first(upper: int | None, lower: int | None) -> int | None:
+    return upper if upper is not None else lower
+
+
+# Checking -----------------------------------------------------------------------------------------
+
+
+def _check_numbers(policies: Policies) -> Rejected | None:
+    units_max = policies.placement.units_per_broker_max
+    for field, number, least, most in (
+        ("retention.time_ms", policies.retention.time_ms, FOR_EVER, STORED_INTEGER_MAX),
+        ("retention.size_bytes", policies.retention.size_bytes, FOR_EVER, STORED_INTEGER_MAX),
+        ("message_ttl_ms", policies.message_ttl_ms, 0, STORED_INTEGER_MAX),
+        ("backlog_quota.size_bytes", policies.backlog_quota.size_bytes, 0, STORED_INTEGER_MAX),
+        ("topics_max", policies.topics_max, 0, COUNT_MAX),
+        ("placement.units_per_broker_max", units_max, 0, COUNT_MAX),
+        ("idle_time_ms", policies.idle_time_ms, 0, STORED_INTEGER_MAX),
+        ("capacity_share_percent", policies.capacity_share_percent, 0, 100),
+    ):
+        if number is not None and not least <= number <= most:
+            return _exceeded(f"{field} is {number}, it may be {least} to {most}")
+    return None
+
+
+def _check_auto_creation(rule: AutoCreation, level: PolicyLevel) -> Rejected | None:
+    if rule == NO_AUTO_CREATION:
+        return None
+    if level is PolicyLevel.TOPIC:
+        return _nonsense("auto_creation cannot be said of a topic, which is there already")
+    partitions = rule.default_partitions
+    if partitions is None:
+        return None
+    if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+        return _exceeded(
+            f"auto_creation.default_partitions is {partitions}, it may be "
+            f"1 to {PARTITIONS_PER_TOPIC_MAX}"
+        )
+    if rule.is_partitioned is False:
+        return _nonsense(
+            f"auto_creation.default_partitions is {partitions} though is_partitioned is false"
+        )
+    return None
+
+
+def _check_topics_max(policies: Policies, level: PolicyLevel) -> Rejected | None:
+    if policies.topics_max is not None and level is PolicyLevel.TOPIC:
+        return _nonsense("topics_max cannot be said of a topic, it bounds a namespace")
+    return None
+
+
+def _check_capacity_share(policies: Policies, level: PolicyLevel) -> Rejected | None:
+    if policies.capacity_share_percent is not None and level is not PolicyLevel.TENANT:
+        return _nonsense(
+            f"capacity_share_percent cannot be said of a {level.value}, it is a tenant's share"
+        )
+    return None
+
+
+def _check_placement(rules: PlacementRules) -> Rejected | None:
+    for field, names in (
+        ("placement.pinned_brokers", rules.pinned_brokers),
+        ("placement.excluded_brokers", rules.excluded_brokers),
+        ("placement.zones", rules.zones),
+        ("placement.racks", rules.racks),
+        ("placement.affinity_group", (rules.affinity_group,) if rules.affinity_group else ()),
+    ):
+        if (refusal := _check_names(field, names)) is not None:
+            return refusal
+    both = sorted({*rules.pinned_brokers} & {*rules.excluded_brokers})
+    if both:
+        return _nonsense(
+            f"placement.pinned_brokers and placement.excluded_brokers both name {both[0]!a}"
+        )
+    return None
+
+
+def _check_names(field: str, names: tuple[str, ...]) -> Rejected | None:
+    if len(names) > PLACEMENT_NAMES_MAX:
+        return _exceeded(f"{field} has {len(names)} names, at most {PLACEMENT_NAMES_MAX}")
+    seen: set[str] = set()
+    for name in names:
+        shown = ascii(name[:_SHOWN_CHARACTERS_MAX])
+        if not 0 < len(name.encode()) <= NAME_PART_BYTES_MAX:
+            return _exceeded(
+                f"{field} has a name of {len(name.encode())} bytes, 1 to {NAME_PART_BYTES_MAX}"
+            )
+        if not name.isprintable() or name != name.strip():
+            return _nonsense(f"{field} has {shown}, which nothing can be called")
+        if name in seen:
+            return _nonsense(f"{field} has {shown} twice")
+        seen.add(name)
+    return None
+
+
+def _exceeded(message: str) -> Rejected:
+    return Rejected(RejectionCode.LIMIT_EXCEEDED, message)
+
+
+def _nonsense(message: str) -> Rejected:
+    return Rejected(RejectionCode.NOT_ALLOWED, message)

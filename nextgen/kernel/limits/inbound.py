@@ -1,0 +1,115 @@
+"""Upper bounds of what one peer's input may cost: frames, connections, lines of the log.
+
+The same rules as in ``limits.cluster``: unit and reason with each. Why: ADR 0058.
+"""
+
+from __future__ import annotations
+
+# Frames of the Pulsar protocol -----------------------------------------------------------------
+
+FRAME_BEFORE_CONNECT_BYTES_MAX = 64 * 1024
+"""The first frame of a connection, which is CONNECT: its largest part is authentication data, a
+token of some kilobytes."""
+
+COMMAND_FIELDS_MAX = 32 * 1024
+"""Fields of one command, or of one message's metadata, those of messages inside included. Ten
+thousand key-value pairs; counting them takes some 10 ms, parsing and checking them 30 ms."""
+
+COMMAND_COUNTED_BYTES_MIN = 2 * COMMAND_FIELDS_MAX
+"""Longer commands have their fields counted before they are parsed. A field takes at least two
+bytes, so a shorter one has no room for more than ``COMMAND_FIELDS_MAX``."""
+
+# Connections -----------------------------------------------------------------------------------
+
+UNFINISHED_FRAMES_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of incomplete frames of all Pulsar clients of one process: fifty of the largest frames at
+a time. Beyond it the connections are dropped whose frames have taken most memory for longest. One
+connection has one incomplete frame, so at most ``PULSAR_FRAME_BYTES_MAX``."""
+
+FRAME_MS_MAX = 30_000
+"""For a frame that has begun to be complete, besides what its size takes at
+``FRAME_BYTES_PER_S_MIN``: as long as a client may be silent."""
+
+FRAME_BYTES_PER_S_MIN = 64 * 1024
+"""The slowest client that is served: the largest frame may take 110 s in all."""
+
+UNFINISHED_FRAMES_CHECK_MS = 1_000
+"""Between two looks for frames that take too long, while there are incomplete ones."""
+
+CONNECTIONS_BEFORE_CONNECT_MAX = 4_096
+"""Pulsar connections of one process without CONNECT, which clients send at once; beyond it the
+oldest is dropped for each new one. Each has ``PULSAR_KEEP_ALIVE_MS`` at most."""
+
+# HTTP ------------------------------------------------------------------------------------------
+
+HTTP_CONNECTIONS_MAX = 1_024
+"""Connections over HTTP to one process: scrapes, probes, and lookups of clients with an ``http://``
+URL, which keep a few each. Beyond it the one that has waited longest without a request is closed;
+if all have requests, the new one."""
+
+HTTP_CONNECTIONS_PER_ADDRESS_MAX = 256
+"""Those of one address, likewise."""
+
+HTTP_FILES_SHARE = 16
+"""HTTP takes at most this part of the files that a process may have open: a sixteenth."""
+
+OPEN_FILES_RESERVED = 640
+"""Files that Pulsar connections leave to others: journals, gRPC, and twice
+``LEDGER_OPEN_FILES_MAX``."""
+
+HTTP_IDLE_MS_MAX = 30_000
+"""Without a request: twice the usual interval of Prometheus, which keeps its connection."""
+
+HTTP_REQUEST_MS_MAX = 10_000
+"""From the first byte of a request to its last: it is a kilobyte or two."""
+
+HTTP_ANSWER_MS_MAX = 60_000
+"""For an answer to be made, and again for it to be read: as long as stock clients wait."""
+
+HTTP_CHECK_MS = 1_000
+"""Between two looks for connections that take too long, while there are any."""
+
+# gRPC requests -----------------------------------------------------------------------------------
+
+GRPC_REQUEST_FIELDS_MAX = 100_000
+"""Fields of one gRPC request, those of messages inside included: a thousand topics with thirty
+properties each. Counting them takes some 40 ms, parsing them 10 ms."""
+
+GRPC_COUNTED_BYTES_MIN = 2 * GRPC_REQUEST_FIELDS_MAX
+"""Longer requests have their fields counted before they are parsed. A field takes at least two
+bytes, so a shorter one has no room for more than ``GRPC_REQUEST_FIELDS_MAX``."""
+
+# Diagnostics -----------------------------------------------------------------------------------
+
+LOG_FIELD_CHARACTERS_MAX = 200
+"""Characters of one field of a line in the log, and of the reason why a connection is closed:
+they may come from a peer. What is longer loses its end."""
+
+LOG_EVENT_CHARACTERS_MAX = 500
+"""Characters of the sentence of a line. Ours are short; libraries put what they got into theirs."""
+
+LOG_EXCEPTION_CHARACTERS_MAX = 8_000
+"""Characters of a traceback: some 60 frames. What is cut is its middle."""
+
+LOG_ITEMS_MAX = 20
+"""Items of a list in a line."""
+
+LOG_LINES_PER_KIND_MAX = 20
+"""Lines of one kind in one ``LOG_WINDOW_MS``; then one line says how many were left out. Under an
+attack that lasts a day some 50 MB of each kind."""
+
+LOG_WINDOW_MS = 10_000
+"""How long lines of one kind are counted: short enough that a burst does not hide the next one."""
+
+LOG_KINDS_MAX = 256
+"""Kinds of lines counted apart in one window, of which a process of ours writes some dozens;
+further ones are counted as one kind."""
+
+LOG_FILE_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of one file that ``nextgen up`` lets a process' diagnostics grow to."""
+
+LOG_FILES_KEPT_MAX = 3
+"""Earlier files of one process that are kept: with the current one 32 MiB in all."""
+
+LOG_FILES_CHECK_MS = 10_000
+"""Between two looks at the sizes of these files."""

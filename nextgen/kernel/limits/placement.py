@@ -1,0 +1,282 @@
+"""Limits of placement, capacity, drains and policies. Each has its unit and its reason."""
+
+from __future__ import annotations
+
+from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, BROKERS_MAX, WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits.stream import WATCH_PROGRESS_MS
+
+POLICIES_BYTES_MAX = 16_384
+"""Policies of one object, serialised: as much as its properties, and sent to brokers with it."""
+
+PLACEMENT_NAMES_MAX = 64
+"""Brokers, zones or racks that one placement rule names."""
+
+REASSIGN_UNITS_PER_SECOND = 500
+"""Units of lost brokers that the whole cluster assigns anew in a second, beside those that are
+looked up: 10,000 units in 20 s. Each costs a commit's share, a delivery and an opening."""
+
+EVACUATION_UNITS_PER_BATCH_MAX = 500
+"""Units that leave a broker in one record: what the whole cluster may assign anew in a second."""
+
+EVACUATION_BATCHES_MAX = 8
+"""Batches of one session on their way at a time: they go every 200 ms, and one that waits for
+caches to take a move in may take a second."""
+
+IDLE_LOOK_MS = 30_000
+"""Milliseconds between two looks of a broker at which of its units nobody uses. Idle times are
+minutes at least, and a look at 50,000 units costs a tenth of a second, in small steps."""
+
+IDLE_UNITS_PER_MESSAGE_MAX = 1_000
+"""Idle units that a broker names at a time, some 150 bytes each. The others wait for the next
+look: nobody is in a hurry."""
+
+BROKER_DRAIN_MS_MAX = 3_600_000
+"""Longest that a broker may be told to wait at a stop until it is empty: an hour, which empties
+50,000 units at 14 a second."""
+
+REBALANCE_COOL_DOWN_MS = 600_000
+"""Milliseconds for which a unit that a rebalance moved is not moved by another: its clients have
+been disturbed once, and what it weighs at its new place takes minutes to be known."""
+
+REBALANCE_UNITS_READ_MAX = 20_000
+"""Units of one shard that one plan evens out, and remembers as moved: some 20 MB. What a plan does
+not see, the next one may."""
+
+REBALANCE_UNITS_SWEPT_MAX = 20_000
+"""Units more that one plan reads, for the rules that may forbid them where they are: half a second.
+Each plan of a run goes on where the one before it ended, until all were read."""
+
+REBALANCE_MOVES_NAMED_MAX = 1_000
+"""Moves that one shard's answer names: for people to look at, some 150 bytes each."""
+
+REBALANCE_ROUNDS_MAX = 20
+"""Plans that one rebalance carries out, one after the other: nearly always it is one."""
+
+DRAIN_UNITS_PER_SECOND = 100
+"""Units that leave a draining broker in a second, over the whole cluster, unless it is said."""
+
+DRAIN_UNITS_PER_SECOND_MAX = 10_000
+"""More than this no shard moves in a second."""
+
+PREPARE_MS_MAX = 2_000
+"""A move whose target has not said by then that it is ready is refused: its unit is served where
+it is, and a broker that takes so long would keep the clients waiting."""
+
+ANNOUNCE_MS_MAX = 500
+"""Longest wait for an owner to take in what is about to go. It is only told for its clients' sake,
+and one that hangs is what units are moved away from."""
+
+TAKE_OVER_MS_MAX = 1_000
+"""An owner that has not let go by then is fenced: it hangs, or its manager has no leader."""
+
+EPOCH_JUMP_MAX = 1_000_000
+"""Epochs by which a unit may jump because its ledger knows a later one than the shard: more than a
+lost month of moving it every three seconds. A number beyond is damage, or somebody's mistake; taken
+at its word it could use all epochs up that the unit will ever have."""
+
+HIGHER_EPOCH_ASKED_MS = 1_000
+"""Time between two requests of a broker for a higher epoch of one unit."""
+
+PREPARED_MS_MAX = 30_000
+"""How long a broker keeps in mind what may come, or is about to go. A move takes a second."""
+
+PREPARED_UNITS_MAX = 10_000
+"""Units that a broker keeps in mind as coming, and as many as going: some hundred bytes each."""
+
+HANDOVERS_IN_FLIGHT_MAX = 1
+"""Units of a shard that one broker hands to another at a time: a takeover is some eight fsyncs, one
+after the other, and each unit's clients wait for those beside it, of other shards as well."""
+
+HANDOVER_PAUSE_MS_MAX = 100
+"""Longest pause behind them: as long as they took, unless that was waiting for somebody who hangs.
+"""
+
+PREPARES_PER_REQUEST_MAX = 16
+"""Units that are prepared together: what is handed over within some 300 ms. The target reads some
+64 KB for each, and is serving others meanwhile."""
+
+COMPARED_MAX = 4
+"""Brokers that a placement's decision names in the log, the chosen one included: each is some
+30 bytes of every assignment for ever."""
+
+EQUAL_USE_PERMILLE = 50
+"""Two brokers whose used units by capacity differ by no more than this part of the larger are as
+good as equal: what they report of the whole decides. Half of what brokers may be apart (a tenth),
+as the reports are seconds old and all shards follow them at once."""
+
+LOAD_DIFFERENCE_PERMILLE = 100
+"""Reported units or load that differ by less say nothing: they move by so much by themselves."""
+
+SPREAD_COST_PERMILLE = 100
+"""Partitions of one topic spread, without a rule, over brokers that are by at most this part of
+their capacity fuller than the emptiest."""
+
+SESSIONS_STARTED_MAX = 5
+"""Sessions that a broker may begin within ``QUARANTINE_WINDOW_MS``. Each costs its units a move:
+one that crashes at every start would draw topics to itself and drop them, again and again."""
+
+QUARANTINE_WINDOW_MS = 60_000
+"""Milliseconds in which the starts of a broker are counted: a crash is followed by a start within
+10 s, and operators that restart a broker by hand do not do it six times a minute."""
+
+QUARANTINE_MS = 60_000
+"""Milliseconds in which a broker that came and went too often is given nothing."""
+
+LEASE_UNUSED_MS = 300_000
+"""Milliseconds that a shard keeps leased units which it does not need: load that comes every few
+minutes finds them there, and what is given back serves others long before a day's rhythm turns."""
+
+LOOKUP_WINDOWS_KEPT_MAX = 60
+"""Windows of lookups that a discovery process keeps to report again: an hour without a cluster
+manager."""
+
+LOOKUP_WINDOW_LATE_MS_MAX = 3_600_000
+"""A window that began longer ago is not recorded: nobody keeps one for so long. Of a process that
+has reported nothing for twice that, nothing is known any more."""
+
+LOOKUP_WINDOW_AHEAD_MS_MAX = 60_000
+"""How far ahead of the cluster manager's a discovery node's clock may be."""
+
+LOOKUPS_PER_WINDOW_MAX = 1_000_000_000
+"""Lookups of one process in a minute: more than ten times what its cache can answer."""
+
+LOOKUP_PROCESSES_MAX = 4_096
+"""Discovery processes that reported windows within some hours, restarts included."""
+
+LOOKUP_PROCESS_BYTES_MAX = 64
+"""A process's name in a window: its number, and when it began."""
+
+NAMESPACES_WATCHED_MAX = 2_000
+"""Namespaces whose rules one topic controller keeps, with their tenants: some 2 KB each, and two
+names in a watch at their home shards. The rules of others are read when they are needed."""
+
+RULES_READ_MS = 3_000
+"""Reading the rules of tenants and namespaces at their home shards, an election there included."""
+
+RULES_ATTEMPT_MS = 1_000
+"""One attempt of it, so that what is read is in time to be used."""
+
+LEASE_EXPIRY_MARGIN_MS = 10_000
+"""Milliseconds beyond a lease's life after which units of a silent shard are freed: no clock is
+that much slower than another, and no answer that was on its way is believed any more."""
+
+LOAD_REPORT_MS_MIN = 5_000
+"""Milliseconds between two load reports of a broker at least: what changes faster is noise."""
+
+LOAD_REPORT_MS_MAX = 60_000
+"""Milliseconds after which load is told although it did not change: whoever came later, a new
+leader of the cluster manager as well, knows it by then."""
+
+LOAD_EVENT_MS_MIN = 60_000
+"""Milliseconds between two events that record a session's load: for analysis a minute is fine,
+and 1,000 brokers cost the log 17 events a second at most."""
+
+LOADS_GATHERED_MS = 1_000
+"""Milliseconds for which the cluster manager gathers loads before it pushes them to all shard
+nodes in one message: 1,000 brokers that report every 5 s would be 200 messages a second to each."""
+
+LOADS_PER_UPDATE_MAX = 100
+"""Brokers whose load travels in one message: with their busiest units half a megabyte."""
+
+BUSIEST_UNITS_MAX = 50
+"""Units whose load a report names, the busiest. Those decide where load goes; the rest is even."""
+
+LOAD_NAME_BYTES_MAX = 1_024
+"""Bytes of a unit's name in a load report; a name has fewer, see ``names``."""
+
+LOAD_COUNT_MAX = 1_000_000_000
+"""More topics, clients or connections no broker has."""
+
+LOAD_RATE_MAX = 1e12
+"""More messages or bytes a second go through no broker: a terabyte."""
+
+LOAD_CORES_MAX = 4_096
+"""More cores no machine has; a process cannot be busier than all of them."""
+
+LOAD_BYTES_MAX = 2**50
+"""More memory no machine has: a pebibyte."""
+
+REFUSAL_REMEMBERED_MS = 1_000
+"""A broker whose manager refused a unit for lack of room is offered none for so long: as long as
+it takes until it has let go of something, or the lease says what is left."""
+
+REFUSALS_REMEMBERED_MAX = 10_000
+"""Sessions that refused: one for each broker of the largest cluster."""
+
+ACKNOWLEDGEMENTS_KEPT_MAX = 16_384
+"""Intervals of acknowledgements of units that a broker has closed: some hundred bytes each, for an
+auditor that comes back after a while. Those of open units are kept beside them."""
+
+ACKNOWLEDGEMENT_WATCHERS_MAX = 4
+"""Auditors of one broker: each look costs it a millisecond per 10,000 open units."""
+
+ACKNOWLEDGEMENT_REPORT_MS = 1_000
+"""Between two reports to an auditor: what a broker that is killed has not told."""
+
+ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX = 2_000
+"""Intervals in one message: some 500 KB."""
+
+AUDIT_EPOCHS_PER_UNIT_MAX = 8
+"""The latest epochs of a unit of which an auditor remembers who had them and when."""
+
+AUDIT_UNITS_MAX = 1_000_000
+"""Units that an auditor follows: one gigabyte. Those that were heard of longest ago go."""
+
+AUDIT_LOG_GRACE_MS = 5_000
+"""Before an auditor doubts that an epoch is in the log, it reads that log once more."""
+
+NAMESPACES_COUNTED_MAX = 10_000
+"""Namespaces with a bound whose topics a shard remembers the number of, some 100 bytes each."""
+
+EFFECTIVE_WAITS_MAX = 4_096
+"""Writes of a shard that are committed and wait until they are effective: as many as the requests
+of one stream between two processes. Each costs a look when a subscriber has acknowledged."""
+
+EFFECTIVE_MANAGER_MS = 5_000
+"""Effective writes wait so long for a broker manager that is silent or gone: its successor is
+elected, its brokers come back within their sessions' time and say what they hold, and that is
+watched. So long as well for one that was given something and does not watch it yet, and for one
+that has not come to a new leader of the home shard."""
+
+FOLLOW_REQUESTS_MAX = 32
+"""Broker managers that a new leader asks at a time. In the largest map there are thousands, and
+after a restart every shard has a new leader. All must have answered, so a turn costs nothing."""
+
+EFFECTIVE_READERS_MAX = 200_000
+"""Names that broker managers were given, or topic controllers have read, and do not watch yet:
+those of some seconds of lookups, far above what a shard assigns. What is on its way is beside them,
+bounded by the requests. Beyond, the oldest is forgotten, and every effective write waits for as
+long as that would have been waited for."""
+
+RULES_FRESH_MS = ASSIGNMENT_TTL_MS - WATCH_PROGRESS_MS - WATCH_TTL_MARGIN_MS
+"""What a stream told of namespaces is used for so long after the last word on it. Effective writes
+wait for a silent subscriber for one time-to-live: its last acknowledgement may be as old as two
+words on the stream are apart, and may have been on its way for as long as the margin."""
+
+METADATA_USED_MS = ASSIGNMENT_TTL_MS - WATCH_TTL_MARGIN_MS
+"""What was read of tenants and namespaces is used for so long after it was asked for: their home
+shard waits with effective writes for its reader's watch at least one time-to-live behind it."""
+
+CAPACITY_RESERVE_PERCENT = 10
+"""Part of each lease that only tenants below their share are given: a tenant that borrows all the
+rest leaves ten newcomers their default share. It is idle while nobody new comes, so no more."""
+
+CAPACITY_SHARE_PERCENT_DEFAULT = 1
+"""A tenant's share of the units leased to a shard unless its policy ``capacity_share_percent`` says
+another: 500 topics of a broker's 50,000, more than nearly every tenant has."""
+
+QUOTA_TENANTS_MAX = BROKERS_MAX
+"""Tenants that have a quota, the largest: others are too small to take anything from anybody."""
+
+QUOTA_NAMES_BYTES_MAX = 1024 * 1024
+"""Bytes of all names in one set of quotas: with their units they fit a record, and a full update
+beside everything else that it tells. 4,096 brokers and as many tenants of 100 bytes each do."""
+
+QUOTA_SOURCE_BYTES_MAX = 128
+"""Bytes of the digest of what quotas were made from: SHA-512 in hexadecimal digits."""
+
+QUOTA_UNITS_MAX = 1_000_000_000
+"""Units of one quota: ten times all topics that the design is made for."""
+
+QUOTA_FILE_BYTES_MAX = 4 * 1024 * 1024
+"""A file of quotas: all names there may be, each escaped and on a line of its own."""

@@ -1,0 +1,383 @@
+"""Upper bounds of what speaks Pulsar: protocol, lookups, ledgers, subscriptions, brokers.
+
+The same rules as in ``limits.cluster``: unit and reason with each.
+"""
+
+from __future__ import annotations
+
+# Pulsar protocol -------------------------------------------------------------------------------
+
+PULSAR_MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+"""Metadata and body of one SEND: the default of a stock broker, told to clients in CONNECTED."""
+
+PULSAR_FRAME_BYTES_MAX = PULSAR_MESSAGE_BYTES_MAX + 10 * 1024
+"""One frame, its size field included: the largest message and a command, as a stock broker."""
+
+PULSAR_CONNECTIONS_MAX = 50_000
+"""Clients connected to one port of one process: some 15 KB each while idle, and a file each."""
+
+PULSAR_WRITE_PAUSE_BYTES = 1024 * 1024
+"""Bytes that wait for a client to read them; beyond it nothing more is read from this client."""
+
+PULSAR_WRITE_BUFFER_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes that wait for a client to read them; beyond it the client is dropped. Room for the
+largest answers, several times, on top of what was under way when the client stopped to read."""
+
+PULSAR_KEEP_ALIVE_MS = 30_000
+"""Between two questions for a sign of life, and the longest silence: as a stock broker."""
+
+PULSAR_FEATURE_SETS_MAX = 64
+"""Different sets of feature flags that connections share: each client release has one."""
+
+PULSAR_BATCH_MESSAGES_MAX = 1_000_000
+"""Messages in one batch that is taken apart: an item has at least six bytes, so a frame has no
+room for more."""
+
+PULSAR_REQUESTS_IN_FLIGHT_MAX = 65_536
+"""Requests one connection of our own tools waits for; it is their bug to ask for more."""
+
+# Discovery over Pulsar -------------------------------------------------------------------------
+
+TOPIC_LIST_BYTES_MAX = PULSAR_MESSAGE_BYTES_MAX - 64 * 1024
+"""Names in the answer to a listing of a namespace: it is one frame, and clients take none that is
+bigger. Some 80,000 names of 60 bytes."""
+
+DIRECTORY_READS_IN_FLIGHT_MAX = 8
+"""Requests of one kind under way to one shard; what comes meanwhile shares the next one."""
+
+DIRECTORY_READS_PER_REQUEST_MAX = 100
+"""Topics in one read: with 16 KiB of properties each they still fit into one answer."""
+
+DIRECTORY_CREATES_PER_REQUEST_MAX = 200
+"""Topics in one create on demand: a record with the longest names stays far below its limit."""
+
+DIRECTORY_NAMES_WAITING_MAX = 100_000
+"""Names of one kind of question that wait for shards in one process; beyond it ``Overloaded``."""
+
+DEFAULT_NAMESPACE_TTL_MS = 2_000
+"""How long it is believed that ``public/default`` is there: one that was deleted is made again."""
+
+DISCOVERY_COMMANDS_WAITING_MAX = 50_000
+"""Commands of all Pulsar and HTTP clients of one process that wait for shards, some 5 KB each: as
+many as a stock broker lets wait. Beyond it they are answered as trouble that passes."""
+
+DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX = 2_000
+"""Those of one connection; at so many nothing more is read from it until half are answered. A shard
+is asked for half as many names at a time."""
+
+DISCOVERY_LISTINGS_MAX = 16
+"""Listings of namespaces under way in one process, each up to one frame and what it is made of."""
+
+PARTITION_COUNT_TTL_MS = 2_000
+"""How long the partitions of a topic are told without asking again: as long as an assignment
+without news. Only a deletion makes them wrong."""
+
+PARTITION_COUNTS_MAX = 100_000
+"""Topics whose partitions are remembered, some 250 bytes each."""
+
+FAST_PENDING_BYTES_MAX = 4_096
+"""The beginning of a command that is joined with what comes next, to be looked at again: longer
+than any lookup of the fast path."""
+
+DISCOVERY_WORKERS_MAX = 64
+"""Processes that share one discovery node's Pulsar port: more than any machine it runs on has use
+for, as each is busy with one core."""
+
+WORKER_REPORT_MS = 1_000
+"""Between two reports of a worker: what it counted since the last one is lost if it dies."""
+
+WORKER_REPORT_BYTES_MAX = 1024 * 1024
+"""One report of a worker; it grows with the number of shards, by some 40 bytes each."""
+
+WORKER_ANSWER_MS_MAX = 500
+"""Wait for a worker's numbers of the moment; then its last report is used."""
+
+WORKER_RESTART_PAUSE_MS_MIN = 200
+"""Before a worker that ended is started again; doubled each time it ends early."""
+
+WORKER_RESTART_PAUSE_MS_MAX = 5_000
+"""The longest pause before a worker is started again."""
+
+WORKER_RUN_COUNTS_MS = 10_000
+"""A worker that ran this long did not end early."""
+
+OPEN_FILES_MAX = 262_144
+"""Files and connections one process asks the system for: several times the connections that it
+accepts, and no reason for the kernel to keep larger tables."""
+
+HTTP_BODY_BYTES_MAX = 1_024
+"""Body of a request to a probe or a lookup over HTTP: none of them reads one."""
+
+SCHEMA_CHANNELS_MAX = 64
+"""Brokers that one process keeps gRPC channels to for reading schemas; the least recently used
+is closed."""
+
+# Ledgers -------------------------------------------------------------------------------------
+
+LEDGER_SEGMENT_BYTES = 64 * 1024 * 1024
+"""Bytes of entries after which a topic goes on in its next segment: what retention drops at a
+time, and the most that has to be read where an index is lost."""
+
+LEDGER_ENTRY_BYTES_MAX = 16 * 1024 * 1024
+"""Payload of one stored SEND: three times Pulsar's own limit, and a quarter of a segment."""
+
+LEDGER_STATE_VALUE_BYTES_MAX = 16 * 1024 * 1024
+"""One small fact beside the entries; the largest are cursors with very many holes."""
+
+LEDGER_STATE_KEY_BYTES_MAX = 4_096
+"""UTF-8 bytes of such a fact's key: a subscription's name and a prefix."""
+
+LEDGER_PENDING_PAUSE_BYTES = 8 * 1024 * 1024
+"""Bytes given to one ledger and not yet durable at which its producers should pause: some 20 ms
+of an ordinary disk."""
+
+LEDGER_PENDING_ENTRY_BYTES = 1_024
+"""What an entry takes beside its payload until it is durable; it counts as pending bytes do, so
+that small messages cannot pile up where large ones could not."""
+
+LEDGER_PENDING_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes given to all ledgers of one process and not yet durable; producers pause at half of it,
+so that it is reached only when the disk is stuck."""
+
+PRODUCERS_REMEMBERED_MAX = 10_000
+"""Producer names of one topic whose last sequence id is known. Some 50 bytes each: half a
+megabyte at the head of every segment of such a topic."""
+
+LEDGER_INDEX_BYTES = 64 * 1024
+"""Bytes of entries between two points of a segment's index: what is read to find one entry, and
+what a successor reads again of a segment that its owner left open, a millisecond or two."""
+
+LEDGER_RESERVE_BYTES_MIN = 64 * 1024
+"""Space first reserved for a segment. Writing into reserved space makes an fsync half as long
+(benchmarks/ledger_append.py); a topic that nothing is sent to does not need much."""
+
+LEDGER_RESERVE_BYTES_MAX = 4 * 1024 * 1024
+"""Space reserved at a time for a segment that grows: what was reserved so far again, up to this."""
+
+LEDGER_STATE_ROLL_BYTES = 64 * 1024
+"""A file of facts is written anew when it is this long and four times as long as what holds. A
+successor reads all of it: as much as of entries, 2 ms. A cursor that changes ten times a second
+fills it in a minute."""
+
+LEDGER_WRITERS = 8
+"""Threads that write and fsync, each for its share of the topics. The disk does as many fsyncs
+at a time, and one topic that waits for it holds up an eighth of the others."""
+
+LEDGER_ROUND_TOPICS_MAX = 32
+"""Topics that one thread writes and fsyncs before it acknowledges any of them: some 3 ms."""
+
+LEDGER_ROUND_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of one topic that are written and fsynced together."""
+
+LEDGER_TAKEOVERS_AT_A_TIME = 8
+"""Topics that one process opens at the same time; they wait for the disk, not for the processor."""
+
+LEDGER_READS_AT_A_TIME = 4
+"""Reads from the disk at the same time in one process; most find their bytes in memory."""
+
+LEDGER_OPEN_FILES_MAX = 256
+"""Files one process keeps open for appending, and as many for reading. A topic that is used
+again opens them again, which takes microseconds."""
+
+LEDGER_RECENT_BYTES_MAX = 64 * 1024 * 1024
+"""Newest entries of all topics of one process that are kept in memory: a consumer that keeps up
+reads from there. Some hundred milliseconds at a disk's full rate."""
+
+LEDGER_INDEXES_MAX = 256
+"""Indexes of full segments that one process keeps in memory, at most 120 KB each."""
+
+PRODUCER_NAME_BYTES_MAX = 1_024
+"""UTF-8 bytes of a producer's name: clients put host names and ids into it."""
+
+# Subscriptions -------------------------------------------------------------------------------
+
+SUBSCRIPTION_CONSUMERS_MAX = 1_000
+"""Consumers of one subscription: choosing among them is proportional to their number."""
+
+CONSUMER_PERMITS_MAX = 1_000_000
+"""Messages a consumer may have asked for and not been sent. Stock clients ask for 1,000; what an
+Exclusive consumer asked for is also what it may acknowledge in any order."""
+
+CONSUMER_UNACKED_MAX = 50_000
+"""Messages sent to one Shared or Key_Shared consumer and not acknowledged: Pulsar's default.
+Beyond it the consumer gets no more until half of them are acknowledged."""
+
+SUBSCRIPTION_UNACKED_MAX = 200_000
+"""The same for all consumers of one subscription together: Pulsar's default."""
+
+ACK_IDS_MAX = 10_000
+"""Message ids in one ACK, some 50 ms of work, 150 in a cursor full of holes. Stock clients group
+1,000 (``maxAcknowledgmentGroupSize`` of Java's), or all that an application acknowledges at once:
+what its receiver queue held."""
+
+ACK_SET_WORDS_MAX = 1_024
+"""64-bit words that say which messages of a batch are open: batches of 65,536 messages, more
+than fit into one frame with any content."""
+
+ACK_WORDS_MAX = 50_000
+"""Words in all ack sets of one ACK: as many as one cursor holds (``CURSOR_HOLES_MAX``). To reach it
+a client would have to acknowledge parts of 50,000 batches, or of batches with three million
+messages, within the 100 ms that stock clients group acknowledgements for."""
+
+REDELIVER_IDS_MAX = 20_000
+"""Message ids in one REDELIVER, some 100 ms of work. Java clients name 1,000 at most; C++ clients
+name all whose acknowledgement is overdue, and beyond it their connection ends, which has all of
+them sent again."""
+
+CURSOR_HOLES_PAUSE = 10_000
+"""Acknowledged intervals and partial batches of one cursor at which nothing that was not sent
+before is sent: Pulsar's limit of what it stores. Acknowledging what is open closes holes."""
+
+CURSOR_HOLES_MAX = 50_000
+"""The same, at which an acknowledgement that would make one more is refused, so that a stored
+cursor stays below some 500 KB and takes some 10 ms to write. A batch counts once for each 64 of its
+messages."""
+
+CURSOR_WRITE_DELAY_MS = 100
+"""Acknowledgements that nobody waits for are stored so much later at most: the time stock clients
+group them for. What a broker that dies forgets is delivered once more."""
+
+CURSOR_CLOSE_MS_MAX = 2_000
+"""How long closing a topic waits for one cursor to be stored: a disk that is slow, not stuck."""
+
+DISPATCH_ENTRIES_MAX = 500
+"""Entries one subscription sends before the others have their turn: some milliseconds."""
+
+DISPATCH_BYTES_MAX = 1024 * 1024
+"""Bytes, likewise, an entry that is larger excepted."""
+
+ROUND_ROBIN_ENTRIES = 20
+"""Entries a Shared consumer gets before the next has its turn, as in Pulsar: fewer, larger
+writes and still an even spread."""
+
+REPLAY_ENTRIES_PAUSE = 20_000
+"""Entries of a subscription that were read and wait, for their key's consumer or for being sent
+again, at which no further ones are read: Pulsar's look-ahead for Key_Shared."""
+
+DELAYED_ENTRIES_MAX = 100_000
+"""Entries of one subscription whose time has not come, some 100 bytes each. Beyond it reading
+pauses: what is behind waits as well."""
+
+DELAYED_DUE_PER_TURN_MAX = 5_000
+"""Delayed entries of one subscription that become ready in one turn, some 20 ms; if more are due,
+the next turn goes on."""
+
+REDELIVERY_COUNTS_MAX = 100_000
+"""Entries of one subscription whose redeliveries are counted; beyond it the oldest count from 0
+again, so that a dead letter policy is late rather than memory gone."""
+
+CHUNK_OWNERS_MAX = 10_000
+"""Chunked messages of one subscription that are half sent, so that the rest goes the same way."""
+
+CHUNK_UUID_CHARACTERS_MAX = 2_048
+"""Characters of what the chunks of a message have in common: a producer's name and a number. Chunks
+with a longer one are sent as whole messages are."""
+
+STICKY_RANGES_MAX = 1_000
+"""Hash ranges one STICKY consumer may ask for."""
+
+KEY_POINTS_PER_CONSUMER = 100
+"""Points of one consumer on the ring of hashes, as in Pulsar: keys spread within some percent."""
+
+SEEK_RECONNECT_MS_MAX = 60_000
+"""How long a non-durable subscription outlives a seek, which disconnects its consumers: more
+than the longest pause between a stock client's attempts."""
+
+# Embedded broker -------------------------------------------------------------------------------
+
+SEQUENCE_IDS_SKIPPED = 1 << 32
+"""Between what is stored of a producer whose name a broker made and where it is told to number on
+when it comes back: more than any client has under way."""
+
+PRODUCERS_PER_TOPIC_MAX = 10_000
+"""Producers connected to one topic unit, some 2 KB each; those that wait for it count."""
+
+SUBSCRIPTIONS_PER_TOPIC_MAX = 1_000
+"""Subscriptions of one topic unit, durable or not: each is told of every append."""
+
+SUBSCRIPTION_NAME_BYTES_MAX = 1_024
+"""UTF-8 bytes of a subscription's name: as a topic's local name."""
+
+SUBSCRIPTION_PROPERTIES_MAX = 64
+"""Properties of a subscription: as many as a topic has. In memory a small one takes fifty times its
+bytes."""
+
+SUBSCRIPTION_PROPERTIES_BYTES_MAX = 16 * 1024
+"""UTF-8 bytes of a subscription's properties, which are stored with every cursor: as a topic's."""
+
+CONSUMER_NAME_BYTES_MAX = 4_096
+"""UTF-8 bytes of a consumer's name: as a producer's."""
+
+BROKER_LISTINGS_MAX = 16
+"""Listings of namespaces under way in one broker, each up to one frame and what it is made of; as
+in discovery (``DISCOVERY_LISTINGS_MAX``)."""
+
+HANDLES_PER_CONNECTION_MAX = 50_000
+"""Producers, and again consumers, of one connection: a client's 20,000 topics are a real case."""
+
+CONNECTION_REQUESTS_MAX = 10_000
+"""Requests of one connection that are being answered; beyond it nothing more is read from it."""
+
+CONNECTION_PENDING_BYTES_MAX = 16 * 1024 * 1024
+"""Payload of one connection that storage has not answered yet, with ``LEDGER_PENDING_ENTRY_BYTES``
+for each message; beyond it nothing more is read from it until half of that is stored. Three of the
+largest messages."""
+
+TOPICS_OPENING_MAX = 64
+"""Topics that one broker opens at a time: each takes several fsyncs, which share the disk."""
+
+TOPICS_RELOCATING_MAX = 32
+"""Topics of an ended session that are looked up at the same time."""
+
+TOPIC_FAILURES_REMEMBERED_MAX = 10_000
+"""Topics a broker remembers as fenced, damaged or not to be opened, some 200 bytes each. A
+forgotten one is found out again by the next client."""
+
+TOPIC_DRAIN_MS_MAX = 200
+"""A topic that is closed waits so long for what it has appended: a few group fsyncs. What is not
+answered by then its clients send again."""
+
+TOPIC_IDLE_MS_MAX = 10 * 60 * 1_000
+"""After so long without producers and consumers a topic's ledger is closed; the next client opens
+it again. Its assignment stays."""
+
+TOPIC_UPKEEP_MS = 1_000
+"""Between two looks at which open topics are idle, have too much backlog or can be trimmed."""
+
+TOPIC_TRIM_MS = 30_000
+"""Between two attempts to drop what a topic need not keep any longer."""
+
+LIVENESS_CHECK_MS = 5_000
+"""For a client whose producer's name somebody else asks for to give a sign of life: as in a stock
+broker."""
+
+CLOSED_HANDLE_MS = 30_000
+"""After the broker closed a producer or consumer its client may speak of it so long: a keep-alive
+interval, as in a stock broker."""
+
+SCHEMA_BYTES_MAX = 256 * 1024
+"""One version of a schema as it is stored, its name and properties included."""
+
+SCHEMA_COMPARISONS_MAX = 20_000
+"""Steps in comparing two schemas, some 50 ms: a pair of types, a wrapping, or sixteen names that
+are looked up. Unions of thousands of branches take more, and are refused as too large."""
+
+SCHEMA_VERSIONS_MAX = 256
+"""Versions of one topic's schema, all kept in memory while it is open."""
+
+CHUNK_SEARCH_MS = 60_000
+"""Behind this a producer does not go on with a chunked message: stock clients give a SEND up
+after half of it."""
+
+CHUNK_SEARCH_BYTES_MAX = 256 * 1024 * 1024
+"""What is read at most to find the chunks that a producer has stored before it was cut off."""
+
+VOLATILE_BYTES_MAX = 16 * 1024 * 1024
+"""What a topic that is not persistent holds for consumers that are slower than its producers; the
+oldest messages are dropped. Three of the largest."""
+
+VOLATILE_BYTES_TOTAL_MAX = 256 * 1024 * 1024
+"""The same for all such topics of a broker together; beyond it each keeps its newest message."""
+
+TOPIC_STATS_NAMES_MAX = 1_000
+"""Topics in one answer with statistics."""

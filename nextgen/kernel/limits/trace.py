@@ -1,0 +1,45 @@
+"""Limits of traces and metrics."""
+
+from __future__ import annotations
+
+TRACE_SPANS_WAITING_MAX = 8_192
+"""Ended spans of a process that wait to be written or sent; beyond it they are dropped: a trace
+is worth less than the work it tells of. Some 8 MiB."""
+
+TRACE_BATCH_SPANS_MAX = 512
+"""Spans written or sent at once."""
+
+TRACE_FLUSH_MS = 500
+"""Between two batches of a process that has little to tell."""
+
+TRACE_STOP_MS_MAX = 1_500
+"""A process that stops waits so long for its last spans; a collector that hangs loses them."""
+
+TRACE_FILE_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of a trace file; then it becomes ``<name>.1``, in place of the one before, and another is
+begun. Some 30,000 spans, and twice as much on disk."""
+
+TRACE_ATTRIBUTES_MAX = 16
+"""Attributes of one span."""
+
+TRACE_ATTRIBUTE_CHARACTERS_MAX = 256
+"""Characters of one attribute: a topic's name may be longer, and is cut."""
+
+LATENCY_BUCKETS_MS = (1, 10, 100, 200, 1_000)
+"""Bounds of latency histograms. The objectives of lookups and assignments are among them, so that
+what is within an objective is counted and not guessed."""
+
+LOOP_LAG_INTERVAL_MS = 50
+"""Between two looks at how late the event loop is. The lag that is seen is at most so much less
+than the stall was. Twenty timers a second take a thousandth of a core."""
+
+LOOP_STALL_MS = 250
+"""A loop that is later than this has stalled, and an alert says so: two and a half times what one
+frame may cost, and a fraction of what ends a session or deposes a leader."""
+
+METRIC_SERIES_PER_SHARD_MAX = 160
+"""Time series of one replica of a shard on a process' page, buckets included. A process has no
+other label that grows: not by topics, tenants, clients or brokers."""
+
+METRIC_SERIES_PER_PROCESS_MAX = 400
+"""Time series of a process besides those of its shards: those of the language's runtime too."""

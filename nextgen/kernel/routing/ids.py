@@ -1,0 +1,50 @@
+"""Internal ids. An id carries the slot it was born in, so a renamed object never moves.
+
+An id is 24 lower-case hexadecimal digits: 4 for the slot, 20 (80 random bits) that make it
+unique within the slot. The random bits enter from outside: see ``mint_id``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+
+TenantId = NewType("TenantId", str)
+NamespaceId = NewType("NamespaceId", str)
+TopicId = NewType("TopicId", str)
+BrokerId = NewType("BrokerId", str)
+SessionId = NewType("SessionId", str)
+LeaseId = NewType("LeaseId", str)
+ShardId = NewType("ShardId", int)
+
+ID_DIGITS = 24
+_ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
+ID_ENTROPY_BYTES = 10
+
+
+def mint_id(slot: int, entropy: bytes) -> str:
+    """Return the id made of ``slot`` and ``ID_ENTROPY_BYTES`` random bytes."""
+    assert 0 <= slot < SLOT_COUNT, f"slot {slot} is out of range"
+    assert len(entropy) == ID_ENTROPY_BYTES, "an id needs exactly 80 random bits"
+    return f"{slot:04x}{entropy.hex()}"
+
+
+def is_id(text: str) -> bool:
+    """Return whether ``text`` has the form of an internal id."""
+    return _ID.fullmatch(text) is not None
+
+
+def birth_slot(internal_id: str) -> int:
+    """Return the slot ``internal_id`` was born in.
+
+    Raises:
+        ValueError: It is not an id.
+    """
+    if not is_id(internal_id):
+        raise ValueError(f"{internal_id!r} is not an id of {ID_DIGITS} lower-case hex digits")
+    slot = int(internal_id[:4], 16)
+    if slot >= SLOT_COUNT:
+        raise ValueError(f"{internal_id!r} names slot {slot}, there are {SLOT_COUNT}")
+    return slot

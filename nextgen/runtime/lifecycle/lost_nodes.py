@@ -1,0 +1,32 @@
+"""Whether nodes that are said to be lost for good answer after all."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+
+CONNECT_MS_MAX = 2_000
+"""For one connection. A machine that is gone does not refuse, it is silent."""
+
+
+def refuse_if_any_answers(lost: Mapping[str, Iterable[tuple[str, int]]]) -> None:
+    """Return if nothing listens at any address of the lost nodes. Blocks.
+
+    Raises:
+        Refused: Something does. If that is another process that took over the address, it is for
+            a person to know.
+    """
+    for node_id, addresses in sorted(lost.items()):
+        for host, port in addresses:
+            try:
+                socket.create_connection((host, port), CONNECT_MS_MAX / 1000).close()
+            except OSError:
+                continue
+            raise Refused(
+                RejectionCode.NOT_ALLOWED,
+                f"{node_id} is said to be lost and answers at {host}:{port}: a majority may "
+                f"return, so nothing was changed",
+            )

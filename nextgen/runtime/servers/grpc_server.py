@@ -1,0 +1,144 @@
+"""gRPC servers with the limits and timings of this project.
+
+grpc takes a tenth of a second to import, so it is imported where it is used: a command line that
+only prints its help does not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nextgen.kernel.limits.cluster import (
+    CHANNEL_PING_INTERVAL_MS_MIN,
+    GRPC_CALLS_WAITING_MAX,
+    GRPC_CONNECTION_STREAMS_MAX,
+    GRPC_MESSAGE_BYTES_MAX,
+    GRPC_METADATA_BYTES_MAX,
+)
+from nextgen.runtime.servers.ports_check import assert_port_free, port_refusal
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+KEEPALIVE_TIME_MS = 10_000
+"""Silence on a connection before it is asked for a sign of life."""
+
+KEEPALIVE_TIMEOUT_MS = 3_000
+"""Wait for that sign; then the connection is given up. A machine that lost power sends no RST."""
+
+OVERALL = ""
+"""The health service's name for the server as a whole."""
+
+Options = list[tuple[str, int]]
+
+
+class HealthServicer(Protocol):
+    """What is used of grpc's asynchronous health servicer, which ships without types."""
+
+    async def set(self, service: str, status: int) -> None: ...
+
+    async def enter_graceful_shutdown(self) -> None: ...
+
+
+class GrpcServer:
+    """A gRPC server with health and reflection. Add servicers to ``server``, then ``start``.
+
+    Every named service is NOT_SERVING until ``set_serving(True)``.
+    """
+
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        health: HealthServicer,
+        service_names: Sequence[str],
+    ) -> None:
+        self.server = server
+        self._health = health
+        self._service_names = tuple(service_names)
+        self.port = 0
+
+    async def start(self, host: str, port: int, purpose: str) -> int:
+        """Listen and return the bound port, which matters when ``port`` is 0.
+
+        Raises:
+            RefusesToStart: The port is taken; ``purpose`` is in the sentence.
+        """
+        # gRPC reports a taken port as an untyped failure; asked first, the reason is known.
+        assert_port_free(host, port, purpose)
+        try:
+            self.port = self.server.add_insecure_port(f"{_bracketed(host)}:{port}")
+        except RuntimeError as error:
+            raise port_refusal(host, port, purpose, error) from error
+        await self.set_serving(False)
+        await self.server.start()
+        return self.port
+
+    async def set_serving(self, is_serving: bool) -> None:
+        """Tell the health service's callers whether this process can do its work."""
+        from grpc_health.v1.health_pb2 import HealthCheckResponse
+
+        status = HealthCheckResponse.SERVING if is_serving else HealthCheckResponse.NOT_SERVING
+        for name in (OVERALL, *self._service_names):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_ms: int) -> None:
+        """Refuse new calls at once and end those that run after ``grace_ms``."""
+        await self._health.enter_graceful_shutdown()
+        await self.server.stop(grace_ms / 1000)
+
+
+def new_server(
+    service_names: Sequence[str],
+    *,
+    interceptors: Sequence[grpc.aio.ServerInterceptor[Any, Any]] = (),
+    concurrent_calls_max: int | None = None,
+    connection_calls_max: int | None = None,
+) -> GrpcServer:
+    """Return a server that answers health checks and reflection for ``service_names``.
+
+    The names are full (``nextgen.v1.ShardService``): ``DESCRIPTOR.full_name`` of each service.
+    Calls beyond ``concurrent_calls_max`` are answered RESOURCE_EXHAUSTED. Those of one connection
+    beyond ``connection_calls_max``, or else ``GRPC_CONNECTION_STREAMS_MAX``, wait at the client.
+    """
+    import grpc.aio
+    from grpc_health.v1 import health, health_pb2_grpc
+    from grpc_reflection.v1alpha import reflection
+
+    server = grpc.aio.server(
+        interceptors=list(interceptors),
+        options=_server_options(connection_calls_max or GRPC_CONNECTION_STREAMS_MAX),
+        maximum_concurrent_rpcs=concurrent_calls_max,
+    )
+    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    return GrpcServer(server, servicer, service_names)
+
+
+def _server_options(connection_calls_max: int) -> Options:
+    return [
+        ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_metadata_size", GRPC_METADATA_BYTES_MAX),
+        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        # Two servers on one port would share its connections in silence.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", connection_calls_max),
+        # It counts calls that have ended and are not freed yet, and refuses those of a client that
+        # keeps to the limit.
+        ("grpc.http.overload_protection", 0),
+        # The library's own are 1,000 and 3,000; in between it ends calls at random as CANCELLED.
+        ("grpc.server.max_pending_requests", GRPC_CALLS_WAITING_MAX),
+        ("grpc.server.max_pending_requests_hard_limit", GRPC_CALLS_WAITING_MAX),
+        ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),
+    ]
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

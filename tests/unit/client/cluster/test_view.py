@@ -1,0 +1,143 @@
+"""The view only ever learns."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nextgen.client.cluster.view import ClusterView
+from nextgen.kernel.limits import cluster as limits
+from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
+from protos.nextgen.v1.events_pb2 import LoadReport
+from tests.support.fake_cluster import broker, full_update, shard_map
+
+
+def leader(shard_id: int, term: int, endpoint: str) -> ClusterUpdate:
+    return ClusterUpdate(leaders=[LeaderReport(shard_id=shard_id, term=term, grpc=endpoint)])
+
+
+def test_a_full_update_says_where_every_key_is_led():
+    view = ClusterView()
+    assert view.shard_for_key("t/n/x") is None
+
+    view.apply(full_update({1: "a:1", 2: "b:1"}))
+
+    shard_id = view.shard_for_key("t/n/x")
+    assert shard_id in view.shard_ids == [1, 2]
+    assert view.leader_endpoint(1) == "a:1"
+    assert view.replica_endpoints(2) == ["b:1"]
+    assert view.shard_map_version == 1
+
+
+def test_a_full_update_of_what_is_known_makes_an_equal_view():
+    view, copy = ClusterView(), ClusterView()
+    view.apply(full_update({1: "a:1", 2: "b:1"}))
+    view.apply(ClusterUpdate(brokers=[broker("broker-1", "s-1")], manager_endpoints=["m:1"]))
+
+    copy.apply(view.to_update())
+
+    assert copy.to_update() == view.to_update()
+
+
+@given(reports=st.permutations([(1, "a:1"), (2, "b:1"), (5, "c:1"), (3, "d:1")]))
+def test_the_leader_of_the_highest_term_wins_in_whatever_order(reports):
+    view = ClusterView()
+    for term, endpoint in reports:
+        view.apply(leader(1, term, endpoint))
+
+    assert (view.leader_term(1), view.leader_endpoint(1)) == (5, "c:1")
+
+
+def test_an_older_map_changes_nothing_even_in_a_full_update():
+    view = ClusterView()
+    view.apply(ClusterUpdate(full=True, shard_map=shard_map({1: ["a"], 2: ["b"]}, version=3)))
+
+    view.apply(ClusterUpdate(full=True, shard_map=shard_map({1: ["a"]}, version=2)))
+
+    assert view.shard_map_version == 3
+    assert view.shard_ids == [1, 2]
+
+
+@given(
+    order=st.permutations(
+        [
+            broker("b", "s-1", epoch=1),
+            broker("b", "s-1", epoch=1, is_live=False),
+            broker("b", "s-2", epoch=2),
+            broker("b", "s-2", epoch=2, is_live=False),
+            broker("b", "s-3", epoch=3),
+        ]
+    )
+)
+def test_a_session_that_ended_stays_ended_in_whatever_order_it_is_learnt(order):
+    view = ClusterView()
+    for record in order:
+        view.apply(ClusterUpdate(brokers=[record]))
+
+    assert view.brokers["b"] == broker("b", "s-3", epoch=3)
+    assert view.has_session_ended("b", "s-1")
+    assert view.has_session_ended("b", "s-2")
+    assert not view.has_session_ended("b", "s-3")
+
+
+def test_a_session_nobody_recorded_is_not_ended():
+    view = ClusterView()
+    view.apply(ClusterUpdate(brokers=[broker("b", "s-1")]))
+
+    assert not view.has_session_ended("b", "s-2")
+    assert not view.has_session_ended("c", "s-9")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_ended_sessions_are_remembered_up_to_the_limit(more, monkeypatch):
+    view = ClusterView()
+    for epoch in range(1, limits.ENDED_SESSIONS_MAX + more + 1):
+        record = broker("b", f"s-{epoch}", epoch=epoch, is_live=False)
+        view.apply(ClusterUpdate(brokers=[record]))
+
+    assert view.has_session_ended("b", "s-1") is (more == 0)
+    assert view.has_session_ended("b", "s-2")
+
+
+def test_within_an_epoch_the_higher_revision_wins_in_whatever_order_it_comes():
+    begun, drained = broker("b", "s-1"), broker("b", "s-1")
+    drained.draining, drained.revision = True, 1
+    for order in ((begun, drained), (drained, begun)):
+        view = ClusterView()
+        for record in order:
+            view.apply(ClusterUpdate(brokers=[record]))
+
+        assert view.brokers["b"] == drained
+
+    ended = broker("b", "s-1", is_live=False)
+    view.apply(ClusterUpdate(brokers=[ended]))
+    assert view.has_session_ended("b", "s-1")
+
+
+def load(session_id, at_ms):
+    report = LoadReport(topics=at_ms, measured_at_ms=at_ms)
+    return ClusterUpdate(loads=[BrokerLoad(broker_id="b", session_id=session_id, load=report)])
+
+
+def test_of_the_loads_of_a_session_the_later_one_stays():
+    view = ClusterView()
+    view.apply(ClusterUpdate(brokers=[broker("b", "s-1")]))
+    for at_ms in (2, 1, 3, 2):
+        view.apply(load("s-1", at_ms))
+
+    assert view.load("s-1").topics == 3
+
+
+def test_a_load_is_known_of_live_sessions_only():
+    view = ClusterView()
+    view.apply(load("s-1", 1))
+    assert view.load("s-1") is None
+
+    view.apply(ClusterUpdate(brokers=[broker("b", "s-1")]))
+    view.apply(load("s-1", 1))
+    view.apply(load("s-0", 1))
+    assert view.load("s-1") is not None
+    assert view.load("s-0") is None
+
+    view.apply(ClusterUpdate(brokers=[broker("b", "s-2", epoch=2)]))
+    assert view.load("s-1") is None
+    assert not view.to_update().loads

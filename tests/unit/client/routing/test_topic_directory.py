@@ -1,0 +1,462 @@
+"""The directory of topics over shards: what is created, what is not, and what is asked once."""
+
+import asyncio
+
+import pytest
+
+from nextgen.client.routing import topic_directory
+from nextgen.client.routing.topic_directory import RoutedTopicDirectory
+from nextgen.kernel.errors import Overloaded, ProposalLost, Refused, Unavailable
+from nextgen.kernel.routing.names import parse_namespace, parse_topic
+from nextgen.pulsar.metadata_commands import Located
+from protos.nextgen.v1 import policies_pb2
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from tests.support.fake_cluster import StaticLink, full_update
+from tests.support.topic_world import SHARDS, TopicWorld
+
+TOPIC = "persistent://acme/orders/paid"
+DEFAULT = "persistent://public/default/first"
+
+
+@pytest.fixture
+def world():
+    world = TopicWorld()
+    world.add_namespace("acme/orders")
+    return world
+
+
+@pytest.fixture
+def link():
+    return StaticLink(full_update({shard: f"node-{shard}:1" for shard in range(1, SHARDS + 1)}))
+
+
+@pytest.fixture
+async def directory(world, link):
+    directory = RoutedTopicDirectory(shards=world, cluster=link)
+    yield directory
+    await directory.stop()
+
+
+def recorded(broker_id: str, url: str, *, epoch: int = 1, is_live: bool = True) -> BrokerRecorded:
+    return BrokerRecorded(
+        broker_id=broker_id,
+        session_id=f"{broker_id}-{epoch}",
+        epoch=epoch,
+        is_live=is_live,
+        endpoints=BrokerEndpoints(pulsar_url=url),
+    )
+
+
+async def refusal(work) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await work
+    return caught.value
+
+
+# Owners -----------------------------------------------------------------------------------------
+
+
+async def test_an_owner_that_was_fenced_names_its_epoch_and_the_one_in_its_ledger(directory, world):
+    world.add_topic(TOPIC)
+
+    located = await directory.raise_epoch(parse_topic(TOPIC), topic_id="id", epoch=3, used_epoch=6)
+
+    assert (located.broker_id, located.epoch) == ("broker-1", 7)
+    (request,) = world.requests
+    (used,) = request.lookup.used
+    assert (used.topic, used.topic_id, used.epoch, used.used_epoch) == (TOPIC, "id", 3, 6)
+
+
+async def test_an_owner_hears_why_it_gets_no_higher_epoch(directory, world):
+    refused = await refusal(
+        directory.raise_epoch(parse_topic(TOPIC), topic_id="id", epoch=3, used_epoch=6)
+    )
+
+    assert refused.code == "NOT_FOUND"
+
+
+# Partitions -------------------------------------------------------------------------------------
+
+
+async def test_an_existing_topic_has_the_partitions_it_was_created_with(directory, world):
+    world.add_topic(TOPIC, 3)
+
+    assert await directory.partitions(parse_topic(TOPIC), create=True) == 3
+    assert await directory.partitions(parse_topic(f"{TOPIC}-partition-2"), create=True) == 0
+    assert world.commands("create_topics") == []
+
+
+async def test_a_partition_beyond_the_count_does_not_exist(directory, world):
+    world.add_topic(TOPIC, 3)
+
+    refused = await refusal(directory.partitions(parse_topic(f"{TOPIC}-partition-3"), create=True))
+
+    assert refused.code == "NOT_FOUND"
+
+
+async def test_an_absent_topic_is_created_as_its_namespace_says(directory, world):
+    world.add_namespace(
+        "acme/wide", {"autoTopicCreationType": "partitioned", "defaultNumPartitions": "4"}
+    )
+
+    assert await directory.partitions(parse_topic(TOPIC), create=True) == 0
+    assert await directory.partitions(parse_topic("acme/wide/a"), create=True) == 4
+    assert world.topics == {TOPIC: 0, "persistent://acme/wide/a": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "create"),
+    [
+        (TOPIC, False),
+        (f"{TOPIC}-partition-0", True),
+        ("acme/unknown/a", True),
+        ("topic://acme/orders/a", True),
+        ("segment://acme/orders/a/0000-ffff-0", True),
+    ],
+)
+async def test_what_must_not_be_created_is_not_found(directory, world, name, create):
+    refused = await refusal(directory.partitions(parse_topic(name), create=create))
+
+    assert refused.code == "NOT_FOUND"
+    assert world.topics == {}
+
+
+async def test_a_namespace_that_forbids_it_says_so(directory, world):
+    world.add_namespace("acme/closed", {"allowAutoTopicCreation": "false"})
+
+    refused = await refusal(directory.partitions(parse_topic("acme/closed/a"), create=True))
+
+    assert refused.code == "NOT_FOUND"
+    assert "its policy forbids it" in str(refused)
+
+
+async def test_the_other_creator_of_a_race_decides_the_partitions(directory, world):
+    """1. Both find the topic absent. 2. The other one creates it. 3. Ours comes second."""
+    world.released.clear()
+    asking = asyncio.create_task(directory.partitions(parse_topic(TOPIC), create=True))
+    await asyncio.sleep(0)
+    read = world._got
+
+    def absent_once(name):
+        item = read(name)
+        world.add_topic(TOPIC, 5)
+        world._got = read
+        return item
+
+    world._got = absent_once
+    world.released.set()
+
+    assert await asking == 5
+
+
+async def test_a_thousand_who_ask_for_an_absent_topic_create_it_once(directory, world):
+    name = parse_topic(TOPIC)
+
+    counts = await asyncio.gather(*(directory.partitions(name, create=True) for _ in range(1_000)))
+
+    assert counts == [0] * 1_000
+    assert len(world.commands("create_topics")) == 1
+    # Read the topic, its namespace and tenant, create; a read that was sent is not joined.
+    assert len(world.requests) <= 6
+
+
+async def test_many_absent_topics_share_requests(directory, world):
+    names = [parse_topic(f"acme/orders/n{number}") for number in range(300)]
+
+    await asyncio.gather(*(directory.partitions(name, create=True) for name in names))
+
+    assert len(world.topics) == 300
+    assert len(world.commands("create_topics")) <= 2 * SHARDS
+    ids = [command.command_id for command in world.commands("create_topics")]
+    assert len(set(ids)) == len(ids)
+    assert {len(command_id) for command_id in ids} == {16}
+
+
+async def test_the_default_namespace_is_there_from_its_first_use_on(directory, world):
+    await asyncio.gather(
+        *(directory.partitions(parse_topic(f"topic-{n}"), create=True) for n in range(50))
+    )
+
+    assert world.namespaces["public/default"] == {}
+    assert len(world.topics) == 50
+    assert len(world.commands("create_tenant")) == 1
+    assert len(world.commands("create_namespace")) == 1
+
+
+async def test_asking_for_nothing_to_be_created_makes_no_default_namespace(directory, world):
+    await refusal(directory.partitions(parse_topic(DEFAULT), create=False))
+    await refusal(directory.locate(parse_topic(DEFAULT), create=False))
+
+    assert "public" not in world.tenants
+
+
+async def test_another_process_that_makes_the_default_namespace_is_no_trouble(directory, world):
+    world.tenants.add("public")
+
+    assert await directory.partitions(parse_topic(DEFAULT), create=True) == 0
+
+
+async def test_a_change_of_what_may_be_created_counts_at_once(directory, world):
+    await directory.partitions(parse_topic("acme/orders/a"), create=True)
+    world.namespaces["acme/orders"] = {"allowAutoTopicCreation": "false"}
+
+    refused = await refusal(directory.partitions(parse_topic("acme/orders/b"), create=True))
+    assert refused.code == "NOT_FOUND"
+
+
+async def test_who_asks_behind_a_read_does_not_share_its_answer(directory, world):
+    """1. One asks, and what he is told is read. 2. It changes. 3. Another asks: he is to see it."""
+
+    def times_asked():
+        asked = [each.name for request in world.requests for each in request.get.names]
+        return asked.count("acme/orders")
+
+    world.released.clear()
+    one = asyncio.create_task(directory._policy("acme/orders"))
+    while not times_asked():
+        await asyncio.sleep(0)
+    other = asyncio.create_task(directory._policy("acme/orders"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    world.released.set()
+
+    await asyncio.gather(one, other)
+    assert times_asked() == 2
+
+
+async def test_policies_win_over_properties_and_a_namespace_over_its_tenant(directory, world):
+    world.namespaces["acme/orders"] = {"allowAutoTopicCreation": "false"}
+    world.policies["acme"] = policies_pb2.Policies(
+        auto_creation=policies_pb2.AutoCreation(is_partitioned=True)
+    )
+    world.policies["acme/orders"] = policies_pb2.Policies(
+        auto_creation=policies_pb2.AutoCreation(is_allowed=True, default_partitions=3)
+    )
+
+    assert await directory.partitions(parse_topic("acme/orders/a"), create=True) == 3
+
+
+async def test_a_namespace_that_went_is_forgotten_at_once(directory, world):
+    await directory.partitions(parse_topic("acme/orders/a"), create=True)
+    del world.namespaces["acme/orders"]
+
+    refused = await refusal(directory.partitions(parse_topic("acme/orders/b"), create=True))
+    assert refused.code == "NOT_FOUND"
+    world.add_namespace("acme/orders")
+    assert await directory.partitions(parse_topic("acme/orders/b"), create=True) == 0
+
+
+# Where ------------------------------------------------------------------------------------------
+
+
+async def test_an_existing_topic_is_located_and_thereby_assigned(directory, world):
+    world.add_topic(TOPIC)
+
+    assert await directory.locate(parse_topic(TOPIC), create=False) == Located(
+        name=TOPIC,
+        broker_id="broker-1",
+        session_id="s-1",
+        broker_url="pulsar://broker-1:6650",
+        topic_id="id",
+        unit="",
+        epoch=7,
+    )
+
+
+async def test_a_partition_is_a_unit_of_its_own(directory, world):
+    world.add_topic(TOPIC, 4)
+
+    located = await directory.locate(parse_topic(f"{TOPIC}-partition-3"), create=False)
+
+    assert (located.name, located.unit) == (f"{TOPIC}-partition-3", "p3")
+
+
+async def test_the_name_of_a_partitioned_topic_is_served_by_nobody(directory, world):
+    world.add_topic(TOPIC, 4)
+
+    assert (await refusal(directory.locate(parse_topic(TOPIC), create=True))).code == "PARTITIONED"
+
+
+async def test_an_absent_topic_is_located_only_if_it_may_be_created(directory, world):
+    name = parse_topic(TOPIC)
+
+    assert (await refusal(directory.locate(name, create=False))).code == "NOT_FOUND"
+    assert world.assigned == []
+    assert (await directory.locate(name, create=True)).broker_id == "broker-1"
+
+
+async def test_a_topic_created_as_partitioned_says_so_to_whoever_wanted_it_whole(directory, world):
+    world.add_namespace("acme/wide", {"autoTopicCreationType": "partitioned"})
+
+    refused = await refusal(directory.locate(parse_topic("acme/wide/a"), create=True))
+
+    assert refused.code == "PARTITIONED"
+    assert world.topics["persistent://acme/wide/a"] == 1
+
+
+async def test_an_answer_that_was_on_its_way_before_the_create_is_asked_for_again(world, link):
+    """1. A slow lookup of another caller sees nothing. 2. The topic is created. 3. Our lookup
+    shares the slow one's answer, and must not believe it."""
+    answers = [
+        LookupAnswer(rejection_code="NOT_FOUND"),
+        LookupAnswer(rejection_code="NOT_FOUND"),
+        LookupAnswer(topic=TOPIC, broker_id="b", session_id="s"),
+    ]
+
+    async def lookup(_name):
+        return answers.pop(0)
+
+    directory = RoutedTopicDirectory(shards=world, cluster=link, lookup=lookup)
+
+    assert (await directory.locate(parse_topic(TOPIC), create=True)).broker_id == "b"
+    await directory.stop()
+
+
+async def test_a_creation_is_told_before_its_creator_looks_for_it(world, link):
+    """What remembers absent names must know before the second lookup: the topic is there."""
+    told = []
+
+    async def lookup(_name):
+        if told:
+            return LookupAnswer(topic=TOPIC, broker_id="b", session_id="s")
+        return LookupAnswer(rejection_code="NOT_FOUND")
+
+    directory = RoutedTopicDirectory(
+        shards=world, cluster=link, lookup=lookup, created=lambda *what: told.append(what)
+    )
+
+    assert (await directory.locate(parse_topic(TOPIC), create=True)).broker_id == "b"
+    ((shard_id, _position, names),) = told
+    assert (shard_id, names) == (world.shard_of_key(parse_topic(TOPIC).routing_key), [TOPIC])
+    await directory.stop()
+
+
+async def test_trouble_that_passes_is_no_refusal(world, link):
+    async def lookup(_name):
+        return LookupAnswer(rejection_code="NO_CAPACITY", message="all full", retryable=True)
+
+    directory = RoutedTopicDirectory(shards=world, cluster=link, lookup=lookup)
+
+    with pytest.raises(Unavailable, match="all full"):
+        await directory.locate(parse_topic(TOPIC), create=True)
+    await directory.stop()
+
+
+async def test_an_owner_whose_session_ended_is_not_given(directory, world, link):
+    world.add_topic(TOPIC)
+    link.push(
+        ClusterUpdate(brokers=[BrokerRecorded(broker_id="broker-1", session_id="s-1", epoch=1)])
+    )
+
+    with pytest.raises(Unavailable, match="gone"):
+        await directory.locate(parse_topic(TOPIC), create=False)
+
+
+async def test_an_error_of_a_shard_reaches_everybody_who_asked(directory, world):
+    world.error = ProposalLost("leadership moved")
+    name = parse_topic(TOPIC)
+
+    errors = await asyncio.gather(
+        *(directory.partitions(name, create=True) for _ in range(10)), return_exceptions=True
+    )
+
+    assert [type(error) for error in errors] == [ProposalLost] * 10
+
+
+async def test_whoever_gives_up_does_not_take_the_answer_from_the_others(directory, world):
+    world.add_topic(TOPIC, 2)
+    world.released.clear()
+    first, second = (
+        asyncio.create_task(directory.partitions(parse_topic(TOPIC), create=False))
+        for _ in range(2)
+    )
+    await asyncio.sleep(0)
+
+    first.cancel()
+    world.released.set()
+
+    assert await second == 2
+    assert first.cancelled() or first.cancelling()
+
+
+async def test_questions_that_wait_are_bounded(world, link, monkeypatch):
+    monkeypatch.setattr(topic_directory, "DIRECTORY_NAMES_WAITING_MAX", 2)
+    directory = RoutedTopicDirectory(shards=world, cluster=link)
+    world.released.clear()
+    names = [parse_topic(f"acme/orders/n{number}") for number in range(3)]
+    waiting = [asyncio.create_task(directory.partitions(name, create=False)) for name in names[:2]]
+    await asyncio.sleep(0)
+
+    with pytest.raises(Overloaded):
+        await directory.partitions(names[2], create=False)
+
+    await directory.stop()
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in errors] == [Unavailable] * 2
+
+
+# Brokers and listings ---------------------------------------------------------------------------
+
+
+async def test_any_broker_is_a_live_one_that_speaks_pulsar(directory, link):
+    assert directory.any_broker_url() is None
+
+    link.push(
+        ClusterUpdate(
+            brokers=[
+                recorded("b-1", "pulsar://b-1:1"),
+                recorded("b-2", "pulsar://b-2:1"),
+                recorded("b-3", "pulsar://b-3:1", is_live=False),
+                recorded("b-4", ""),
+            ]
+        )
+    )
+    found = {directory.any_broker_url() for _ in range(200)}
+    assert found == {"pulsar://b-1:1", "pulsar://b-2:1"}
+
+    link.push(ClusterUpdate(brokers=[recorded("b-1", "", is_live=False)]))
+    assert {directory.any_broker_url() for _ in range(50)} == {"pulsar://b-2:1"}
+
+
+async def test_a_listing_has_all_shards_pages_and_partitions_in_order(directory, world):
+    for number in range(9):
+        world.add_topic(f"persistent://acme/orders/n{number}")
+    world.add_topic("persistent://acme/orders/wide", 2)
+    world.add_topic("non-persistent://acme/orders/brief")
+    world.add_topic("persistent://acme/other/n")
+    namespace = parse_namespace("acme/orders")
+
+    topics = await directory.topics_of_namespace(namespace, domain="persistent")
+
+    assert topics == [
+        *(f"persistent://acme/orders/n{number}" for number in range(9)),
+        "persistent://acme/orders/wide-partition-0",
+        "persistent://acme/orders/wide-partition-1",
+    ]
+    assert await directory.topics_of_namespace(namespace, domain="non-persistent") == [
+        "non-persistent://acme/orders/brief"
+    ]
+    assert len(await directory.topics_of_namespace(namespace, domain="")) == 12
+
+
+@pytest.mark.parametrize(("room_bytes", "fits"), [(64, True), (63, False)])
+async def test_a_listing_is_as_long_as_one_answer(directory, world, monkeypatch, room_bytes, fits):
+    monkeypatch.setattr(topic_directory, "TOPIC_LIST_BYTES_MAX", room_bytes)
+    world.add_topic("persistent://acme/orders/n1")
+    world.add_topic("persistent://acme/orders/n23456")
+    listing = directory.topics_of_namespace(parse_namespace("acme/orders"), domain="")
+
+    if fits:
+        assert len(await listing) == 2
+    else:
+        assert (await refusal(listing)).code == "LIMIT_EXCEEDED"
+
+
+async def test_without_a_shard_map_nothing_is_listed(world):
+    directory = RoutedTopicDirectory(shards=world, cluster=StaticLink())
+
+    with pytest.raises(Unavailable):
+        await directory.topics_of_namespace(parse_namespace("acme/orders"), domain="")
+    await directory.stop()

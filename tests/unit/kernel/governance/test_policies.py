@@ -1,0 +1,215 @@
+"""Policies as values: what makes sense, and which of three wins."""
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.policies import (
+    COUNT_MAX,
+    FOR_EVER,
+    NO_POLICIES,
+    AntiAffinity,
+    AutoCreation,
+    BacklogAction,
+    BacklogQuota,
+    PlacementRules,
+    Policies,
+    PolicyLevel,
+    Retention,
+    SchemaCompatibility,
+    check_policies,
+    merge,
+)
+from nextgen.kernel.limits.cluster import (
+    NAME_PART_BYTES_MAX,
+    PARTITIONS_PER_TOPIC_MAX,
+    STORED_INTEGER_MAX,
+)
+from nextgen.kernel.limits.placement import PLACEMENT_NAMES_MAX
+
+NUMBERS = st.none() | st.integers(0, STORED_INTEGER_MAX)
+FLAGS = st.none() | st.booleans()
+NAMES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=3, unique=True).map(tuple)
+POLICIES = st.builds(
+    Policies,
+    retention=st.builds(Retention, NUMBERS, NUMBERS),
+    message_ttl_ms=NUMBERS,
+    backlog_quota=st.builds(BacklogQuota, NUMBERS, st.none() | st.sampled_from(BacklogAction)),
+    auto_creation=st.builds(AutoCreation, FLAGS, FLAGS, st.none() | st.integers(1, 9)),
+    deduplication=FLAGS,
+    schema_compatibility=st.none() | st.sampled_from(SchemaCompatibility),
+    topics_max=st.none() | st.integers(0, COUNT_MAX),
+    placement=st.builds(
+        PlacementRules,
+        pinned_brokers=NAMES,
+        excluded_brokers=NAMES,
+        zones=NAMES,
+        racks=NAMES,
+        affinity_group=st.sampled_from(["", "g"]),
+        anti_affinity=st.none() | st.sampled_from(AntiAffinity),
+        units_per_broker_max=st.integers(0, 3),
+    ),
+    idle_time_ms=NUMBERS,
+    capacity_share_percent=st.none() | st.integers(0, 100),
+)
+GROUPS = ("retention", "backlog_quota", "auto_creation", "placement")
+NOT_SAID = (None, (), "", 0)
+
+
+def leaves(policies):
+    """Return every field that can be said, by its path."""
+    found = {}
+    for field in fields(Policies):
+        value = getattr(policies, field.name)
+        if field.name in GROUPS:
+            found |= {
+                f"{field.name}.{each.name}": getattr(value, each.name) for each in fields(value)
+            }
+        elif field.name != "unknown":
+            found[field.name] = value
+    return found
+
+
+def is_said(path, value):
+    """Only where 0 is no value of its own it is nothing said."""
+    if path == "placement.units_per_broker_max":
+        return value != 0
+    return value is not None and value not in ((), "")
+
+
+@given(tenant=POLICIES, namespace=POLICIES, topic=POLICIES)
+def test_the_nearest_object_that_says_something_wins_field_by_field(tenant, namespace, topic):
+    merged = leaves(merge(tenant, namespace, topic))
+
+    for path, value in merged.items():
+        said = [leaves(each)[path] for each in (topic, namespace, tenant)]
+        expected = next((each for each in said if is_said(path, each)), said[-1])
+        assert value == expected
+
+
+@given(said=POLICIES)
+def test_merging_nothing_changes_nothing(said):
+    assert merge(said) == merge(NO_POLICIES, said) == merge(NO_POLICIES, NO_POLICIES, said) == said
+    assert merge(said, said, said) == said
+
+
+def test_what_is_not_known_is_merged_by_nobody():
+    later = Policies(unknown=b"later")
+
+    assert merge(later, later, later).unknown == b""
+    assert merge(later) == NO_POLICIES
+
+
+def with_placement(**said):
+    return Policies(placement=PlacementRules(**said))
+
+
+TOO_MUCH = STORED_INTEGER_MAX + 1
+LONG = "x" * NAME_PART_BYTES_MAX
+MANY = tuple(f"b-{number}" for number in range(PLACEMENT_NAMES_MAX))
+
+
+@pytest.mark.parametrize(
+    ("policies", "field", "code"),
+    [
+        (Policies(retention=Retention(time_ms=-2)), "retention.time_ms", "LIMIT_EXCEEDED"),
+        (Policies(retention=Retention(size_bytes=-2)), "retention.size_bytes", "LIMIT_EXCEEDED"),
+        (Policies(message_ttl_ms=TOO_MUCH), "message_ttl_ms", "LIMIT_EXCEEDED"),
+        (
+            Policies(backlog_quota=BacklogQuota(size_bytes=TOO_MUCH)),
+            "backlog_quota.size_bytes",
+            "LIMIT_EXCEEDED",
+        ),
+        (Policies(topics_max=COUNT_MAX + 1), "topics_max", "LIMIT_EXCEEDED"),
+        (Policies(idle_time_ms=TOO_MUCH), "idle_time_ms", "LIMIT_EXCEEDED"),
+        (Policies(capacity_share_percent=101), "capacity_share_percent", "LIMIT_EXCEEDED"),
+        (
+            Policies(auto_creation=AutoCreation(default_partitions=0)),
+            "auto_creation.default_partitions",
+            "LIMIT_EXCEEDED",
+        ),
+        (
+            Policies(auto_creation=AutoCreation(default_partitions=PARTITIONS_PER_TOPIC_MAX + 1)),
+            "auto_creation.default_partitions",
+            "LIMIT_EXCEEDED",
+        ),
+        (
+            Policies(auto_creation=AutoCreation(is_partitioned=False, default_partitions=2)),
+            "auto_creation.default_partitions",
+            "NOT_ALLOWED",
+        ),
+        (
+            with_placement(pinned_brokers=("a", "b"), excluded_brokers=("b",)),
+            "placement.pinned_brokers",
+            "NOT_ALLOWED",
+        ),
+        (with_placement(zones=("a", "a")), "placement.zones", "NOT_ALLOWED"),
+        (with_placement(racks=(" a",)), "placement.racks", "NOT_ALLOWED"),
+        (with_placement(racks=("",)), "placement.racks", "LIMIT_EXCEEDED"),
+        (
+            with_placement(excluded_brokers=(*MANY, "one-more")),
+            "placement.excluded_brokers",
+            "LIMIT_EXCEEDED",
+        ),
+        (with_placement(affinity_group=f"{LONG}x"), "placement.affinity_group", "LIMIT_EXCEEDED"),
+        (with_placement(affinity_group="a\nb"), "placement.affinity_group", "NOT_ALLOWED"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_the_name_of_its_field(policies, field, code):
+    refusal = check_policies(policies, PolicyLevel.NAMESPACE)
+
+    assert refusal is not None
+    assert refusal.message.startswith(field)
+    assert refusal.code == RejectionCode(code)
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        NO_POLICIES,
+        Policies(retention=Retention(FOR_EVER, FOR_EVER), message_ttl_ms=STORED_INTEGER_MAX),
+        Policies(auto_creation=AutoCreation(True, True, PARTITIONS_PER_TOPIC_MAX)),
+        with_placement(pinned_brokers=MANY, affinity_group=LONG),
+        Policies(unknown=b"later"),
+    ],
+)
+def test_what_makes_sense_is_accepted_up_to_every_limit(policies):
+    assert check_policies(policies, PolicyLevel.NAMESPACE) is None
+
+
+@pytest.mark.parametrize(
+    ("policies", "field"),
+    [
+        (Policies(auto_creation=AutoCreation(is_allowed=True)), "auto_creation"),
+        (Policies(topics_max=0), "topics_max"),
+    ],
+)
+def test_what_is_about_topics_that_are_not_there_yet_cannot_be_said_of_one(policies, field):
+    refusal = check_policies(policies, PolicyLevel.TOPIC)
+
+    assert refusal is not None
+    assert refusal.message.startswith(field)
+    assert check_policies(policies, PolicyLevel.NAMESPACE) is None
+    assert check_policies(policies, PolicyLevel.TENANT) is None
+
+
+@pytest.mark.parametrize("level", [PolicyLevel.NAMESPACE, PolicyLevel.TOPIC])
+def test_a_share_of_capacity_is_accepted_for_tenants_only(level):
+    for percent in (0, 100):
+        policies = Policies(capacity_share_percent=percent)
+        assert check_policies(policies, PolicyLevel.TENANT) is None
+
+        refusal = check_policies(policies, level)
+
+        assert refusal is not None
+        assert refusal.code == RejectionCode.NOT_ALLOWED
+        assert refusal.message.startswith("capacity_share_percent")
+
+
+@given(said=POLICIES)
+def test_checking_never_raises_and_ignores_what_is_not_known(said):
+    for level in PolicyLevel:
+        assert check_policies(said, level) == check_policies(replace(said, unknown=b"x"), level)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from nextgen.kernel.limits.inbound import (
+    HTTP_CONNECTIONS_MAX,
+    HTTP_FILES_SHARE,
+    OPEN_FILES_RESERVED,
+)
+from nextgen.kernel.limits.pulsar import (
+    LEDGER_OPEN_FILES_MAX,
+    OPEN_FILES_MAX,
+    PULSAR_CONNECTIONS_MAX,
+)
+from nextgen.runtime.servers.open_files import (
+    http_connections_max,
+    open_files_limit,
+    pulsar_connections_max,
+)
+
+
+def test_the_limit_is_that_of_the_process() -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    assert open_files_limit() == (OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft)
+
+
+def test_http_files_share_is_what_http_takes_until_it_has_http_connections_max() -> None:
+    enough = HTTP_CONNECTIONS_MAX * HTTP_FILES_SHARE
+
+    assert http_connections_max(enough) == HTTP_CONNECTIONS_MAX
+    assert http_connections_max(enough - 1) == HTTP_CONNECTIONS_MAX - 1
+    assert http_connections_max(10 * enough) == HTTP_CONNECTIONS_MAX
+
+
+@pytest.mark.parametrize("files", [1_024, 4_096, 65_536, OPEN_FILES_MAX])
+def test_open_files_reserved_are_left_when_both_ports_are_full(files: int) -> None:
+    taken = http_connections_max(files) + pulsar_connections_max(PULSAR_CONNECTIONS_MAX, files)
+
+    assert taken + OPEN_FILES_RESERVED <= files
+    assert 2 * LEDGER_OPEN_FILES_MAX < OPEN_FILES_RESERVED
+
+
+def test_a_port_takes_what_it_is_to_take_where_files_are_plenty() -> None:
+    assert pulsar_connections_max(PULSAR_CONNECTIONS_MAX, OPEN_FILES_MAX) == PULSAR_CONNECTIONS_MAX
+    assert pulsar_connections_max(3, OPEN_FILES_MAX) == 3
+
+
+def test_some_connections_are_taken_however_few_files_there_are() -> None:
+    assert http_connections_max(64) > 0
+    assert pulsar_connections_max(PULSAR_CONNECTIONS_MAX, 64) > 0
