@@ -52,7 +52,7 @@ class WatchStream:
         try:
             is_stalled = await self._watch_over(reader, writer, stream)
             if is_stalled:
-                replica.changes.metrics.stalled.inc()
+                replica.changes.source.metrics.stalled.inc()
                 stream.close()
                 late = f"{opened.subscriber_id} took nothing for {WATCH_STALLED_MS_MAX} ms"
                 await abort(self._context, Overloaded(late))

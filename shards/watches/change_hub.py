@@ -1,12 +1,12 @@
-"""Change streams of one replica: who watches, and what they are told of each commit.
+"""Change streams of one replica: the queue of commits, and which streams want each of them.
 
     log ──on_commit──▶ queue ─▶ a task: decode once, find who wants it ─▶ backlogs ─▶ streams
                          │ full                                             │ full
                          └───────▶ the stream catches up from the log ◀─────┘
 
-A commit only puts its entries into the queue. While nobody watches, nothing is decoded; a leased
-watch counts for nothing here, as the assignments' feed tells it. The task gives way to everything
-else after each slice.
+A commit only puts its entries into the queue. Without watches nothing is decoded; leased watches do
+not count here, because the assignments' feed serves them. The task gives way to everything else
+after each slice.
 """
 
 from __future__ import annotations
@@ -15,36 +15,21 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-import structlog
-
-from nextgen.client.changes.index import ChangeIndex, change_of
+from nextgen.client.changes.index import change_of
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.kernel.limits.stream import (
     WATCH_EVENTS_PER_SLICE,
     WATCH_HUB_EVENTS_MAX,
-    WATCH_SNAPSHOTS_OPEN_MAX,
     WATCH_STREAMS_PER_SHARD_MAX,
 )
 from nextgen.replication.ports import Entry, ReplicatedLog
 from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from shards.metrics import WatchMetrics
-from shards.watches.assignment_feed import Subscription
 from shards.watches.change_snapshot import ReadTransaction
+from shards.watches.change_source import ChangeSource, Join, Subscribe
 from shards.watches.change_stream import ChangeStream
-from shards.watches.change_watch import ChangeWatch
 from shards.watches.decoded_entries import DecodedEntries
-from shards.watches.effective_writes import AcknowledgingStream, Subscriber
-
-_logger = structlog.get_logger(__name__)
-
-Subscribe = Callable[[str, int, bool], Subscription]
-"""Subscribes to the assignments of the shard, at its leader: subscriber id, position, whether
-creations are named. See ``AssignmentFeed.subscribe``."""
-
-Join = Callable[[AcknowledgingStream], Subscriber]
-"""Has effective writes wait for a stream's acknowledgements, at the shard's leader; see
-``EffectiveWrites.join``."""
 
 
 class ChangeHub:
@@ -62,21 +47,18 @@ class ChangeHub:
         join: Join,
         wait_commit: Callable[[], Awaitable[None]],
     ) -> None:
-        self.shard_id = shard_id
-        self.log = log
-        self.decoded = decoded
-        self.read_transaction = read_transaction
-        self.metrics = metrics
-        self.subscribe = subscribe
-        self.join = join
-        self.wait_commit = wait_commit
-        self.index: ChangeIndex[ChangeStream, ChangeWatch] = ChangeIndex()
-        self.position = log.commit_position
-        """Everything up to it was put before whoever wants it."""
-        self.page_turn = asyncio.Lock()
-        """Held by the stream that reads a page of the log: one at a time."""
-        self.looks = asyncio.Semaphore(WATCH_SNAPSHOTS_OPEN_MAX)
-        self._seen = self.position
+        self.source = ChangeSource(
+            shard_id,
+            log,
+            decoded,
+            read_transaction,
+            metrics,
+            subscribe=subscribe,
+            join=join,
+            wait_commit=wait_commit,
+        )
+        self._log = log
+        self._seen = self.source.position
         self._queue: deque[Entry] = deque()
         self._queued_events = 0
         self._generation = 0
@@ -90,7 +72,7 @@ class ChangeHub:
 
     def __repr__(self) -> str:
         return (
-            f"<ChangeHub shard={self.shard_id} position={self.position} "
+            f"<ChangeHub shard={self.source.shard_id} position={self.source.position} "
             f"streams={len(self._streams)} queued={self._queued_events}>"
         )
 
@@ -117,9 +99,11 @@ class ChangeHub:
             self.leave(older)
         if len(self._streams) >= WATCH_STREAMS_PER_SHARD_MAX:
             raise Overloaded(
-                f"shard {self.shard_id} has {WATCH_STREAMS_PER_SHARD_MAX} change streams"
+                f"shard {self.source.shard_id} has {WATCH_STREAMS_PER_SHARD_MAX} change streams"
             )
-        stream = ChangeStream(self, subscriber_id)
+        stream = ChangeStream(
+            self.source, subscriber_id, notice_commits=self.notice_commits, leave=self.leave
+        )
         self._streams[subscriber_id] = stream
         if self._matching is None:
             self._begin()
@@ -134,10 +118,10 @@ class ChangeHub:
         if not self._streams:
             self._pause()
 
-    def look(self) -> None:
-        """Notice a log that goes on behind a snapshot from elsewhere though nothing commits."""
-        if not self._queue and self.log.commit_position > self._seen:
-            self._skip_to(self.log.commit_position)
+    def notice_commits(self) -> None:
+        """Notice that the log went on behind a snapshot from another node: no commit says so."""
+        if not self._queue and self._log.commit_position > self._seen:
+            self._skip_to(self._log.commit_position)
 
     def close(self, error: MetadataError) -> None:
         """End every stream with ``error``, and refuse those that come."""
@@ -153,14 +137,16 @@ class ChangeHub:
             self.leave(stream)
 
     def _begin(self) -> None:
-        self._seen = max(self._seen, self.log.commit_position)
-        self.position = self._seen
-        self._end_of_hurry = self.log.hurry_commits()
+        self._seen = max(self._seen, self._log.commit_position)
+        self.source.position = self._seen
+        self._end_of_hurry = self._log.hurry_commits()
         self._matching = start("change_matching", self._match_all(), on_failure=self._broke)
 
     def _broke(self, error: BaseException) -> None:
         # Without it no stream gets a change any more: the subscribers have to open new ones.
-        self._end_all(Unavailable(f"the change streams of shard {self.shard_id} broke: {error!r}"))
+        self._end_all(
+            Unavailable(f"the change streams of shard {self.source.shard_id} broke: {error!r}")
+        )
 
     def _pause(self) -> None:
         self._throw_away()
@@ -173,16 +159,16 @@ class ChangeHub:
 
     def _on_commit(self, entries: Sequence[Entry]) -> None:
         first, last = entries[0].first_position, entries[-1].next_position - 1
-        if not self.index:
-            # Nobody wants what is queued either: who joins from here on reads it from the log.
+        if not self.source.index:
+            # No watch wants what is queued either: a watch that comes later reads it from the log.
             self._throw_away()
-            self._seen = self.position = max(self._seen, last)
+            self._seen = self.source.position = max(self._seen, last)
             return
         if last <= self._seen:
             return
         waiting = self._queued_events + last - self._seen
         if first > self._seen + 1 or waiting > WATCH_HUB_EVENTS_MAX:
-            # The log went on behind a snapshot, or faster than anybody can be told.
+            # The log went on behind a snapshot, or faster than streams can be served.
             self._skip_to(last)
             return
         self._seen = last
@@ -191,11 +177,11 @@ class ChangeHub:
         self._wake.set()
 
     def _skip_to(self, position: int) -> None:
-        """Leave everything up to ``position`` to the streams, who read it from the log."""
+        """Have the streams read everything up to ``position`` from the log."""
         for stream in self._streams.values():
             stream.fall_behind()
         self._throw_away()
-        self._seen = self.position = position
+        self._seen = self.source.position = position
 
     def _throw_away(self) -> None:
         self._queue.clear()
@@ -210,24 +196,24 @@ class ChangeHub:
                 await self._match(self._queue[0])
 
     async def _match(self, entry: Entry) -> None:
-        """Put the events of the first entry of the queue before whoever wants them."""
+        """Offer the events of the queue's first entry to the streams that want them."""
         generation = self._generation
-        for events in self.decoded.slices(entry, WATCH_EVENTS_PER_SLICE):
+        for events in self.source.decoded.slices(entry, WATCH_EVENTS_PER_SLICE):
             for event in events:
-                if event.position > self.position:
+                if event.position > self.source.position:
                     self._deliver(event)
-                    self.position = event.position
+                    self.source.position = event.position
             await asyncio.sleep(0)
             if self._generation != generation:
                 return
         self._queue.popleft()
-        self.position = max(self.position, entry.next_position - 1)
-        self._queued_events = self._seen - self.position
+        self.source.position = max(self.source.position, entry.next_position - 1)
+        self._queued_events = self._seen - self.source.position
 
     def _deliver(self, event: Event) -> None:
         change = change_of(event)
         if change is None:
             return
-        for bucket in self.index.find(change):
+        for bucket in self.source.index.find(change):
             for stream, watches in bucket.items():
                 stream.offer(event, watches)

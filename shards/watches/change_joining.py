@@ -1,11 +1,11 @@
-"""The watches of one stream on their way: their snapshots, and the log up to the present.
+"""The watches of one stream that catch up: their snapshots, then the log up to the present.
 
     ahead ──(the position commits)──▶ coming ─▶ passing, in one pass over the log ─▶ level
                                         ▲            │ the log was cut
     waiting ──(a look at the view)──────┘◀── reset ──┘
 
-Those that catch up together read the log once. A pass ends when there is nothing left to read:
-then they are told the rest with the level watches of their stream.
+Watches that catch up together read the log once. A pass ends when there is nothing left to read:
+from then on the updates of their whole stream carry their events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nextgen.client.changes.index import change_of
 from nextgen.kernel.errors import (
@@ -39,11 +38,8 @@ from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.watches.change_snapshot import SnapshotRun
+from shards.watches.change_source import ChangeSource, WatchOwner
 from shards.watches.change_watch import ChangeWatch, Stage
-
-if TYPE_CHECKING:
-    from shards.watches.change_hub import ChangeHub
-    from shards.watches.change_stream import ChangeStream
 
 _PIN_NAME = "watch"
 
@@ -59,8 +55,8 @@ class _Looking:
 class JoiningWatches:
     """See the module. Owned by its stream, which calls ``close``."""
 
-    def __init__(self, hub: ChangeHub, stream: ChangeStream) -> None:
-        self._hub = hub
+    def __init__(self, source: ChangeSource, stream: WatchOwner) -> None:
+        self._source = source
         self._stream = stream
         self._ahead: set[asyncio.Task[None]] = set()
         self._waiting: deque[ChangeWatch] = deque()
@@ -82,7 +78,7 @@ class JoiningWatches:
         """Whether another round would do something."""
         if self._passing or self._coming or self._looking is not None:
             return True
-        return bool(self._waiting) and not self._hub.looks.locked()
+        return bool(self._waiting) and not self._source.snapshot_turns.locked()
 
     @property
     def reads_log(self) -> bool:
@@ -91,7 +87,7 @@ class JoiningWatches:
 
     def add(self, watch: ChangeWatch) -> None:
         """Begin with a watch."""
-        if watch.from_position > self._hub.log.commit_position:
+        if watch.from_position > self._source.log.commit_position:
             start("change_watch_ahead", self._reach(watch), self._ahead)
         elif watch.from_position:
             self._come(watch, watch.from_position)
@@ -100,7 +96,7 @@ class JoiningWatches:
 
     def reset(self, watch: ChangeWatch) -> None:
         """Begin again with a watch that cannot be told event by event."""
-        self._hub.metrics.resets.inc()
+        self._source.metrics.resets.inc()
         self._stream.emit(WatchShardUpdate(watch_id=watch.watch_id, reset=True))
         self._begin(watch)
 
@@ -118,7 +114,7 @@ class JoiningWatches:
         if not self._passing and not self._begin_pass():
             return
         try:
-            entries = self._hub.log.read(
+            entries = self._source.log.read(
                 self._scanned + 1,
                 events_max=WATCH_EVENTS_PER_SLICE,
                 bytes_max=WATCH_CATCH_UP_BYTES,
@@ -128,14 +124,14 @@ class JoiningWatches:
             return
         wanted: dict[ChangeWatch, list[Event]] = {}
         for entry in entries:
-            for event in self._hub.decoded.events(entry):
+            for event in self._source.decoded.events(entry):
                 if event.position > self._scanned:
                     self._collect(event, wanted)
         if entries:
             self._scanned = entries[-1].next_position - 1
         for watch, events in wanted.items():
             self._stream.emit_events(watch.watch_id, events, self._scanned)
-        if self._scanned >= self._hub.log.commit_position:
+        if self._scanned >= self._source.log.commit_position:
             self._level()
 
     def _begin_pass(self) -> bool:
@@ -153,7 +149,7 @@ class JoiningWatches:
         change = change_of(event)
         if change is None:
             return
-        for watch in self._hub.index.find_of(self._stream, change):
+        for watch in self._source.index.find_of(self._stream, change):
             if watch in self._passing and watch.since < event.position:
                 wanted.setdefault(watch, []).append(event)
 
@@ -190,7 +186,7 @@ class JoiningWatches:
 
     async def _reach(self, watch: ChangeWatch) -> None:
         """Wait until the watch's position is committed; end it when it is in the future."""
-        log, position = self._hub.log, watch.from_position
+        log, position = self._source.log, watch.from_position
         is_final = False
         try:
             if log.is_leader:
@@ -200,7 +196,7 @@ class JoiningWatches:
                 with contextlib.suppress(TimeoutError):
                     async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
                         while log.commit_position < position:
-                            await self._hub.wait_commit()
+                            await self._source.wait_commit()
             if log.commit_position < position:
                 raise PositionAhead(position, log.commit_position, is_final=is_final)
         except MetadataError as error:
@@ -214,7 +210,7 @@ class JoiningWatches:
     def _begin(self, watch: ChangeWatch) -> None:
         watch.since = 0
         if not watch.has_snapshot:
-            self._come(watch, self._hub.log.commit_position)
+            self._come(watch, self._source.log.commit_position)
             return
         watch.stage = Stage.WAITING
         self._waiting.append(watch)
@@ -246,13 +242,13 @@ class JoiningWatches:
     async def _look(self) -> bool:
         """Begin to look at the view for those that wait; return whether that could be."""
         watches = self._take_waiting()
-        if not watches or self._hub.looks.locked():
+        if not watches or self._source.snapshot_turns.locked():
             self._waiting.extendleft(reversed(watches))
             return False
-        await self._hub.looks.acquire()
+        await self._source.snapshot_turns.acquire()
         began_at = asyncio.get_running_loop().time()
         selected = [(watch, watch.selection) for watch in watches]
-        run = SnapshotRun(self._hub.read_transaction, selected)
+        run = SnapshotRun(self._source.read_transaction, selected)
         self._looking = _Looking(run, began_at)
         try:
             await run.open()
@@ -262,7 +258,7 @@ class JoiningWatches:
         if self._pin is None:
             # Without it the log may be cut before they have caught up; then they begin again.
             with contextlib.suppress(Overloaded, PositionCompacted):
-                self._pin = self._hub.log.pin(_PIN_NAME, run.position + 1)
+                self._pin = self._source.log.pin(_PIN_NAME, run.position + 1)
         return True
 
     def _take_waiting(self) -> list[ChangeWatch]:
@@ -306,7 +302,7 @@ class JoiningWatches:
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.run.close()
-            self._hub.looks.release()
+            self._source.snapshot_turns.release()
         self._unpin_if_idle()
 
     def _unpin_if_idle(self) -> None:

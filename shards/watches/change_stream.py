@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from nextgen.client.changes.index import Change, change_of
 from nextgen.client.wire.errors import to_detail
@@ -36,21 +35,32 @@ from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchRenew, WatchShardUpdate
 from shards.watches.change_joining import JoiningWatches
 from shards.watches.change_lease import LeasedWatch
+from shards.watches.change_source import ChangeSource
 from shards.watches.change_watch import ChangeWatch, Stage, UsedIds, changes_of, checked_watch
 from shards.watches.effective_writes import Subscriber
-
-if TYPE_CHECKING:
-    from shards.watches.change_hub import ChangeHub
 
 _PROGRESS_SECONDS = WATCH_PROGRESS_MS / 1000
 
 
 class ChangeStream:
-    """See the module. Made by ``ChangeHub.open``; whoever serves it calls ``close``."""
+    """See the module. Made by ``ChangeHub.open``; the adapter that serves it calls ``close``.
 
-    def __init__(self, hub: ChangeHub, subscriber_id: str) -> None:
+    ``leave`` is called with a stream that is closed. ``notice_commits`` is called before the stream
+    says how far it is.
+    """
+
+    def __init__(
+        self,
+        source: ChangeSource,
+        subscriber_id: str,
+        *,
+        notice_commits: Callable[[], None],
+        leave: Callable[[ChangeStream], None],
+    ) -> None:
         self.subscriber_id = subscriber_id
-        self._hub = hub
+        self._source = source
+        self._notice_commits = notice_commits
+        self._leave = leave
         self._error: MetadataError | None = None
         self._changed = asyncio.Event()
         self._watches: dict[int, ChangeWatch] = {}
@@ -66,7 +76,7 @@ class ChangeStream:
         self._has_room = asyncio.Event()
         self._progress_at = 0.0
         self._has_room.set()
-        self._joining = JoiningWatches(hub, self)
+        self._joining = JoiningWatches(source, self)
         self._lease: LeasedWatch | None = None
         self._acknowledged: dict[int, ChangeWatch] = {}
         self._subscriber: Subscriber | None = None
@@ -88,7 +98,7 @@ class ChangeStream:
             return self._scanned
         if self._backlog:
             return self._backlog[0].position - 1
-        return max(self._hub.position, self._floor)
+        return max(self._source.position, self._floor)
 
     # The subscriber's side --------------------------------------------------------------------
 
@@ -153,7 +163,7 @@ class ChangeStream:
         return all(
             watch.acked >= position
             for change in changes
-            for watch in self._hub.index.find_of(self, change)
+            for watch in self._source.index.find_of(self, change)
             if watch.is_acknowledged
         )
 
@@ -186,7 +196,7 @@ class ChangeStream:
             self._has_room.set()
         # A lease is prolonged as regularly as progress is told.
         is_progress = not update.events and (not update.watch_id or bool(update.confirmed_at_ms))
-        metrics = self._hub.metrics
+        metrics = self._source.metrics
         (metrics.progress if is_progress else metrics.updates).inc()
         metrics.events.inc(len(update.events))
         return update
@@ -201,7 +211,7 @@ class ChangeStream:
 
     def close(self) -> None:
         """The subscriber is gone. Closing again does nothing."""
-        self._hub.leave(self)
+        self._leave(self)
         self._joining.close()
         self._drop_lease()
         self._backlog.clear()
@@ -283,7 +293,7 @@ class ChangeStream:
         if self._backlog:
             self._take_backlog()
         if self._is_lagging or self._joining.reads_log:
-            async with self._hub.page_turn:
+            async with self._source.page_turn:
                 if self._is_lagging:
                     self._read_level_page()
                 self._joining.read_page()
@@ -291,7 +301,7 @@ class ChangeStream:
                 await asyncio.sleep(0)
         await self._joining.read_snapshots()
         if asyncio.get_running_loop().time() >= self._progress_at:
-            self._hub.look()
+            self._notice_commits()
             self._emit_level(())
 
     def _take_backlog(self) -> None:
@@ -300,7 +310,7 @@ class ChangeStream:
 
     def _read_level_page(self) -> None:
         try:
-            entries = self._hub.log.read(
+            entries = self._source.log.read(
                 self._scanned + 1,
                 events_max=WATCH_EVENTS_PER_SLICE,
                 bytes_max=WATCH_CATCH_UP_BYTES,
@@ -311,14 +321,14 @@ class ChangeStream:
         wanted = [
             event
             for entry in entries
-            for event in self._hub.decoded.events(entry)
+            for event in self._source.decoded.events(entry)
             if event.position > self._scanned and self._is_wanted(event)
         ]
         if entries:
             self._scanned = entries[-1].next_position - 1
         if wanted:
             self._emit_level(wanted)
-        if self._scanned >= self._hub.log.commit_position:
+        if self._scanned >= self._source.log.commit_position:
             # Nothing is left to read, and the hub has offered nothing behind it yet.
             self._is_lagging = False
             self._floor = self._scanned
@@ -327,7 +337,7 @@ class ChangeStream:
         change = change_of(event)
         return change is not None and any(
             watch.stage is Stage.LEVEL and watch.since < event.position
-            for watch in self._hub.index.find_of(self, change)
+            for watch in self._source.index.find_of(self, change)
         )
 
     def _reset_level(self) -> None:
@@ -335,7 +345,7 @@ class ChangeStream:
             if watch.stage is Stage.LEVEL:
                 self._joining.reset(watch)
         self._is_lagging = False
-        self._scanned = self._floor = self._hub.log.commit_position
+        self._scanned = self._floor = self._source.log.commit_position
 
     def _emit_level(self, events: Sequence[Event]) -> None:
         self.emit_events(0, events, self.level_position)
@@ -346,11 +356,11 @@ class ChangeStream:
     def _add_lease(self, watch: ChangeWatch) -> None:
         if self._lease is not None or self._acknowledged:
             raise InvalidRequest("this stream has a leased watch, or acknowledged ones, already")
-        subscription = self._hub.subscribe(
+        subscription = self._source.subscribe(
             self.subscriber_id, watch.from_position, watch.names_creations
         )
         self._lease = LeasedWatch(
-            self._hub.shard_id,
+            self._source.shard_id,
             watch.watch_id,
             subscription,
             self.wake,
@@ -361,7 +371,7 @@ class ChangeStream:
         if self._lease is not None:
             raise InvalidRequest("this stream has a leased watch: its acknowledgements are of that")
         if self._subscriber is None:
-            self._subscriber = self._hub.join(self)
+            self._subscriber = self._source.join(self)
         self._acknowledged[watch.watch_id] = watch
 
     def _take_lease_update(self) -> None:
@@ -382,11 +392,13 @@ class ChangeStream:
 
     def _index(self, watch: ChangeWatch) -> None:
         chosen = watch.selection
-        self._hub.index.add(self, watch, chosen.kinds, prefix=chosen.prefix, names=chosen.names)
+        self._source.index.add(self, watch, chosen.kinds, prefix=chosen.prefix, names=chosen.names)
 
     def _unindex(self, watch: ChangeWatch) -> None:
         chosen = watch.selection
-        self._hub.index.discard(self, watch, chosen.kinds, prefix=chosen.prefix, names=chosen.names)
+        self._source.index.discard(
+            self, watch, chosen.kinds, prefix=chosen.prefix, names=chosen.names
+        )
 
 
 def _parts(events: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bool]]:

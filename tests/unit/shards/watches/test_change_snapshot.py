@@ -19,7 +19,7 @@ from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.domain import topic
-from shards.watches import change_hub, change_joining
+from shards.watches import change_joining, change_source
 from shards.watches.change_snapshot import SnapshotRun, end_of_prefix
 from shards.watches.change_watch import Selection
 from tests.support.shard_events import TIME_MS
@@ -74,7 +74,7 @@ def test_what_begins_with_a_prefix_is_before_its_end_and_nothing_else(
 def test_many_watches_share_a_look_at_the_view(tmp_path: Path) -> None:
     async def scenario(world: WatchWorld) -> None:
         last = await world.commit(*(created(number) for number in range(20)))
-        looks = world.hub.read_transaction = CountedLooks(world)
+        looks = world.hub.source.read_transaction = CountedLooks(world)
         subscriber = world.subscriber()
         seen = [
             subscriber.watch(kinds=[KIND_TOPIC], names=[created(number).name])
@@ -96,7 +96,7 @@ def test_a_look_serves_a_bounded_number_of_watches(
 
     async def scenario(world: WatchWorld) -> None:
         last = await world.commit(created(1))
-        looks = world.hub.read_transaction = CountedLooks(world)
+        looks = world.hub.source.read_transaction = CountedLooks(world)
         subscriber = world.subscriber()
         for _ in range(4 + excess):
             subscriber.watch(kinds=[KIND_TOPIC])
@@ -109,11 +109,11 @@ def test_a_look_serves_a_bounded_number_of_watches(
 def test_only_so_many_streams_look_at_the_view_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_hub, "WATCH_SNAPSHOTS_OPEN_MAX", 2)
+    monkeypatch.setattr(change_source, "WATCH_SNAPSHOTS_OPEN_MAX", 2)
 
     async def scenario(world: WatchWorld) -> None:
         last = await world.commit(*(created(number) for number in range(600)))
-        looks = world.hub.read_transaction = CountedLooks(world)
+        looks = world.hub.source.read_transaction = CountedLooks(world)
         subscribers = [world.subscriber(f"subscriber-{number}") for number in range(3)]
         seen = [each.watch(kinds=[KIND_TOPIC]) for each in subscribers]
         for subscriber in subscribers:
@@ -135,7 +135,7 @@ def test_a_snapshot_that_is_not_taken_in_time_ends_its_watch_and_lets_the_view_g
 ) -> None:
     async def scenario(world: WatchWorld) -> None:
         last = await world.commit(*(created(number) for number in range(1_100)))
-        looks = world.hub.read_transaction = CountedLooks(world)
+        looks = world.hub.source.read_transaction = CountedLooks(world)
         subscriber = world.subscriber()
         slow = subscriber.watch(kinds=[KIND_TOPIC])
         sound = subscriber.watch(kinds=[KIND_TOPIC], names=[created(7).name])
@@ -157,14 +157,14 @@ def test_a_snapshot_that_is_not_taken_in_time_ends_its_watch_and_lets_the_view_g
 def test_a_stream_that_goes_away_lets_the_view_and_the_log_go(tmp_path: Path) -> None:
     async def scenario(world: WatchWorld) -> None:
         await world.commit(*(created(number) for number in range(1_100)))
-        looks = world.hub.read_transaction = CountedLooks(world)
+        looks = world.hub.source.read_transaction = CountedLooks(world)
         subscriber = world.subscriber()
         seen = subscriber.watch(Recorder(), kinds=[KIND_TOPIC])
         await subscriber.until(lambda: bool(seen.items))
         assert (looks.open, world.log.status.log_pins) == (1, 1)
         subscriber.disconnect()
         assert (looks.open, world.log.status.log_pins) == (0, 0)
-        assert not world.hub.looks.locked()
+        assert not world.hub.source.snapshot_turns.locked()
 
     in_watch_world(tmp_path, scenario)
 
@@ -201,11 +201,11 @@ def test_a_view_that_cannot_be_read_ends_the_stream_as_unavailable(tmp_path: Pat
         def busy() -> CountedLooks:
             raise PoolTimeout
 
-        world.hub.read_transaction = busy  # type: ignore[assignment]
+        world.hub.source.read_transaction = busy  # type: ignore[assignment]
         subscriber = world.subscriber()
         subscriber.watch(kinds=[KIND_TOPIC])
         with pytest.raises(Unavailable, match="cannot be read"):
             await subscriber.until(lambda: False)
-        assert not world.hub.looks.locked()
+        assert not world.hub.source.snapshot_turns.locked()
 
     in_watch_world(tmp_path, scenario)

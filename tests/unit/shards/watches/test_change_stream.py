@@ -303,13 +303,13 @@ def test_for_leased_watches_alone_nothing_is_decoded_and_who_joins_misses_nothin
 ) -> None:
     async def scenario(world: WatchWorld) -> None:
         world.lead()
-        hub_decoded = world.hub.decoded = DecodedEntries(SHARD)
+        hub_decoded = world.hub.source.decoded = DecodedEntries(SHARD)
         subscriber = world.subscriber()
         leased = subscriber.watch(kinds=[KIND_ASSIGNMENT], leased=True)
         first = await world.commit(created("a"))
         last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
         await subscriber.until_position(last)
-        assert (leased.positions, world.hub.position) == ([last], last)
+        assert (leased.positions, world.hub.source.position) == ([last], last)
         assert hub_decoded.decoded == 0
 
         joined = subscriber.watch(kinds=[KIND_TOPIC], from_position=first)
@@ -333,7 +333,7 @@ def test_what_waits_when_the_last_watch_goes_is_thrown_away(
         assert subscriber.stream is not None
         subscriber.stream.remove(gone.watch_id)
         subscriber.places.remove(gone.watch_id)
-        assert world.hub.position < position
+        assert world.hub.source.position < position
         position = await world.commit(created("x"))
         assert f"position={position} streams=1 queued=0" in repr(world.hub)
 
@@ -400,7 +400,7 @@ def test_a_stream_that_lags_behind_a_cut_begins_each_watch_again(
         last = 0
         for number in range(4):
             last = await world.commit(created(f"t-{number}"))
-            while world.hub.position < last:
+            while world.hub.source.position < last:
                 await asyncio.sleep(0)
         await world.log.take_snapshot()
         await subscriber.until_position(last)
@@ -502,7 +502,7 @@ def test_what_was_read_from_the_log_is_not_offered_once_more(
         assert subscriber.stream is not None
         subscriber.stream.fall_behind()
         await subscriber.until(lambda: bool(seen.events))
-        assert world.hub.position < last
+        assert world.hub.source.position < last
         await subscriber.until_position(await world.commit(created("z")))
         assert seen.positions == [2, 3, 4, 5, 6, 7]
 
@@ -521,7 +521,7 @@ def test_what_a_watch_was_told_on_its_way_is_not_offered_once_more(
         last = await world.commit(*(created(name) for name in "abcdef"))
         seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=1)
         await subscriber.until(lambda: 1 in names(subscriber))
-        assert world.hub.position < last
+        assert world.hub.source.position < last
         await subscriber.until_position(await world.commit(created("z")))
         assert seen.positions == [2, 3, 4, 5, 6, 7]
 
