@@ -2,7 +2,7 @@
 VENV ?= .venv
 PROCESSES ?= 2
 BIN := $(VENV)/bin
-# A test of real processes that a busy machine made fail is tried once more, and said so.
+# Only tests that tests/unstable.toml lists get a second attempt (ADR 0064).
 TESTED := $(BIN)/python -m tests.support.second_attempt
 export VENV
 
