@@ -201,7 +201,7 @@ class ConnectionLost(Indefinite):
 class OutcomeForgotten(Indefinite):
     """The command may have been carried out so long ago that its outcome is not kept any more.
 
-    It was not carried out now, and must not be repeated: whoever sent it has to look.
+    It was not carried out now, and must not be repeated: the caller has to read the state first.
     """
 
     reason = "OUTCOME_FORGOTTEN"

@@ -71,7 +71,7 @@ class RaftConfig:
     """When a majority of views is older than this, the leader stops filling entries."""
 
     apply_delay_ms: int = 10
-    """From a commit until it is folded into the view, unless somebody waits for it: answers go
+    """From a commit until it is folded into the view, unless a caller waits for it: answers go
     out first, and commits that follow each other share a transaction."""
 
     apply_retry_ms: int = 1_000

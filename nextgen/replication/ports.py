@@ -118,7 +118,7 @@ class RoleChange:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Who belongs to a group. Voters are counted; learners replicate only.
+    """The members of a group. Voters count for majorities; learners only replicate.
 
     ``index`` is the entry that made it, 0 for the one the group began with. A configuration
     holds from the moment its entry is appended, and falls with it if the entry is cut off
@@ -348,14 +348,14 @@ class ReplicatedLog(Protocol):
         """Call ``listener`` with each run of newly committed entries, in order, on the loop.
 
         Returns a function that unsubscribes. An exception in a listener is logged and
-        disturbs nobody else.
+        affects no other.
         """
         ...
 
     def hurry_commits(self) -> Callable[[], None]:
-        """Have the leader tell this replica of commits at once, not with what it sends next.
+        """Have the leader send commits to this replica at once, not with its next message.
 
-        Each commit may cost a message more: for as long as somebody follows the log here.
+        Each commit may cost one more message, for as long as a reader follows the log here.
         Returns a function that ends it.
         """
         ...
@@ -434,7 +434,7 @@ class LogPin(Protocol):
         ...
 
     def advance(self, position: int) -> None:
-        """Let go of everything before ``position``; an earlier one than before is ignored."""
+        """Unpin everything before ``position``; an earlier position than before is ignored."""
         ...
 
     def release(self) -> None: ...
@@ -456,8 +456,8 @@ class RaftHost(Protocol):
         """Open this process's replica of ``group_id``, from disk if it has been here before.
 
         ``members`` are the voters that the group began with; what the log says overrides
-        them. ``joining``: this node is not among them and waits, voting for nobody, until
-        the log of a leader says who belongs to the group; it campaigns once it is a voter.
+        them. ``joining``: this node is not among them and waits, giving no vote, until
+        a leader's log names the members of the group; it campaigns once it is a voter.
 
         A function is called, on a worker thread, when the log is known to be sound.
 

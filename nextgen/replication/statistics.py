@@ -1,4 +1,4 @@
-"""Counters and gauges of one replica, for whoever exports metrics."""
+"""Counters and gauges of one replica, read by the metrics exporter."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ CONFIGURATION_LEVEL = 2
 def not_known_everywhere(group: str, members: Sequence[str], what: str) -> Refused:
     """Return why ``what`` is not written to the log of ``group``: these members may not know it.
 
-    Final until somebody has done something about them, so nobody repeats it blindly.
+    Final until an operator has acted, so no client repeats it blindly.
     """
     are, them = ("is", "it") if len(members) == 1 else ("are", "them")
     return Refused(

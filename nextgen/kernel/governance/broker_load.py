@@ -39,7 +39,7 @@ class Rates:
         return self.bytes_in + self.bytes_out
 
     def named(self) -> Iterable[tuple[str, float]]:
-        """Yield each rate with the name that people are told."""
+        """Yield each rate with the name that messages use."""
         yield "messages in per second", self.messages_in
         yield "messages out per second", self.messages_out
         yield "bytes in per second", self.bytes_in
@@ -60,7 +60,7 @@ class UnitLoad:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """What one broker carries. 0 in a limit or in ``cores`` means that nobody knows it."""
+    """What one broker carries. 0 in a limit or in ``cores`` means unknown."""
 
     units: int = 0
     """Units assigned."""

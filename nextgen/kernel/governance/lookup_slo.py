@@ -1,6 +1,6 @@
 """The objective of lookups, minute by minute: what a window holds, and when it is a bad one.
 
-    p99 <= 1 s          nobody waits longer than 3 s          errors <= 1 %
+    p99 <= 1 s          no lookup above 3 s                   errors <= 1 %
 
 Errors are trouble of ours. That a topic does not exist is an answer like any other. Whoever waited
 longer than 3 s was failed, whatever the answer. Windows of several processes add up to that of

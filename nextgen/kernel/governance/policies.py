@@ -1,7 +1,7 @@
 """What may be said of tenants, namespaces and topics: values, which of them make sense, merging.
 
 ``None`` is *not said*, as are an empty tuple, an empty group and 0 units in ``PlacementRules``:
-whoever stands above decides, and where nobody says anything the program's default counts.
+the level above decides, and the program's default counts where no level sets it.
 ``merge`` lets a topic's value win over its namespace's, and that over its tenant's, field by field.
 """
 
@@ -143,13 +143,13 @@ class Policies:
 
     placement: PlacementRules = NO_RULES
     idle_time_ms: int | None = None
-    """A unit nobody uses for so long leaves its broker; 0: never."""
+    """A unit without clients for so long leaves its broker; 0: never."""
 
     capacity_share_percent: int | None = None
     """Of a tenant: the part of each shard's leased capacity that other tenants cannot deny it."""
 
     unknown: bytes = b""
-    """What a later release said here, in its own form. Stored and given back, merged by nobody."""
+    """Fields of a later release, in their own form: stored and returned, never merged."""
 
 
 NO_POLICIES = Policies()
@@ -165,7 +165,7 @@ def merge(
 
 
 def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
-    """Return why nobody may say ``policies`` of an object of ``level``; None if one may.
+    """Return why ``policies`` cannot be set at ``level``; None if they can.
 
     The message begins with the name of the field.
     """

@@ -1,11 +1,11 @@
 """The file in which quotas travel from where they are made to where they are set.
 
 JSON with sorted keys: the same quotas are the same bytes. Unknown members are refused, because
-somebody meant something by them.
+they were written for a reason.
 
     format, format_version   "nextgen-quotas", 1
     version                  of the quotas: one above those that hold when they are set
-    brokers, tenants         units by broker id, by tenant; who is not named has no quota
+    brokers, tenants         units by broker id, by tenant; one that is not named has no quota
     source                   digest of what they were made from, "" if by hand
     made_from                what that was, for people
 """

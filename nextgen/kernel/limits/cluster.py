@@ -165,7 +165,7 @@ CAPACITY_GRANTS_IN_FLIGHT_MAX = 64
 
 ELECTION_WAIT_MS = 250
 """A replica keeps a request for its leader so long while there is none, rather than sending it
-back: an election after a crash is over in a tenth of a second, and whoever asks twice asks late."""
+back: an election after a crash is over in a tenth of a second, and a second question comes late."""
 
 CHANNEL_KEEPALIVE_MS = 1_000
 """Silence on a gRPC connection with calls under way before its other end is asked for a sign of
@@ -237,7 +237,7 @@ LOOKUP_BATCHES_IN_FLIGHT_MAX = 8
 
 LOOKUP_NAMES_IN_FLIGHT_MAX = 1_024
 """Names that one discovery process asks one shard for at a time. A shard that is asked for more
-works on what nobody waits for any more by the time it is done."""
+works on requests whose callers have given up by the time it is done."""
 
 LOOKUP_WAIT_MS_MAX = 3_500
 """A name that could not be asked for by then is refused, before a caller's usual deadline, so that
@@ -245,7 +245,7 @@ it hears so instead of nothing, and may try again. A burst of 10,000 first looku
 
 LOOKUP_QUEUE_MS_MAX = 500
 """Names are asked for in their order while the oldest has waited for less. Beyond it more comes
-than is answered, and the latest go first: their callers are the ones who still wait."""
+than is answered, and the latest go first: their callers still wait."""
 
 LOOKUP_NAMES_WAITING_MAX = 50_000
 """Names waiting for shards in one discovery process; beyond it lookups are refused."""
@@ -282,7 +282,7 @@ FOLLOWER_IN_FLIGHT_BYTES_MAX = 8 * 1024 * 1024
 # Members of a group ----------------------------------------------------------------------------
 
 GROUP_MEMBERS_MAX = 16
-"""Voters and learners of one group: nobody counts more than seven voters, and a configuration
+"""Voters and learners of one group: no group needs more than seven voters, and a configuration
 stays one small record."""
 
 LEARNER_LAG_ENTRIES_MAX = 64
@@ -313,7 +313,7 @@ A broker dials at once and then after 20, 40 and 80 ms; on loopback it is back i
 clients of a dead broker look up again after 0.1, 0.3 and 0.7 s: the second time finds the next."""
 
 SESSION_RETURN_MS = 1_500
-"""For a broker to come to a new broker manager that every node was told of, else its session ends.
+"""For a broker to connect to a new broker manager that every node knows, else its session ends.
 On loopback it is there in 200; a broker that stands still for a second keeps its session. Stock
 clients of a dead broker look up again after about 3 s, then after about 6: with an election before
 it this is over in time for the former. Less than leadership is left where it is before leaders are
@@ -373,7 +373,7 @@ ASSIGNMENT_SUBSCRIBERS_MAX = 256
 """Subscribers of one shard's assignments: its discovery nodes."""
 
 ASSIGNMENT_BACKLOG_MAX = 50_000
-"""Deltas that wait for one subscriber; beyond it the subscriber is told to start over."""
+"""Deltas that wait for one subscriber; beyond it the subscriber has to start over."""
 
 ASSIGNMENT_DELTAS_PER_UPDATE_MAX = 2_000
 """Deltas in one update, some 150 bytes each: well below a message's size."""

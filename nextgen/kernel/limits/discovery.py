@@ -15,7 +15,7 @@ DISCOVERY_TURN_BYTES_MAX = 32 * 1024
 The rest of a longer read waits behind the other connections."""
 
 DISCOVERY_SHORT_READ_BYTES = 8 * 1024
-"""Reads up to this, some 130 lookups, are answered at once and wait for nobody."""
+"""Reads up to this, some 130 lookups, are answered at once, without a turn."""
 
 DISCOVERY_TURN_MS = 1.0
 """What connections with longer reads may take of the event loop in one turn, all together, and what

@@ -23,15 +23,15 @@ EVACUATION_BATCHES_MAX = 8
 caches to take a move in may take a second."""
 
 IDLE_LOOK_MS = 30_000
-"""Milliseconds between two looks of a broker at which of its units nobody uses. Idle times are
+"""Milliseconds between two searches of a broker for units without clients. Idle times are
 minutes at least, and a look at 50,000 units costs a tenth of a second, in small steps."""
 
 IDLE_UNITS_PER_MESSAGE_MAX = 1_000
 """Idle units that a broker names at a time, some 150 bytes each. The others wait for the next
-look: nobody is in a hurry."""
+search: it is not urgent."""
 
 BROKER_DRAIN_MS_MAX = 3_600_000
-"""Longest that a broker may be told to wait at a stop until it is empty: an hour, which empties
+"""Longest that a broker may be set to wait at a stop until it is empty: an hour, which empties
 50,000 units at 14 a second."""
 
 REBALANCE_COOL_DOWN_MS = 600_000
@@ -67,11 +67,11 @@ ANNOUNCE_MS_MAX = 500
 and one that hangs is what units are moved away from."""
 
 TAKE_OVER_MS_MAX = 1_000
-"""An owner that has not let go by then is fenced: it hangs, or its manager has no leader."""
+"""An owner that has not released it by then is fenced: it hangs, or its manager has no leader."""
 
 EPOCH_JUMP_MAX = 1_000_000
 """Epochs by which a unit may jump because its ledger knows a later one than the shard: more than a
-lost month of moving it every three seconds. A number beyond is damage, or somebody's mistake; taken
+lost month of moving it every three seconds. A number beyond is damage, or a mistake; taken
 at its word it could use all epochs up that the unit will ever have."""
 
 HIGHER_EPOCH_ASKED_MS = 1_000
@@ -88,7 +88,7 @@ HANDOVERS_IN_FLIGHT_MAX = 1
 after the other, and each unit's clients wait for those beside it, of other shards as well."""
 
 HANDOVER_PAUSE_MS_MAX = 100
-"""Longest pause behind them: as long as they took, unless that was waiting for somebody who hangs.
+"""Longest pause behind them: as long as they took, unless that was waiting for a hung process.
 """
 
 PREPARES_PER_REQUEST_MAX = 16
@@ -131,7 +131,7 @@ LOOKUP_WINDOWS_KEPT_MAX = 60
 manager."""
 
 LOOKUP_WINDOW_LATE_MS_MAX = 3_600_000
-"""A window that began longer ago is not recorded: nobody keeps one for so long. Of a process that
+"""A window that began longer ago is not recorded: no meter keeps one for so long. Of a process that
 has reported nothing for twice that, nothing is known any more."""
 
 LOOKUP_WINDOW_AHEAD_MS_MAX = 60_000
@@ -164,7 +164,7 @@ LOAD_REPORT_MS_MIN = 5_000
 """Milliseconds between two load reports of a broker at least: what changes faster is noise."""
 
 LOAD_REPORT_MS_MAX = 60_000
-"""Milliseconds after which load is told although it did not change: whoever came later, a new
+"""Milliseconds after which load is reported although it did not change: a later subscriber, a new
 leader of the cluster manager as well, knows it by then."""
 
 LOAD_EVENT_MS_MIN = 60_000
@@ -198,7 +198,7 @@ LOAD_BYTES_MAX = 2**50
 
 REFUSAL_REMEMBERED_MS = 1_000
 """A broker whose manager refused a unit for lack of room is offered none for so long: as long as
-it takes until it has let go of something, or the lease says what is left."""
+it takes until it has released something, or the lease names what is left."""
 
 REFUSALS_REMEMBERED_MAX = 10_000
 """Sessions that refused: one for each broker of the largest cluster."""
@@ -211,13 +211,13 @@ ACKNOWLEDGEMENT_WATCHERS_MAX = 4
 """Auditors of one broker: each look costs it a millisecond per 10,000 open units."""
 
 ACKNOWLEDGEMENT_REPORT_MS = 1_000
-"""Between two reports to an auditor: what a broker that is killed has not told."""
+"""Between two reports to an auditor: what a broker that is killed has not reported."""
 
 ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX = 2_000
 """Intervals in one message: some 500 KB."""
 
 AUDIT_EPOCHS_PER_UNIT_MAX = 8
-"""The latest epochs of a unit of which an auditor remembers who had them and when."""
+"""The latest epochs of a unit whose owners and times an auditor remembers."""
 
 AUDIT_UNITS_MAX = 1_000_000
 """Units that an auditor follows: one gigabyte. Those that were heard of longest ago go."""
@@ -249,7 +249,7 @@ bounded by the requests. Beyond, the oldest is forgotten, and every effective wr
 long as that would have been waited for."""
 
 RULES_FRESH_MS = ASSIGNMENT_TTL_MS - WATCH_PROGRESS_MS - WATCH_TTL_MARGIN_MS
-"""What a stream told of namespaces is used for so long after the last word on it. Effective writes
+"""Namespaces that a stream reported are used for so long after its last message. Effective writes
 wait for a silent subscriber for one time-to-live: its last acknowledgement may be as old as two
 words on the stream are apart, and may have been on its way for as long as the margin."""
 
@@ -259,7 +259,7 @@ shard waits with effective writes for its reader's watch at least one time-to-li
 
 CAPACITY_RESERVE_PERCENT = 10
 """Part of each lease that only tenants below their share are given: a tenant that borrows all the
-rest leaves ten newcomers their default share. It is idle while nobody new comes, so no more."""
+rest leaves ten newcomers their default share. It is idle without newcomers, so no more."""
 
 CAPACITY_SHARE_PERCENT_DEFAULT = 1
 """A tenant's share of the units leased to a shard unless its policy ``capacity_share_percent`` says
@@ -270,7 +270,7 @@ QUOTA_TENANTS_MAX = BROKERS_MAX
 
 QUOTA_NAMES_BYTES_MAX = 1024 * 1024
 """Bytes of all names in one set of quotas: with their units they fit a record, and a full update
-beside everything else that it tells. 4,096 brokers and as many tenants of 100 bytes each do."""
+beside everything else in it. 4,096 brokers and as many tenants of 100 bytes each do."""
 
 QUOTA_SOURCE_BYTES_MAX = 128
 """Bytes of the digest of what quotas were made from: SHA-512 in hexadecimal digits."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 # Pulsar protocol -------------------------------------------------------------------------------
 
 PULSAR_MESSAGE_BYTES_MAX = 5 * 1024 * 1024
-"""Metadata and body of one SEND: the default of a stock broker, told to clients in CONNECTED."""
+"""Metadata and body of one SEND: the default of a stock broker, sent to clients in CONNECTED."""
 
 PULSAR_FRAME_BYTES_MAX = PULSAR_MESSAGE_BYTES_MAX + 10 * 1024
 """One frame, its size field included: the largest message and a command, as a stock broker."""
@@ -69,7 +69,7 @@ DISCOVERY_LISTINGS_MAX = 16
 """Listings of namespaces under way in one process, each up to one frame and what it is made of."""
 
 PARTITION_COUNT_TTL_MS = 2_000
-"""How long the partitions of a topic are told without asking again: as long as an assignment
+"""How long a topic's number of partitions is answered from memory: as long as an assignment
 without news. Only a deletion makes them wrong."""
 
 PARTITION_COUNTS_MAX = 100_000
@@ -234,8 +234,8 @@ cursor stays below some 500 KB and takes some 10 ms to write. A batch counts onc
 messages."""
 
 CURSOR_WRITE_DELAY_MS = 100
-"""Acknowledgements that nobody waits for are stored so much later at most: the time stock clients
-group them for. What a broker that dies forgets is delivered once more."""
+"""Acknowledgements without a waiting client are stored so much later at most: stock clients group
+them for that time. What a broker that dies forgets is delivered once more."""
 
 CURSOR_CLOSE_MS_MAX = 2_000
 """How long closing a topic waits for one cursor to be stored: a disk that is slow, not stuck."""
@@ -286,14 +286,14 @@ than the longest pause between a stock client's attempts."""
 # Embedded broker -------------------------------------------------------------------------------
 
 SEQUENCE_IDS_SKIPPED = 1 << 32
-"""Between what is stored of a producer whose name a broker made and where it is told to number on
-when it comes back: more than any client has under way."""
+"""Between what is stored of a producer whose name a broker made and its next number when it comes
+back: more than any client has under way."""
 
 PRODUCERS_PER_TOPIC_MAX = 10_000
 """Producers connected to one topic unit, some 2 KB each; those that wait for it count."""
 
 SUBSCRIPTIONS_PER_TOPIC_MAX = 1_000
-"""Subscriptions of one topic unit, durable or not: each is told of every append."""
+"""Subscriptions of one topic unit, durable or not: each is notified of every append."""
 
 SUBSCRIPTION_NAME_BYTES_MAX = 1_024
 """UTF-8 bytes of a subscription's name: as a topic's local name."""
@@ -348,7 +348,7 @@ TOPIC_TRIM_MS = 30_000
 """Between two attempts to drop what a topic need not keep any longer."""
 
 LIVENESS_CHECK_MS = 5_000
-"""For a client whose producer's name somebody else asks for to give a sign of life: as in a stock
+"""For a client whose producer's name another client asks for to give a sign of life: as in a stock
 broker."""
 
 CLOSED_HANDLE_MS = 30_000

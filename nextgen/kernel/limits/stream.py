@@ -45,7 +45,7 @@ POSITION_MAX = 2**63 - 1
 # Change streams --------------------------------------------------------------------------------
 
 WATCHES_PER_STREAM_MAX = 20_000
-"""Watches on one stream: a discovery node's own, and those of everybody who watches through it."""
+"""Watches on one stream: a discovery node's own, and those of its clients."""
 
 WATCH_STREAMS_PER_SHARD_MAX = 5_000
 """Streams to one replica of a shard: every broker manager and discovery node, and programs."""
@@ -54,7 +54,7 @@ WATCH_SUBSCRIBER_BYTES_MAX = 512
 """Of a subscriber's id: a node's id, and which part of the node it is."""
 
 WATCH_NAMES_MAX = 10_000
-"""Names in one watch; whoever wants more adds another watch."""
+"""Names in one watch; for more, a subscriber adds another watch."""
 
 WATCH_BACKLOG_EVENTS_MAX = 4_096
 """Events that wait for one stream to take them; beyond it the stream catches up from the log."""
@@ -103,7 +103,7 @@ WATCH_SNAPSHOT_MS_MAX = 60_000
 """A look at the view ends after so long: while it lasts the view's write-ahead file grows."""
 
 DECODED_EVENTS_KEPT_MAX = 4_096
-"""Decoded events kept for whoever looks at the same entries next: one group commit, or a few."""
+"""Decoded events kept for the next reader of the same entries: one group commit, or a few."""
 
 # Watches through discovery ----------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ HISTORY_STEPS_MAX = 30_000_000
 """Steps of the search over all keys of a history; about a minute. The rest is undecided."""
 
 HISTORY_FINDINGS_KEPT_MAX = 100
-"""Findings of one kind that a verdict tells in words. All are counted."""
+"""Findings of one kind that a verdict describes. All are counted."""
 
 HISTORY_NAMED_MAX = 12
 """Operations or events that one finding names."""
@@ -227,7 +227,7 @@ METADATA_DOUBTS_PER_READ_MAX = 100
 """Objects asked for in one read that settles whether they still exist; each may have 16 KiB."""
 
 RELEASED_UNITS_REMEMBERED_MAX = 10_000
-"""Units remembered as released by one session, so that what is told late of them is not believed:
+"""Units remembered as released by one session, so that a late report about them is ignored:
 those on their way during one request, ten requests of the greatest size."""
 
 HELD_OBJECTS_PER_MESSAGE_MAX = 500

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 TRACE_SPANS_WAITING_MAX = 8_192
 """Ended spans of a process that wait to be written or sent; beyond it they are dropped: a trace
-is worth less than the work it tells of. Some 8 MiB."""
+is worth less than the work it describes. Some 8 MiB."""
 
 TRACE_BATCH_SPANS_MAX = 512
 """Spans written or sent at once."""
 
 TRACE_FLUSH_MS = 500
-"""Between two batches of a process that has little to tell."""
+"""Between two batches of a process with few spans."""
 
 TRACE_STOP_MS_MAX = 1_500
 """A process that stops waits so long for its last spans; a collector that hangs loses them."""

@@ -114,7 +114,7 @@ class Unit:
         """Return the unit whose ``text`` is given.
 
         Raises:
-            InvalidName: It is nobody's text form.
+            InvalidName: It is the text form of no topic.
         """
         if not text:
             return _WHOLE

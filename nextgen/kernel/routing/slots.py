@@ -36,7 +36,7 @@ Ring = tuple[tuple[int, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SlotTable:
-    """Who owns each slot, at one version. ``owners[slot]`` is a shard id."""
+    """The owner of each slot, at one version. ``owners[slot]`` is a shard id."""
 
     version: int
     owners: tuple[int, ...]

@@ -1,7 +1,7 @@
 """pysyncobj with its dangerous parts taken out: elections and votes are the library's.
 
-What stays: who campaigns, who votes for whom, counting votes, terms, who leads. Whose votes
-count is told to the library before each campaign: the voters of the configuration that holds
+What stays: campaigns, votes, counting votes, terms, the leader. Before each campaign the library
+is given the nodes whose votes count: the voters of the configuration that holds
 (H12); its own membership changes are off. What is replaced, because it loses data or never
 ends (hazards H1 to H10 of raft-feasibility.md): its log, its transport, its append handling,
 its commit counting, its apply loop, its snapshots and its clock. Those live in the other
@@ -183,7 +183,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
             self._SyncObj__setCurrentTerm(term, UNKNOWN_VOTE)
 
     def step_down(self, term: int) -> None:
-        """Become a follower of nobody in ``term``, if that is later than the present one."""
+        """Become a follower without a leader in ``term``, if that is later than the present one."""
         led = self.leads
         if term > self.term:
             self._SyncObj__setCurrentTerm(term, None)

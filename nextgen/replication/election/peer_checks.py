@@ -117,7 +117,7 @@ class PeerChecks:
         committed = replica.journal.configuration_at(replica.commit_index) or self._given
         known = {*members_of(self._given), *members_of(committed), *members_of(newest)}
         if not known or sender in known:
-            return True  # One that knows nobody joins a group of which it has heard nothing yet.
+            return True  # It knows no member yet: it joins a group whose log it has not received.
         # Or the sender became a member by an entry that is not here yet.
         return any(
             each.index > newest.index and sender in members_of(each) for each in _shown_by(message)

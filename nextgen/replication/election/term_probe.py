@@ -142,7 +142,7 @@ class TermProbe:
         self._conclude()
 
     def _on_append(self, message: Message) -> None:
-        """Look who belongs to the group now: a voter that was removed need not answer.
+        """Update the members of the group: a voter that was removed need not answer.
 
         Only a committed configuration says so. It is on a majority of its own voters, and these
         give no vote to a candidate that lacks it.
@@ -189,7 +189,7 @@ class TermProbe:
         known = sum(answer.is_term_known for answer in answers)
         voters = len(others) + 1
         if known < voters - majority_of(voters) + 1:
-            # A majority may consist of replicas that forgot: nobody knows what it decided.
+            # A majority may consist of replicas that forgot: its decisions are unknown.
             return
         self._replica.core.adopt_term(term)
         journal.set_doubt(UNCOVERED_INDEX)

@@ -1,7 +1,7 @@
 """When a replica campaigns, and whom it would vote for: timers, pre-vote and stickiness.
 
 A replica asks "would you vote for me?" before it raises the term, and a replica that hears
-its leader answers no; so one that was cut off disturbs nobody when it returns (H8).
+its leader answers no; so a replica that was cut off deposes no leader when it returns (H8).
 
 Silence for ``election_ms_min .. max`` starts an election, unless it was this process that did
 not run: then the leader gets the time to be heard. The fast path does not wait for silence: when
@@ -9,8 +9,8 @@ the leader's connection broke and its port refuses, the replicas try in the orde
 a few dozen milliseconds apart; so do those whose first attempt after a silence failed. The order
 is rotated by the group's number, so that the groups a dead process led spread over the others.
 
-Whoever takes part in a campaign refuses pre-votes for a while, its ``vote_backoff``: a second
-candidate would only undo the first. The backoff is bounded (L21), so a campaign that comes to
+A replica that takes part in a campaign refuses pre-votes for a while, its ``vote_backoff``: a
+second candidate would only undo the first. The backoff is bounded (L21), so a campaign that comes to
 nothing delays a candidate that can win by one election timeout at most: it ends within
 ``election_ms_max``, it does not hold against a better log, and a replica whose disk is stuck
 neither campaigns nor promises a vote that it could not write down.
@@ -94,7 +94,7 @@ class Election:
     def is_leader_alive(self) -> bool:
         """True while the leader was heard within the shortest election silence.
 
-        Such a replica gives nobody its vote, unless the leader itself hands over.
+        Such a replica gives no vote, unless the leader itself hands over.
         """
         if self._leader_heard_at is None or self._suspect is not None:
             return False
@@ -141,7 +141,7 @@ class Election:
             and (self._loop.time() >= self._vote_backoff_until or self._is_behind(message))
         )
         if self._suspect is not None and not may_lead and not self._core.campaigns:
-            # Who asks lacks something that this replica has: no use in waiting for its turns.
+            # The candidate lacks entries that this replica has: waiting for its turns is useless.
             self._wait_ms(self._random.uniform(0, self._config.fast_election_jitter_ms))
         self._send(
             sender,
@@ -203,7 +203,7 @@ class Election:
         self._vote_backoff_until = self._loop.time() + backoff_ms / 1000
 
     def _give_up(self, leader_id: NodeId) -> None:
-        """Take the leader for dead; nobody is told any more that it leads."""
+        """Count the leader as dead; callers get no leader hint any more."""
         self._suspect = leader_id
         self._fast_attempts = 0
         self._campaign_timeout_ms = self._config.fast_campaign_ms

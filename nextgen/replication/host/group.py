@@ -404,7 +404,7 @@ class PySyncObjGroup:
         await self._successor_known(replica.config.heartbeat_ms)
 
     async def _successor_known(self, deadline_ms: int) -> None:
-        """Return once the successor was heard, so that whoever asks here is sent to it."""
+        """Return once the successor was heard, so that callers are redirected to it."""
         known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def look(change: RoleChange) -> None:

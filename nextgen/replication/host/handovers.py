@@ -1,7 +1,7 @@
 """The handovers of one process that stops: no replica is closed before all of them are over.
 
 Closing a view, a journal and their threads takes the event loop for a tenth of a second. The
-successors of the other groups, and whoever asks here for them, would wait for that.
+successors of the other groups, and callers of those groups, would wait for that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Handovers:
         self._under_way += 1
 
     def end(self) -> None:
-        """Note that it leads no more, or that nobody takes over."""
+        """Record that it leads no more, or that no successor takes over."""
         self._under_way -= 1
         assert self._under_way >= 0, "a handover ended that had not begun"
         if not self._under_way:

@@ -1,4 +1,4 @@
-"""What Prometheus is told of every replicated log of a process, and of the mesh between them.
+"""Prometheus metrics of every replicated log of a process, and of the mesh between them.
 
 The label is the shard; the cluster manager's own log is shard 0. Everything is read when it is
 asked for, so that it costs nothing in between.
@@ -23,7 +23,7 @@ from nextgen.replication.ports import LogStatus
 from nextgen.replication.statistics import SYNC_BUCKETS_S, ReplicaStatistics
 
 DISK_KINDS = ("journal", "view", "snapshots")
-"""Folders of a replica that are told apart; what else there is, is small."""
+"""Folders of a replica that are measured by themselves; the rest is small."""
 
 _Value = Callable[[LogStatus], float]
 
@@ -131,7 +131,7 @@ class LogCollector(Collector):
 
 
 class MeasuredMesh(Protocol):
-    """What is told of a mesh."""
+    """Metrics of a mesh."""
 
     @property
     def connection_count(self) -> int: ...

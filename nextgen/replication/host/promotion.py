@@ -6,7 +6,7 @@ generation (``kernel.events.generations``), and positions that were never used. 
 the cut and begin with a snapshot.
 
 The steps can be repeated after a crash. Until the last of them the journal names the old voters,
-so that a replica that was promoted in part elects nobody.
+so that a replica that was promoted in part elects no leader.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Promotion:
 
     @property
     def may_be_missing(self) -> str:
-        """One sentence for the person who has to decide what to do about it."""
+        """One sentence for the operator, who decides what to do about it."""
         found = f"every event behind position {self.last_position} of the old log"
         if self.was_damaged:
             found += ", and any event before it: this replica had lost a part of its own log"
@@ -78,7 +78,7 @@ def promote(
 
     Raises:
         Refused: A voter is neither this one nor lost: it may know more, and a quorum may return.
-        RefusesToStart: There is no replica here, or it is somebody else's, or damaged.
+        RefusesToStart: There is no replica here, or it is another node's, or damaged.
     """
     storage = DiskStorage()
     directory = data_directory / f"group-{group_id}"
@@ -148,7 +148,7 @@ def _promote(
     # The index too: the cluster manager believes the report of the latest configuration only.
     index = journal.last_index + POSITIONS_SKIPPED
     point = AppliedPoint(index, term, found.next_position - 1)
-    # Its term first: until the last step this replica is one of several that elects nobody.
+    # Its term first: until the last step this replica is one of several and elects no leader.
     journal.set_hard_state(term, None)
     journal.sync()
     view.begin_generation(point, change)

@@ -247,7 +247,7 @@ class PySyncObjHost:
         self._transfer_executor.shutdown(wait=True)
 
     def abandon(self) -> None:
-        """Let go of everything at once, as a killed process would. For simulations.
+        """Release everything at once, as a killed process would. For simulations.
 
         Nothing is written, handed over or waited for; the surroundings must be dead already.
         """
@@ -363,7 +363,7 @@ class PySyncObjHost:
 
         async def release() -> None:
             self._mesh.unregister(group_id)
-            # Not on the loop: whoever asks here is to be sent to the next leader at once.
+            # Not on the loop: callers are redirected to the next leader at once.
             await self._blocking(close)
 
         async def distrust() -> None:
@@ -376,7 +376,7 @@ class PySyncObjHost:
         return EVENT_LEVEL if node_id == self._node_id else self._mesh.peer_event_level(node_id)
 
     def _store_event_levels(self, levels: Mapping[NodeId, int]) -> None:
-        # One worker writes them, in order; whoever stops waits for it. What a disk refused is
+        # One worker writes them, in order; a stop waits for it. What a disk refused is
         # tried again with the next hello.
         if levels != self._event_levels.stored:
             self._snapshot_executor.submit(self._event_levels.store, levels)

@@ -4,7 +4,7 @@
     the view in use, pinned at one entry        ──scanned───▶ digest of the rows as they are
                                                               and what the view says it should be
 
-The three are the same at the same entry, unless the fold, the disk or somebody else changed a
+The three are the same at the same entry, unless the fold, the disk or a person changed a
 row. The log is read on the event loop, a little at a time; everything else is done on a thread
 that rests as long as it works, so the replica goes on serving.
 """
@@ -96,7 +96,7 @@ class ViewVerification:
                 await self._replay_to(executor, replay, self._view.applied().index)
                 return await self._compare(executor, replay)
         finally:
-            # Behind what the thread has under way, also when nobody waits any more.
+            # Behind the thread's present work, also when no caller waits any more.
             remove = partial(shutil.rmtree, self._directory, ignore_errors=True)
             await asyncio.shield(self._blocking(executor, remove))
             executor.shutdown(wait=False)

@@ -4,7 +4,7 @@
     an index          entries up to there; term and vote are what they were
     UNCOVERED_INDEX   any entries; the term is at least that of anything it promised
     UNKNOWN_INDEX     any entries, and any term and vote
-    BLANK_INDEX       there is nothing here, and nobody has said yet whether there ever was
+    BLANK_INDEX       the directory is empty, and it is not known yet whether it ever held a log
 
 A replica in doubt neither votes nor campaigns (L8). While its term is unknown too it must not
 even acknowledge: a leader that was deposed by its forgotten vote could commit with its help.

@@ -52,7 +52,7 @@ class Kind(IntEnum):
     """What a record means. Stored: never renumber."""
 
     ENTRY = 1
-    HARD_STATE = 2  # term; payload = voted for, empty for nobody.
+    HARD_STATE = 2  # term; payload = voted for, empty for no vote.
     # Entries from ``index`` on are void; term and position are those before it. Of TRUNCATE
     # and RESET the payload is the configuration that holds afterwards, empty for none.
     TRUNCATE = 3
@@ -84,7 +84,7 @@ class SegmentHeader:
     base_term: int
     next_position: int  # Of the next event.
     hard_term: int
-    voted_for: str  # Empty for nobody.
+    voted_for: str  # Empty: no vote.
     doubt_index: int
     configuration: bytes | None = None  # The one that holds, empty for none; None in version 1.
 

@@ -174,7 +174,7 @@ class Journal:
 
     @property
     def hard_state(self) -> tuple[int, str | None]:
-        """The current term, and whom this node voted for in it. ``UNKNOWN_VOTE`` is nobody's
+        """The current term, and the candidate of this node's vote. ``UNKNOWN_VOTE`` is no node's
         name: the vote is spent."""
         return self._state.hard_term, self._state.voted_for or None
 
@@ -332,7 +332,7 @@ class Journal:
         """Note what held behind entry ``index``, here or still to come, if that is news; None
         for what the group began with.
 
-        For a replica that got it from somebody whose log agrees with its own up to there, or
+        For a replica that received it from a peer whose log agrees up to there, or
         is about to replace it.
         """
         if self._configurations.at(index) == configuration:
@@ -425,7 +425,7 @@ class Journal:
         self._writes.sync()
 
     def close(self) -> None:
-        """Write what is pending, if the disk takes it, and let go of the files."""
+        """Write what is pending, if the disk takes it, and close the files."""
         if not self._closed:
             self._closed = True
             self._writes.close()

@@ -1,4 +1,4 @@
-"""What of a journal is not on disk yet, and who waits for it.
+"""The part of a journal that is not on disk yet, and the callbacks that wait for it.
 
 One batch is in flight, the next one fills. A full disk stalls: the same batch is tried again
 every ``JOURNAL_RETRY_MS``. Any other failure breaks the journal for good, because a sync that
@@ -131,13 +131,13 @@ class PendingWrites:
             self._runner.post(self._run_waiters)
 
     def close(self) -> None:
-        """Carry out what the disk takes. Nobody is called back any more."""
+        """Write what the disk takes. No callback runs any more."""
         self._waiters.clear()
         try:
             self.sync()
             self._files.sync_mark()
         except (JournalStalled, JournalBroken):
-            # Nobody was told that it is durable, so nobody is deceived.
+            # No caller was informed that it is durable, so no acknowledgement is wrong.
             pass
         finally:
             self._closed = True
@@ -167,7 +167,7 @@ class PendingWrites:
             return
         self._finish(batch)
         if self._waiters and self._waiters[-1][0] > self._durable_changes:
-            # The next sync begins before anybody is told about this one.
+            # The next sync starts before the callbacks of this one run.
             self.start_batch()
         self._run_waiters()
 
@@ -203,6 +203,6 @@ class PendingWrites:
             try:
                 callback()
             except BaseException:
-                # It disturbs nobody else: the others are told in the loop's next round.
+                # The other callbacks are not affected: they run in the loop's next round.
                 self._runner.post(self._run_waiters)
                 raise

@@ -68,7 +68,7 @@ SECTOR_BYTES = 512
 """The unit a disk writes completely or not at all."""
 
 UNKNOWN_VOTE = "?"
-"""Voted for somebody, nobody knows whom: equal to no candidate, so no vote in this term."""
+"""A vote of this term whose candidate is unknown: it equals no candidate, so no vote is given."""
 
 
 class Outcome(StrEnum):
@@ -121,7 +121,7 @@ class JournalState:
     def continues_with(self, header: SegmentHeader) -> bool:
         """True if ``header`` begins a segment exactly where this state ends.
 
-        After damage was cut, the segment behind it begins with a vote nobody knows.
+        After damage was cut, the next segment begins with an unknown vote.
         """
         table = self.table
         mine = (table.last_index, table.last_term, table.next_position)

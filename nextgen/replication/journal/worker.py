@@ -69,7 +69,7 @@ class ThreadRunner:
         self._work.put(work)
 
     def post(self, callback: Callable[[], None]) -> None:
-        # Without a loop nobody has asked for anything; after its end nobody can be told.
+        # Without a loop no callback is registered; after the loop ended none can be called.
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback)
 
@@ -272,7 +272,7 @@ class Batch:
     def run(self, files: SegmentFiles) -> None:
         """Carry out the steps; afterwards ``done`` or ``error`` says how it went.
 
-        Whoever comes second waits for the first and finds it done.
+        A second caller waits for the first and finds the work done.
         """
         with self._lock:
             if self.done or (self.error is not None and not self.may_retry):

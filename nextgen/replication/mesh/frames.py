@@ -46,7 +46,7 @@ HELLO_CHANNEL = -1
 """The channel of the handshake; groups use numbers from 0."""
 
 HELLO_MAGIC = "pulsar-nextgen-mesh"
-"""Tells our peers from anything else that connects to the port."""
+"""First bytes of a connection between peers; anything else at the port is closed."""
 
 _LENGTH = struct.Struct(">I")
 _TEXT = frozenset({str})
@@ -59,12 +59,12 @@ _HELLO_TEXTS = (
 
 
 class RemoteProtocolError(Exception):
-    """The peer sent something it may not send. Its connection is closed; nobody else suffers."""
+    """The peer sent something it may not send. Only its own connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who is at the other end. ``incarnation`` differs after every start of a process.
+    """The identity of the peer. ``incarnation`` differs after every start of a process.
 
     ``event_level`` says which events it knows, see ``nextgen.kernel.events.levels``. Older peers
     neither say it nor look at it.

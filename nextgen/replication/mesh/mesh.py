@@ -53,7 +53,7 @@ LOG_INTERVAL_S = 60.0
 """A peer that is refused is mentioned in the diagnostics at most this often."""
 
 LOG_LINES_MAX = 64
-"""Lines about refused peers in that time: whoever shouts at the port must not fill a disk."""
+"""Log lines about refused peers in that time: an attacker at the port must not fill the disk."""
 
 UNANSWERED_HELLOS = 5
 """In a row, after which a peer that closes every connection without an answer is mentioned."""
@@ -169,7 +169,7 @@ class Mesh:
             await self._server.wait_closed()
 
     def register(self, channel: int, receiver: MeshChannel) -> None:
-        """Let ``receiver`` have the messages of ``channel``; tells it who is connected."""
+        """Deliver messages of ``channel`` to ``receiver``, and report connected peers to it."""
         self._channels[channel] = receiver
         for node_id in tuple(self._connections):
             receiver.on_peer_connected(node_id)

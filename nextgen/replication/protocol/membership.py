@@ -145,7 +145,7 @@ class ConfigurationHistory:
 
     def learn(self, configuration: Configuration | None, *, index: int) -> None:
         """Note what held behind entry ``index``, None for what the group began with, from
-        somebody whose log is known to agree."""
+        a peer whose log is known to agree."""
         behind = tuple(item for item in self.items if item.index > index)
         if configuration is None:
             self.items = behind

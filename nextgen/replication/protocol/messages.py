@@ -119,7 +119,7 @@ TERM_IS_KNOWN_FIELD = "term_is_known"
 """In the answer to a probe: False from a replica that lost its own term."""
 
 HURRY_FIELD = "hurry"
-"""In ``append_answer``: somebody follows the log here and wants to know of commits at once."""
+"""In ``append_answer``: a reader follows this replica's log, so commits are sent at once."""
 
 _DIGEST_BOUNDS = (_DIGEST_MAX, RAFT_NUMBER_MAX, RAFT_NUMBER_MAX, _DIGEST_MAX)
 """Of scheme, index, position and digest."""

@@ -1,6 +1,6 @@
 """Folds committed entries into the view, on a worker thread, in batches, in order.
 
-A commit is not folded at once unless somebody waits for it: answers go out first, and what is
+A commit is not folded at once unless a caller waits for it: answers go out first, and what is
 committed meanwhile shares the transaction.
 """
 
@@ -34,7 +34,7 @@ class AppliedLog(Protocol):
 
 
 class Applier:
-    """One view, and how far it has got. ``kick`` tells it how far it may go.
+    """One view, and how far it has got. ``kick`` sets how far it may fold.
 
     An entry is folded when it was committed ``delay_ms`` ago, or as soon as it may be while
     ``is_awaited`` says so; ``kick`` it when that begins to be true.

@@ -67,7 +67,7 @@ class DiskRoom:
         return self._journal.stalled or self._applier.stalled or self._low
 
     def look(self, free_bytes: int) -> None:
-        """Note the free space, and tell the diagnostics what has changed."""
+        """Record the free space, and log a change."""
         is_low = free_bytes < DISK_RESERVE_BYTES
         reserve_mib = DISK_RESERVE_BYTES // _MIB
         self._low = f"less than {reserve_mib} MiB of disk are free" if is_low else None

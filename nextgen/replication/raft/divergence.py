@@ -1,13 +1,13 @@
-"""Replicas compare what they have folded: who differs from a majority of the voters stops.
+"""Replicas compare their views: one that differs from a majority of the voters stops.
 
     view ──digest point──▶ own ──▶ append_answer (field ``digest``) ──▶ the leader's comparison
                                                                              │
            one differs from what a majority of the voters has ◀──────────────┤
-           it stops: told by ``view_diverged``, or the leader itself          │
-           two differ and no majority has either: an alarm, nobody stops ◀───┘
+           it stops: by a ``view_diverged`` message, or the leader by itself  │
+           two differ and no majority has either: an alarm, none stops ◀─────┘
 
 A follower sends its newest digest with every answer, so a comparison that was lost is made
-again. An earlier version neither sends digests nor looks at them, and is never told anything.
+again. An earlier version neither sends digests nor reads them, and gets no such message.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class DigestComparison:
         scheme, index, position, digest = field
         history = self._heard.setdefault(sender, DigestHistory())
         is_news = history.add(ViewDigest(index, position, digest, scheme))
-        # What it was told may have been lost: it is told again with each of its answers.
+        # The message may have been lost: it is sent again after each answer.
         if is_news or sender in self._differing:
             self._compare(position)
 
@@ -163,7 +163,7 @@ class DigestComparison:
             self._alarm_without_majority(known)
 
     def _tell(self, right: ViewDigest, known: dict[NodeId, ViewDigest]) -> None:
-        """Stop those who do not have what a majority has."""
+        """Stop the replicas whose view differs from the majority's."""
         for node_id, point in known.items():
             if point == right:
                 self._differing.pop(node_id, None)

@@ -45,7 +45,7 @@ class FollowingReplica(Protocol):
 
 
 class Following:
-    """Answers the ``append`` messages of whoever leads."""
+    """Answers the ``append`` messages of the leader."""
 
     def __init__(self, replica: FollowingReplica, sync_watch: SyncWatch) -> None:
         self._replica = replica
@@ -55,7 +55,7 @@ class Following:
         self._hurried: set[object] = set()
 
     def hurry(self) -> Callable[[], None]:
-        """Ask to be told of commits at once; see ``ReplicatedLog.hurry_commits``."""
+        """Have the leader send commits at once; see ``ReplicatedLog.hurry_commits``."""
         wish = object()
         self._hurried.add(wish)
         return lambda: self._hurried.discard(wish)
@@ -174,7 +174,7 @@ class Following:
             journal.flush()
 
     def report_fresh_view(self) -> None:
-        """Tell the leader that this view, which it takes for old, has caught up."""
+        """Report to the leader that this view, which it counts as behind, has caught up."""
         if self._reported_lag_ms <= self._replica.config.view_lag_ms_max:
             return
         leader_id = self._replica.core.leader_id

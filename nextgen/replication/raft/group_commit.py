@@ -30,7 +30,7 @@ Pending = tuple[Record, "asyncio.Future[Commit]"]
 
 @dataclass(slots=True)
 class InFlight:
-    """An entry that is appended and not yet committed, with who waits for it."""
+    """An entry that is appended and not yet committed, with its waiting callers."""
 
     entry: Entry
     futures: tuple[asyncio.Future[Commit], ...]

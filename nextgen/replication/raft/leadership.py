@@ -1,4 +1,4 @@
-"""One term of leadership: what waits for commit, what waits for confirmation, who follows."""
+"""One term of leadership: proposals that wait for commit, reads for confirmation, followers."""
 
 from __future__ import annotations
 

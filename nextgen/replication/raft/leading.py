@@ -23,10 +23,10 @@ from nextgen.replication.raft.leadership import Leadership
 from nextgen.replication.statistics import ReplicaStatistics
 
 COMMIT_NOTICE_S = 0.01
-"""Until followers are told of a commit that no further entry carries to them."""
+"""Until a commit that no later entry carries is sent to the followers."""
 
 HURRIED_NOTICE_S = 0.001
-"""The same for a follower at which somebody follows the log: commits of a millisecond share it."""
+"""The same for a follower with a log reader: the commits of a millisecond share one message."""
 
 
 class LeadingReplica(Protocol):
@@ -70,7 +70,7 @@ class Leading:
                 timer.cancel()
 
     def heartbeat(self, leadership: Leadership, late_ms: float) -> None:
-        """Tell the followers who leads, or stop leading if this replica had better not."""
+        """Send heartbeats, or step down if this replica must not lead."""
         replica = self._replica
         leadership.replicator.follow_configuration(replica.commit_index)
         if not leadership.replicator.voters:

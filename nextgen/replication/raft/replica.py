@@ -164,7 +164,7 @@ class RaftReplica:
     def configuration(self) -> Configuration:
         """The newest one in the log, committed or not, else the one the group began with (H12).
 
-        It is looked up wherever somebody counts, so that what is appended or cut off takes
+        Every count reads it, so that a configuration that is appended or cut off takes
         effect at once.
         """
         return self.journal.configuration or self._given
@@ -239,7 +239,7 @@ class RaftReplica:
         return self._leading.change_members(self.leadership, change)
 
     def view_is_wanted(self) -> None:
-        """Somebody begins to wait for the view: see ``ReplicaOwner.is_view_awaited``."""
+        """A caller starts to wait for the view: see ``ReplicaOwner.is_view_awaited``."""
         self.applier.kick(min(self.commit_index, self.journal.durable_index))
 
     def kick(self) -> None:
@@ -367,7 +367,7 @@ class RaftReplica:
         """Go on behind a snapshot that the view has installed."""
         journal = self.journal
         if self.core.campaigns:
-            self.core.step_down(self.core.term)  # Who votes may be somebody else.
+            self.core.step_down(self.core.term)  # The voters may have changed.
         inside = journal.base_index <= point.index <= journal.last_index
         if not inside or journal.term_of(point.index) != point.term:
             # What lies behind the snapshot here was never acknowledged as part of this log.

@@ -18,7 +18,7 @@ class Link(Protocol):
 
 
 class ReplicaOwner(Protocol):
-    """What the engine tells whoever stands above it. All on the loop."""
+    """What the engine reports to its host. All calls are on the loop."""
 
     def committed(self, first: int, last: int, known: Mapping[int, Entry]) -> None:
         """Entries ``first .. last`` are committed; ``known`` has those decoded already."""
@@ -26,7 +26,7 @@ class ReplicaOwner(Protocol):
 
     @property
     def is_view_awaited(self) -> bool:
-        """True while somebody waits for the view to get further."""
+        """True while a caller waits for the view to advance."""
         ...
 
     def applied(self, point: AppliedPoint) -> None: ...

@@ -60,7 +60,7 @@ class FollowerProgress:
     applied_index: int = 0
     view_lag_ms: int = 0
     disk_takes_writes: bool = True
-    hurries: bool = False  # Commits are to be told at once.
+    hurries: bool = False  # Commits are sent to it at once.
     probing: bool = True  # One message at a time: its log may differ.
     removed_at: float | None = None  # Since when it is no member any more.
     needs_snapshot: bool = False
@@ -230,13 +230,13 @@ class Replicator:
                 self._send_next(follower, commit_index, read_round)
 
     def send_heartbeats(self, commit_index: int, read_round: int) -> None:
-        """Tell every follower who leads, what is committed and which reads wait."""
+        """Send every follower the leader's term, the commit index and the read round."""
         for follower in self.followers.values():
             if follower.connected:
                 self._send_heartbeat(follower, commit_index, read_round)
 
     def send_commit(self, commit_index: int, read_round: int) -> None:
-        """Tell the commit index to those who have not heard it yet."""
+        """Send the commit index to the followers that lack it."""
         for follower in self.followers.values():
             if follower.connected and follower.told_commit_index < commit_index:
                 self._send_heartbeat(follower, commit_index, read_round)
@@ -247,7 +247,7 @@ class Replicator:
         return any(follower.hurries for follower in self.followers.values())
 
     def send_commit_hurried(self, commit_index: int, read_round: int) -> None:
-        """Tell the commit index to those of them who asked to hear it at once."""
+        """Send the commit index to the followers that want it at once."""
         for follower in self.followers.values():
             is_behind = follower.told_commit_index < min(commit_index, follower.next_index - 1)
             if follower.hurries and follower.connected and is_behind:
@@ -289,7 +289,7 @@ class Replicator:
         return (self._clock() - self.followers[node_id].heard_at) * 1000 <= SILENCE_MS_MAX
 
     def _reached_by_majority(self, own: Number, others: list[Number]) -> Number:
-        # Whoever asks has just looked at the voters.
+        # The caller has just checked the voters.
         if self._counts_itself:
             others.append(own)
         return reached_by_majority(others)
@@ -332,7 +332,7 @@ class Replicator:
         }
         # A log that lost its tail, while its view did not, has a hole where a configuration was.
         # One that is silent may have met an old configuration on its way, in which it was a voter,
-        # and answers nothing before it learns who the voters are: see ``term_probe``.
+        # and answers nothing before it learns the voters: see ``term_probe``.
         needs_configuration = follower.probing or not self.is_heard(follower.node_id)
         held = self._log.configuration_at(previous) if needs_configuration else None
         if held is not None:

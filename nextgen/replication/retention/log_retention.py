@@ -1,4 +1,4 @@
-"""What of a replica's log may go, and who keeps it from going.
+"""Which part of a replica's log may be cut, and which pins keep the rest.
 
     cut ... │ pinned by readers │ the last entries before the snapshot │ since the snapshot
             └── PINNED_LOG_BYTES_MAX └── snapshot_tail_entries
@@ -57,16 +57,16 @@ class Pin:
         return f"<Pin {self.name} {place} broken={self.is_broken}>"
 
     def advance(self, position: int) -> None:
-        """Let go of everything before ``position``; an earlier one than before is ignored."""
+        """Unpin everything before ``position``; an earlier position than before is ignored."""
         assert self._position is not None, "a pin of an entry stays where it is"
         self._position = max(self._position, position)
 
     def move_to(self, index: int) -> None:
-        """Let go of the entries before ``index``; an earlier one than before is ignored."""
+        """Unpin the entries before ``index``; an earlier index than before is ignored."""
         self._index = max(self._index, index)
 
     def release(self) -> None:
-        """Let go. Releasing again does nothing."""
+        """Remove the pin. Removing it again does nothing."""
         self._retention.released(self)
 
     @property
@@ -103,7 +103,7 @@ class LogRetention:
 
     @property
     def pinned_bytes(self) -> int:
-        """Log that would be gone if nobody pinned it."""
+        """Bytes of log that only pins keep."""
         allowed = min(self._allowed, self._log.last_index + 1)
         return self._log.bytes_before(allowed) - self._log.bytes_before(self._first_needed())
 
@@ -151,7 +151,7 @@ class LogRetention:
             await asyncio.shield(self._cut)
 
     def stop(self) -> None:
-        """Cut nothing more; who waits for it goes on."""
+        """Cut nothing more; callers that wait for a cut continue."""
         self._stopped = True
         self._done()
 

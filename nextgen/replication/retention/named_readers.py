@@ -1,6 +1,6 @@
 """Named readers of one replica's log: pins that survive restarts and end by themselves.
 
-<data_directory>/group-<id>/log.readers   who they are; written beside it and renamed
+<data_directory>/group-<id>/log.readers   the readers; written to a temporary file, then renamed
 
 A pin holds for the time to live that its reader asked for, counted from the last renewal, and
 after a restart from the restart: no clock that was set, and no time that the process was down,
@@ -51,7 +51,7 @@ class StoredReader:
 class ReadersFile:
     """The stored readers of the group in ``directory``, which exists. Calls block.
 
-    A damaged file counts as none: its readers are told by name if the log is cut before them.
+    A damaged file counts as none: its readers get a named error if the log was cut before them.
     """
 
     def __init__(self, storage: Storage, directory: Path) -> None:
@@ -113,7 +113,7 @@ class NamedReaders:
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.expired = 0
-        """Readers that were let go because they did not renew, since the start."""
+        """Readers that expired because they did not renew, since the start."""
         for one in file.stored:
             self._restore(one)
 
@@ -125,7 +125,7 @@ class NamedReaders:
         return len(self._held)
 
     def readers(self) -> tuple[LogReader, ...]:
-        """Return who there is, by name; a broken one until it expires or pins again."""
+        """Return the readers by name; a broken one stays until it expires or pins again."""
         self._retention.notice_broken()
         now = self._loop.time()
         return tuple(

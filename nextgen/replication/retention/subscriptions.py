@@ -1,6 +1,6 @@
-"""Listeners and waiters: how a replicated log tells others that something happened.
+"""Listeners and waiters: how a replicated log reports commits and role changes.
 
-Both live on the event loop. A listener that fails is logged and disturbs nobody else.
+Both live on the event loop. A listener that fails is logged; the others still run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ListenerSet(Generic[T]):
-    """Callables that are told each value, in the order in which they subscribed."""
+    """Callables that receive each value, in the order in which they subscribed."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, Callable[[T], None]] = {}
@@ -87,7 +87,7 @@ class ProgressWaiters:
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Fail everybody who waits with ``error``."""
+        """Fail every waiter with ``error``."""
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():

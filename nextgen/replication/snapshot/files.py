@@ -118,7 +118,7 @@ class SnapshotFiles:
             return held
 
     def release(self) -> None:
-        """Let go of what ``hold`` gave; the last one to do so removes it if it is not new."""
+        """Release what ``hold`` returned; the last release removes a file that is not the newest."""
         with self._names:
             self._holders -= 1
             assert self._holders >= 0, "every release follows a hold"

@@ -1,4 +1,4 @@
-"""Snapshots of one replica: when one is written, and who sends and receives them.
+"""Snapshots of one replica: when one is written, and how one is sent and received.
 
 the log has grown ──▶ written off the loop ──▶ view durable ──▶ log cut behind both
 a follower is behind the cut ──▶ ``SnapshotSender`` ~~~ ``SnapshotReceiver`` ──▶ installed
@@ -55,7 +55,7 @@ class SnapshotTransfer:
         self._journal_bytes_before = 0
         self._writing = asyncio.Lock()
         self.retention = LogRetention(replica.journal, replica.config.pinned_log_bytes_max)
-        """Who pins the log; cuts it."""
+        """The pins of the log; it cuts the log."""
         self._sender = SnapshotSender(
             replica,
             files,

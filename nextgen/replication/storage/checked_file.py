@@ -1,7 +1,7 @@
 """Small files that are replaced as a whole and checked when they are read. Calls block.
 
 What is written stands beside the old one, is synced and renamed: a crash leaves one of the two.
-A checksum tells a damaged file from a sound one.
+A checksum reveals a damaged file.
 """
 
 from __future__ import annotations

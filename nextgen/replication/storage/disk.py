@@ -1,7 +1,7 @@
 """What a replica and its node need from a disk, as a port, and the real disk.
 
 Every call that makes something durable carries a ``label`` that names its call site. The
-real disk ignores it; the simulated one (tests/support/sim_disk.py) can be told to ignore
+real disk ignores it; the simulated one (tests/support/sim_disk.py) can be set to ignore
 one labelled sync, which is how each of them is proved to be needed.
 
 An ``OSError`` is not translated here: what a full or a broken disk means is the caller's

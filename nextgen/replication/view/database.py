@@ -1,7 +1,7 @@
 """One SQLite file that holds a view, and the connections to it.
 
 One connection writes; the others are read-only and see the newest committed state without
-ever making it wait (write-ahead mode). Whoever meets an error of SQLite's meets it here.
+ever making it wait (write-ahead mode). SQLite's errors are handled here.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class ViewDatabase:
                     connection.detach()
 
     def close(self) -> None:
-        """Close the writer and the idle readers; one in use closes when it is let go."""
+        """Close the writer and the idle readers; one in use closes when it is returned."""
         self._is_closed = True
         self.writer.close()
         for engine in (self._writing, self._reading, self._consistent):
