@@ -151,7 +151,7 @@ class TopicController:
         # What is on its way was begun before this question: a leader that slept since then may
         # have been replaced. What starts with it is proven by its own commit.
         if settled or has_joined:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
         if waiting:
             answers.update(await self._wait(waiting, deadline))
         return [answers[text] for text in topics]
@@ -179,7 +179,7 @@ class TopicController:
                 why = f"{text!r} is not canonical, {name.text!r} is"
                 answers[text] = self.rejected(text, RejectionCode.INVALID_NAME, why)
                 continue
-            if not self._state.has_slot(slot_of(name.routing_key)):
+            if not self._state.slots.has(slot_of(name.routing_key)):
                 raise StaleShardMap(f"topic {text} has its slot in another shard")
             names[text] = name
         return names
@@ -251,7 +251,7 @@ class TopicController:
         if more and len(self.flights) + more > UNITS_IN_FLIGHT_MAX:
             raise Overloaded(f"shard {self._shard_id} has {UNITS_IN_FLIGHT_MAX} units in flight")
         for batch in batches(plan.placed):
-            commit = self._state.propose([event for _, _, event in batch])
+            commit = self._state.proposer.propose([event for _, _, event in batch])
             self.flights.register(flight for flight, _, _ in batch)
             self.run(self._carry_out(commit, batch))
         if plan.resent:
@@ -289,7 +289,7 @@ class TopicController:
     async def _resend(self, units: Sequence[tuple[Flight, Placed]]) -> None:
         try:
             # What was read may be the past by now, if somebody else leads.
-            await self._state.confirm()
+            await self._state.proposer.confirm()
         except MetadataError as error:
             self.flights.fail([flight for flight, _ in units], error)
             return
@@ -373,7 +373,7 @@ class TopicController:
             for flight in flights:
                 flight.parents = None
             if settled:
-                await self._state.confirm()
+                await self._state.proposer.confirm()
         except MetadataError as error:
             self.flights.fail(flights, error)
             return

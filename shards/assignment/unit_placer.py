@@ -26,7 +26,7 @@ from shards.domain.placement.choice import Choice, PlacementDecision, place, pla
 from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, forbids
 from shards.domain.topic import Topic
 from shards.ports import BrokerDirectory, Clock
-from shards.state.shard_state import ShardState
+from shards.state.state_reads import StateReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class UnitPlacer:
 
     def __init__(
         self,
-        state: ShardState,
+        reads: StateReads,
         sync: BrokerSync,
         leases: LeaseKeeper,
         directory: BrokerDirectory,
         clock: Clock,
         draw: Callable[[], tuple[int, int]],
     ) -> None:
-        self._state = state
+        self._reads = reads
         self._sync = sync
         self._leases = leases
         self._directory = directory
@@ -92,7 +92,7 @@ class UnitPlacer:
             units_used = 0 if lease is None else lease.units_used
             if is_plan:
                 units_leased = self._leases.units_in_reach(broker, units_reported)
-                units_used = self._state.used_units(broker.session_id)
+                units_used = self._reads.used_units(broker.session_id)
             candidates.append(
                 Candidate(
                     broker.broker_id,
@@ -108,7 +108,7 @@ class UnitPlacer:
                 )
             )
         return PlacementRound(
-            candidates, self._state, self._sync, self._leases, self._directory, self._draw
+            candidates, self._reads, self._sync, self._leases, self._directory, self._draw
         )
 
     def _why_closed(self, broker: BrokerRecorded, now: float, wall_ms: int) -> str:
@@ -131,14 +131,14 @@ class PlacementRound:
     def __init__(
         self,
         candidates: list[Candidate],
-        state: ShardState,
+        reads: StateReads,
         sync: BrokerSync,
         leases: LeaseKeeper,
         directory: BrokerDirectory,
         draw: Callable[[], tuple[int, int]],
     ) -> None:
         self._candidates = candidates
-        self._state = state
+        self._reads = reads
         self._sync = sync
         self._leases = leases
         self._directory = directory
@@ -277,7 +277,7 @@ class PlacementRound:
     def _read_spread(self, topic: Topic) -> _Spread:
         keys = [unit_key(topic.topic_id, f"p{number}") for number in range(topic.partitions)]
         spread = _Spread(self._zone_of)
-        for assignment in self._state.load_assignments(keys):
+        for assignment in self._reads.load_assignments(keys):
             if assignment is None or not assignment.is_assigned:
                 continue
             if not self._sync.has_ended(assignment.broker_id, assignment.session_id):

@@ -94,12 +94,12 @@ class UnitPlanner:
 
     def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
         """Return topic and assignment of each name, what is pending included."""
-        topics = self._state.load_topics([name.base_text for name in names])
+        topics = self._state.reads.load_topics([name.base_text for name in names])
         keys = [
             unit_key(topic.topic_id, name.unit.text) if topic is not None else None
             for name, topic in zip(names, topics, strict=True)
         ]
-        found = self._state.load_assignments([key for key in keys if key is not None])
+        found = self._state.reads.load_assignments([key for key in keys if key is not None])
         rest = iter(found)
         return [
             (topic, None if key is None else next(rest))
@@ -157,7 +157,7 @@ class UnitPlanner:
                 assignment.name,
                 fenced_epoch=used.epoch,
                 used_epoch=used.used_epoch,
-                least_epoch=self._state.least_epoch,
+                least_epoch=self._state.term.least_epoch,
             ),
         )
         if isinstance(decision, Rejected):
@@ -196,7 +196,7 @@ class UnitPlanner:
                 may_use_reserve=self._share_check(flight, parents, added) if is_more else None,
             )
             if not isinstance(chosen, Rejected):
-                event = _assign(flight, topic, assignment, chosen, self._state.least_epoch)
+                event = _assign(flight, topic, assignment, chosen, self._state.term.least_epoch)
                 plan.placed.append((flight, topic, event))
                 added[tenant] += is_more
                 continue
@@ -221,7 +221,7 @@ class UnitPlanner:
         def check(units_leased: int) -> Rejected | None:
             return check_share(
                 tenant,
-                units_assigned=self._state.tenant_units(tenant) + added[tenant],
+                units_assigned=self._state.reads.tenant_units(tenant) + added[tenant],
                 units_leased=units_leased,
                 percent=parents.capacity_share_percent,
             )

@@ -103,7 +103,7 @@ class BulkCreation:
                 await self._wait_room()
                 decided = await self._decide(block)
             if decided.commit is None:
-                await self._state.confirm()
+                await self._state.proposer.confirm()
             else:
                 await asyncio.shield(decided.commit)
         finally:
@@ -120,7 +120,7 @@ class BulkCreation:
     def _parse(self, names: Sequence[str]) -> _Block:
         _check_size(names)
         block = _Block([], [], [], [], {})
-        owned, before = self._state.owned_slots(), ""
+        owned, before = self._state.slots.owned(), ""
         for place, name in enumerate(names):
             if name <= before:
                 raise InvalidRequest(
@@ -139,7 +139,7 @@ class BulkCreation:
             if not owned[slot]:
                 raise StaleShardMap(
                     f"shard {self._state.shard_id} does not have slot {slot}",
-                    self._state.shard_map_version,
+                    self._state.slots.map_version,
                 )
             block.names.append(name)
             block.places.append(place)
@@ -156,7 +156,7 @@ class BulkCreation:
             NotLeader: Leadership moved: how far the views are is not told here any more.
         """
         while len(self._ahead) >= BULK_RECORDS_AHEAD_MAX:
-            if self._state.is_lost:
+            if self._state.term.is_over:
                 raise NotLeader(self._state.shard_id)
             oldest = self._ahead[0]
             commit = await asyncio.shield(oldest)
@@ -195,8 +195,8 @@ class BulkCreation:
     def _propose(self, block: _Block, said: Said, admissions: Admissions) -> _Decided:
         """Decide and propose. From the look at what is there to the proposal nothing is awaited."""
         state = self._state
-        existing = state.existing_topics(block.names)
-        topic_ids = state.mint_all(block.slots)
+        existing = state.scans.existing_topics(block.names)
+        topic_ids = state.ids.mint_all(block.slots)
         time_ms = state.now_ms()
         added: Counter[str] = Counter()
         opened: list[DomainEvent] = []
@@ -227,7 +227,7 @@ class BulkCreation:
             events += decision.events
         if not events:
             return _Decided(0, len(existing), None)
-        commit = state.propose([*opened, *events], time_ms=time_ms, keeps_states=False)
+        commit = state.proposer.propose([*opened, *events], time_ms=time_ms, keeps_states=False)
         self._ahead.append(commit)
         if self._bounds is not None:
             for namespace, count in added.items():

@@ -12,7 +12,8 @@ from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.projections.reading import RecordedOutcome
-from shards.state.shard_state import PendingOutcome, ShardState
+from shards.state.command_outcomes import PendingOutcome
+from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
 from shards.wire.inventory import rejected_result
 
@@ -66,7 +67,9 @@ def record(
         return Answer(result)
     outcome = result.SerializeToString() if command_id else b""
     try:
-        commit = state.propose(events, command_id=command_id, outcome=outcome, time_ms=time_ms)
+        commit = state.proposer.propose(
+            events, command_id=command_id, outcome=outcome, time_ms=time_ms
+        )
     except Refused as refused:
         rejected = Rejected(RejectionCode(refused.code), str(refused))
         return record(state, command_id, (), rejected_result(rejected))
@@ -94,6 +97,6 @@ async def finish(state: ShardState, answer: Answer) -> CommandResult:
     elif answer.position:
         result.position = answer.position
     else:
-        await state.confirm()
+        await state.proposer.confirm()
         result.position = state.position
     return result

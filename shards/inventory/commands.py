@@ -98,7 +98,7 @@ class InventoryCommands:
             case pb.DeleteTenant():
                 return self._deletion.delete(TENANTS, name, command.command_id)
             case pb.CreateTenant():
-                tenant_id = state.mint(name)
+                tenant_id = state.ids.mint(name)
                 order: tenant.TenantCommand = tenant.CreateTenant(
                     tenant_id, name, to_properties(body.properties)
                 )
@@ -110,7 +110,7 @@ class InventoryCommands:
                 order = to_policies(name, body)
             case _:
                 assert_never(body)
-        before = state.load_tenant(name)
+        before = state.reads.load_tenant(name)
         decision = tenant.decide(before, order)
         result = CommandResult()
         if isinstance(decision, Accepted):
@@ -152,7 +152,7 @@ class InventoryCommands:
         if isinstance(admission, Rejected):
             return conclude(self._state, command_id, admission, CommandResult())
         order = namespace.CreateNamespace(
-            self._state.mint(name.text),
+            self._state.ids.mint(name.text),
             name.text,
             admission.parent_id,
             to_properties(body.properties),
@@ -165,7 +165,7 @@ class InventoryCommands:
         order: namespace.CreateNamespace | namespace.SetNamespaceProperties | SetPolicies,
         gate_events: tuple[parent_gate.ParentGateEvent, ...],
     ) -> Answer:
-        before = self._state.load_namespace(order.name)
+        before = self._state.reads.load_namespace(order.name)
         decision = namespace.decide(before, order)
         if isinstance(decision, Rejected):
             return conclude(self._state, command_id, decision, CommandResult())
@@ -200,7 +200,7 @@ class InventoryCommands:
 
     def _on_topic(self, command: OnTopic) -> Work:
         name, body = command.name.base_text, command.body
-        before = self._state.load_topic(name)
+        before = self._state.reads.load_topic(name)
         match body:
             case pb.DeleteTopic():
                 return self._delete_topic(command.command_id, name, before)
@@ -231,7 +231,7 @@ class InventoryCommands:
         ended = [each for each in self._owned_units(topic_id)]
         while len(ended) > UNITS_PER_RECORD_MAX:
             part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
-            self._tell_unassigned(part, self._state.propose(_unassign(part)))
+            self._tell_unassigned(part, self._state.proposer.propose(_unassign(part)))
         answer = record(self._state, command_id, (*_unassign(ended), *decision.events), result)
         assert answer.commit is not None, "a topic that was there has an event when it goes"
         if self._bounds is not None:
@@ -240,7 +240,7 @@ class InventoryCommands:
         return answer
 
     def _owned_units(self, topic_id: str) -> list[Assignment]:
-        assignments = self._state.assignments_of_topic(topic_id)
+        assignments = self._state.scans.assignments_of_topic(topic_id)
         return [each for _, each in sorted(assignments.items()) if each.is_assigned]
 
     def _tell_unassigned(self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]) -> None:
@@ -277,11 +277,11 @@ class InventoryCommands:
         name, parent_id = body.parent_name, body.parent_id
         order: parent_gate.ParentGateCommand
         if isinstance(body, pb.CloseParentGate):
-            has_children = self._state.has_children(kind, name)
+            has_children = self._state.scans.has_children(kind, name)
             order = parent_gate.CloseParentGate(kind, name, parent_id, body.attempt, has_children)
         else:
             order = parent_gate.ReopenParentGate(kind, name, parent_id, body.attempt)
-        decision = parent_gate.decide(self._state.load_gate(kind, name), order)
+        decision = parent_gate.decide(self._state.reads.load_gate(kind, name), order)
         return conclude(self._state, command.command_id, decision, CommandResult(id=parent_id))
 
 

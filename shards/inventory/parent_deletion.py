@@ -28,6 +28,7 @@ from shards.inventory.command_answer import conclude, finish
 from shards.ports import ParentDirectory
 from shards.state.fan_out import gather
 from shards.state.shard_state import ShardState
+from shards.state.state_reads import StateReads
 
 ShardAnswers = dict[int, Rejected | MetadataError | None]
 """By shard: None where the gate is closed, else why it is not, or that nobody knows."""
@@ -38,7 +39,7 @@ class Family:
     """What tenants and namespaces have in common as parents."""
 
     kind: ParentKind
-    load: Callable[[ShardState, str], Tenant | Namespace | None]
+    load: Callable[[StateReads, str], Tenant | Namespace | None]
     id_of: Callable[[Any], str]
     decide: Callable[[Any, Any], Accepted[Any] | Rejected]
     start: Callable[[str], Any]
@@ -48,7 +49,7 @@ class Family:
 
 TENANTS = Family(
     ParentKind.TENANT,
-    ShardState.load_tenant,
+    StateReads.load_tenant,
     lambda state: str(state.tenant_id),
     tenant.decide,
     tenant.StartTenantDeletion,
@@ -57,7 +58,7 @@ TENANTS = Family(
 )
 NAMESPACES = Family(
     ParentKind.NAMESPACE,
-    ShardState.load_namespace,
+    StateReads.load_namespace,
     lambda state: str(state.namespace_id),
     namespace.decide,
     namespace.StartNamespaceDeletion,
@@ -103,7 +104,7 @@ class ParentDeletion:
 
     async def _start(self, family: Family, name: str, command_id: bytes) -> CommandResult:
         state = self._state
-        before = family.load(state, name)
+        before = family.load(state.reads, name)
         started = family.decide(before, family.start(name))
         answer = conclude(
             state, command_id if isinstance(started, Rejected) else b"", started, CommandResult()
@@ -134,7 +135,7 @@ class ParentDeletion:
             return await self._abort(family, name, parent_id, command_id)
         if errors:
             raise _unfinished(family.kind, name, str(errors[0]))
-        done = family.decide(family.load(state, name), family.finish(name, parent_id))
+        done = family.decide(family.load(state.reads, name), family.finish(name, parent_id))
         result = CommandResult(id=parent_id)
         return await finish(state, conclude(state, command_id, done, result))
 
@@ -169,7 +170,7 @@ class ParentDeletion:
         self, family: Family, name: str, parent_id: str, command_id: bytes
     ) -> CommandResult:
         state = self._state
-        aborted = family.decide(family.load(state, name), family.abort(name, parent_id))
+        aborted = family.decide(family.load(state.reads, name), family.abort(name, parent_id))
         if isinstance(aborted, Rejected):
             return await finish(state, conclude(state, command_id, aborted, CommandResult()))
         result = CommandResult(
@@ -182,7 +183,9 @@ class ParentDeletion:
         """Return a number above that of every earlier attempt, earlier terms included."""
         self._attempts += 1
         assert self._attempts < DELETION_ATTEMPTS_PER_TERM_MAX, "attempts ran out of numbers"
-        return term_number(self._state.term) * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
+        return (
+            term_number(self._state.term.number) * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
+        )
 
 
 def _unfinished(kind: ParentKind, name: str, why: str) -> DeadlineExceeded:

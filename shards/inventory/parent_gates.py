@@ -51,7 +51,7 @@ class ParentGates:
         None: its gate is not open and ``reads`` has nothing that still holds; ``read`` it.
         """
         wanted = list(names)
-        self._state.load(StateKind.PARENT_GATE, [gate_key(kind, name) for name in wanted])
+        self._state.reads.load(StateKind.PARENT_GATE, [gate_key(kind, name) for name in wanted])
         return {name: self._admit(kind, name, reads.get(name)) for name in wanted}
 
     async def read(self, kind: ParentKind, names: Iterable[str]) -> dict[str, ParentRead]:
@@ -78,13 +78,13 @@ class ParentGates:
         return reads
 
     def _version(self, kind: ParentKind, name: str) -> int:
-        gate = self._state.load_gate(kind, name)
+        gate = self._state.reads.load_gate(kind, name)
         return 0 if gate is None else gate.version
 
     def _admit(
         self, kind: ParentKind, name: str, read: ParentRead | None
     ) -> Admission | Rejected | None:
-        gate = self._state.load_gate(kind, name)
+        gate = self._state.reads.load_gate(kind, name)
         if gate is not None and gate.is_open:
             return Admission(gate.parent_id, ())
         if read is None or read.gate_version != self._version(kind, name):

@@ -42,7 +42,8 @@ from shards.inventory.reader import InventoryReader
 from shards.inventory.topic_bounds import NamespacePolicies
 from shards.ports import ParentDirectory
 from shards.projections.reading import RecordedOutcome
-from shards.state.shard_state import PendingOutcome, ShardState
+from shards.state.command_outcomes import PendingOutcome
+from shards.state.shard_state import ShardState
 from shards.wire.command import ParsedCommand, cost_of, parse_command, slots_of, tenant_of
 
 __all__ = ["InventoryReader", "InventoryService"]
@@ -148,7 +149,7 @@ class InventoryService:
         return cost
 
     def _begin_all(self, commands: Sequence[ParsedCommand], issued_position: int) -> list[Begun]:
-        known = self._state.outcomes_of([each.command_id for each in commands if each.command_id])
+        known = self._state.outcomes.find([each.command_id for each in commands if each.command_id])
         self._check_remembered(commands, known, issued_position)
         return tracing.timed("decide", lambda: [self._begin(each, known) for each in commands])
 
@@ -183,13 +184,13 @@ class InventoryService:
                 f"at most {TOPICS_PER_EXECUTE_MAX} are allowed"
             )
         commands = [parse_command(each) for each in request.commands]
-        owned = self._state.owned_slots()
+        owned = self._state.slots.owned()
         for command in commands:
             for slot in slots_of(command):
                 if not owned[slot]:
                     raise StaleShardMap(
                         f"shard {self._state.shard_id} does not have slot {slot}",
-                        self._state.shard_map_version,
+                        self._state.slots.map_version,
                     )
         return commands
 
@@ -209,7 +210,7 @@ class InventoryService:
         ]
         if not unknown or not issued_position:
             return
-        forgotten = self._state.forgotten_position()
+        forgotten = self._state.outcomes.forgotten_position()
         if issued_position <= forgotten:
             raise OutcomeForgotten(
                 f"the command was first sent at position {issued_position} of shard "
@@ -223,7 +224,7 @@ class InventoryService:
         if command_id:
             if command_id in self._executing:
                 return self._executing[command_id]
-            first = self._state.pending_outcome(command_id) or known.get(command_id)
+            first = self._state.outcomes.pending(command_id) or known.get(command_id)
             if first is not None:
                 return repeated(first)
         try:
@@ -272,7 +273,7 @@ class InventoryService:
         unproposed = [each for each in begun if isinstance(each, Answer) and each.is_unproposed]
         if unproposed:
             try:
-                await self._state.confirm()
+                await self._state.proposer.confirm()
             except Definite as error:
                 if len(unproposed) == len(begun):
                     raise

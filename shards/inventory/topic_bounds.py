@@ -87,7 +87,7 @@ class TopicBounds:
         """
         if not policies.topics_max:
             return None
-        share = -(-policies.topics_max * sum(self._state.owned_slots()) // SLOT_COUNT)
+        share = -(-policies.topics_max * sum(self._state.slots.owned()) // SLOT_COUNT)
         if self._count(namespace) + added < share:
             return None
         return Rejected(
@@ -104,7 +104,7 @@ class TopicBounds:
     def _count(self, namespace: str) -> int:
         count = self._counts.get(namespace)
         if count is None:
-            count = self._counts[namespace] = self._state.count_topics(namespace)
+            count = self._counts[namespace] = self._state.scans.count_topics(namespace)
             if len(self._counts) > NAMESPACES_COUNTED_MAX:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(namespace)

@@ -51,9 +51,9 @@ class TopicCreation:
 
     def _create(self, command: OnNewTopics, said: Said, admissions: Admissions) -> Answer:
         topics = [each for each in command.topics if isinstance(each, NewTopic)]
-        topic_ids = iter(self._state.mint_all([each.slot for each in topics]))
+        topic_ids = iter(self._state.ids.mint_all([each.slot for each in topics]))
         names = [each.name.base_text for each in topics]
-        present = dict(zip(names, self._state.load_topics(names), strict=True))
+        present = dict(zip(names, self._state.reads.load_topics(names), strict=True))
         time_ms = self._state.now_ms()
 
         added: Counter[str] = Counter()

@@ -106,7 +106,7 @@ class Evacuation:
     @property
     def units_under_way(self) -> int:
         """Units that are still to leave the sessions which are being emptied."""
-        return sum(self._state.used_units(session_id) for session_id in self._sessions)
+        return sum(self._state.reads.used_units(session_id) for session_id in self._sessions)
 
     def start(self) -> None:
         """Look after the sessions from here on."""
@@ -124,7 +124,7 @@ class Evacuation:
         known = self._directory.session(session_id)
         if known is not None:
             return known.broker_id
-        units = self._state.units_of_session(session_id, "", 1)
+        units = self._state.scans.units_of_session(session_id, "", 1)
         return units[0].broker_id if units else ""
 
     # Looking ----------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Evacuation:
                     await self._wake.wait()
 
     def _look(self) -> None:
-        usage = self._state.usage()
+        usage = self._state.scans.usage()
         self.loads.look(usage)
         for session_id in usage:
             if session_id in self._sessions:
@@ -182,9 +182,9 @@ class Evacuation:
         """Empty a session while there is a reason to; one that nobody knows is asked for first."""
         began = self._clock.monotonic()
         try:
-            broker, before = self.broker_of(session_id), self._state.used_units(session_id)
+            broker, before = self.broker_of(session_id), self._state.reads.used_units(session_id)
             if self._why(session_id) is None:
-                await self._assign_anew(self._state.units_of_session(session_id, "", 1))
+                await self._assign_anew(self._state.scans.units_of_session(session_id, "", 1))
             why = self._why(session_id)
             if why is None:
                 return
@@ -192,7 +192,7 @@ class Evacuation:
                 "taking units away", shard=self._shard_id, broker=broker, units=before, why=why
             )
             await self._pass_again_and_again(session_id)
-            left = self._state.used_units(session_id)
+            left = self._state.reads.used_units(session_id)
         except MetadataError as error:
             _logger.debug("evacuation stops", shard=self._shard_id, why=str(error))
             return
@@ -207,10 +207,12 @@ class Evacuation:
 
     async def _pass_again_and_again(self, session_id: str) -> None:
         pause_s = _RETRY_SECONDS_MIN
-        while self._state.used_units(session_id) and (why := self._why(session_id)) is not None:
+        while (
+            self._state.reads.used_units(session_id) and (why := self._why(session_id)) is not None
+        ):
             if self._directory.live() and await self._pass(session_id, why):
                 pause_s = _RETRY_SECONDS_MIN
-            elif self._state.used_units(session_id):
+            elif self._state.reads.used_units(session_id):
                 await self._wait_for_better(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_SECONDS_MAX)
 
@@ -261,7 +263,7 @@ class Evacuation:
 
     def _part(self, session_ids: Sequence[str]) -> float:
         """Return this shard's part of what is to leave some sessions, as it is now."""
-        here = [self._state.used_units(session_id) for session_id in session_ids]
+        here = [self._state.reads.used_units(session_id) for session_id in session_ids]
         reported = [self.loads.units_reported(session_id) for session_id in session_ids]
         of_all = [max(pair) for pair in zip(here, reported, strict=True)]
         whole = sum(of_all) if all(reported) else 0

@@ -42,20 +42,20 @@ class EvacuationOrder:
             units = self._next_busy(units_max)
             if units:
                 return units
-        page = self._state.units_of_session(self._session_id, self._after, units_max)
+        page = self._state.scans.units_of_session(self._session_id, self._after, units_max)
         while page:
             self._after = page[-1].key
             fresh = [unit for unit in page if unit.key not in self._given_first]
             if fresh:
                 return fresh
-            page = self._state.units_of_session(self._session_id, self._after, units_max)
+            page = self._state.scans.units_of_session(self._session_id, self._after, units_max)
         return []
 
     def _next_busy(self, units_max: int) -> list[Assignment]:
         units: list[Assignment] = []
         while self._busiest and not units:
             names, self._busiest = self._busiest[:units_max], self._busiest[units_max:]
-            own = [name for name in names if self._state.has_slot(slot_of(name.routing_key))]
+            own = [name for name in names if self._state.slots.has(slot_of(name.routing_key))]
             for _, assignment in self._controller.load(own):
                 if assignment is None or assignment.session_id != self._session_id:
                     continue

@@ -161,11 +161,13 @@ class Handover:
             self._controller.check_open()
             decided = self._decide(moves, rules, answers)
             flights = [one.flight for one in decided]
-            commit = self._state.propose([one.event for one in decided]) if decided else None
+            commit = (
+                self._state.proposer.propose([one.event for one in decided]) if decided else None
+            )
             # Whoever looks these up from here on waits until the target has them.
             self._controller.flights.register(flights)
         if commit is None:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
             return
         try:
             first = (await commit).first_position

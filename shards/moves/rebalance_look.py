@@ -125,7 +125,7 @@ class RebalanceLooks:
         self._weigh(look)
         if not look.sweep.is_over:
             sessions = [broker.session_id for broker in look.brokers.values()]
-            total = sum(map(self._state.used_units, sessions))
+            total = sum(map(self._state.reads.used_units, sessions))
             look.units_unread = max(0, total - look.sweep.units_read)
         return look
 
@@ -136,7 +136,7 @@ class RebalanceLooks:
         for broker in sorted(look.brokers.values(), key=self._use_of, reverse=True):
             after, is_read = "", False
             while not is_read and len(look.units) < REBALANCE_UNITS_READ_MAX:
-                page = self._state.units_of_session(broker.session_id, after, PAGE_UNITS)
+                page = self._state.scans.units_of_session(broker.session_id, after, PAGE_UNITS)
                 if page:
                     after = page[-1].key
                     await self._take(page, look)
@@ -153,7 +153,7 @@ class RebalanceLooks:
             session_id, after = sweep.left[0]
             page = []
             if session_id in sessions:
-                page = self._state.units_of_session(session_id, after, PAGE_UNITS)
+                page = self._state.scans.units_of_session(session_id, after, PAGE_UNITS)
             if not page:
                 del sweep.left[0]
                 continue
@@ -163,7 +163,7 @@ class RebalanceLooks:
         sweep.units_read += units_read
 
     def _use_of(self, broker: BrokerRecorded) -> float:
-        return self._state.used_units(broker.session_id) / max(1, broker.capacity_units)
+        return self._state.reads.used_units(broker.session_id) / max(1, broker.capacity_units)
 
     async def _take(
         self, page: Sequence[Assignment], look: Look, *, keeps_all: bool = True
@@ -175,7 +175,7 @@ class RebalanceLooks:
             said = await self._policies.read(missing)
             # What cannot be read now leaves its units where they are.
             parents |= {name: one for name, one in said.items() if isinstance(one, Policies)}
-        topics = self._state.load_topics([name.base_text for name in names])
+        topics = self._state.reads.load_topics([name.base_text for name in names])
         placing = self._placer.begin()
         for name, topic, assignment in zip(names, topics, page, strict=True):
             above = parents[name.namespace_text]
@@ -194,7 +194,7 @@ class RebalanceLooks:
 
     def _weigh(self, look: Look) -> None:
         rates: dict[str, int] = {}
-        self._loads.look(self._state.usage())
+        self._loads.look(self._state.scans.usage())
         for broker in look.brokers.values():
             own = self._loads.rates(broker.session_id)
             rates.update({name: rate for name, rate in own.items() if name in look.units})

@@ -130,7 +130,7 @@ class Rebalancer:
 
     async def count(self, _request: UnitCountRequest) -> UnitCountResponse:
         """Return how many units each session has here, and how many are to leave theirs."""
-        usage = self._state.usage()
+        usage = self._state.scans.usage()
         brokers = {broker.session_id: broker for broker in self._directory.live()}
         for session_id in brokers:
             usage.setdefault(session_id, 0)
@@ -142,7 +142,7 @@ class Rebalancer:
             under_way=self.units_under_way,
             evacuating=self._evacuation.units_under_way,
         )
-        await self._state.confirm()
+        await self._state.proposer.confirm()
         return answer
 
     async def answer(self, request: RebalanceRequest) -> RebalanceResponse:
@@ -168,7 +168,7 @@ class Rebalancer:
             self._left = len(found.moves)
             self._task = start("rebalance", self._carry_out(found, rate))
             self._task.add_done_callback(self._ended)
-        await self._state.confirm()
+        await self._state.proposer.confirm()
         return self._planned(found)
 
     # Planning ---------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Rebalancer:
             Burden(
                 broker_id,
                 broker.capacity_units,
-                self._state.used_units(broker.session_id) * UNIT_WEIGHT + extra[broker_id],
+                self._state.reads.used_units(broker.session_id) * UNIT_WEIGHT + extra[broker_id],
                 movable[broker_id],
                 placing.room_at(broker_id),
             )
@@ -351,7 +351,7 @@ class Rebalancer:
     def _broker_units(self, broker_id: str) -> BrokerUnits:
         broker = self._directory.broker(broker_id)
         session_id = "" if broker is None else broker.session_id
-        return self._count_of(session_id, broker_id, self._state.used_units(session_id))
+        return self._count_of(session_id, broker_id, self._state.reads.used_units(session_id))
 
     def _count_of(self, session_id: str, broker_id: str, units: int) -> BrokerUnits:
         load = self._directory.load(session_id)

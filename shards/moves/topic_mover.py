@@ -101,7 +101,7 @@ class TopicMover:
             if done.done():
                 done.result()
         else:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
         return [answers.get(move.topic) or self._unfinished(move.topic) for move in moves]
 
     async def _settle(self, names: dict[str, TopicName], deadline: float) -> list[str]:
@@ -160,7 +160,7 @@ class TopicMover:
                         assignment,
                         target,
                         MOVE_REASONS[who],
-                        self._state.least_epoch,
+                        self._state.term.least_epoch,
                     )
                 )
         room.end()

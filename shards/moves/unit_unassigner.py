@@ -78,12 +78,12 @@ class UnitUnassigner:
         self._controller.check_open()
         ended = self._decide(names, {unit.name: unit for unit in units}, reason, refused)
         if ended:
-            commit = self._state.propose([event for _, event in ended])
+            commit = self._state.proposer.propose([event for _, event in ended])
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._controller.run(self._carry_out(commit, [before for before, _ in ended], done))
             await asyncio.shield(done)
         else:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
         return [
             UnassignOutcome(
                 name=unit.name,

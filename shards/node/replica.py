@@ -98,7 +98,7 @@ class Replica:
         Raises:
             NotLeader: It is elsewhere; with a hint if it is known where.
         """
-        if self.leader is None or self.leader.state.is_lost:
+        if self.leader is None or self.leader.state.term.is_over:
             raise self.not_leader()
         return self.leader
 

@@ -110,7 +110,7 @@ class ShardLeader:
             around.capacity,
             around.directory,
             around.quotas,
-            self.state.used_units,
+            self.state.reads.used_units,
             around.clock,
             around.parents.shard_ids,
         )
@@ -124,10 +124,10 @@ class ShardLeader:
             around.homes,
             around.metadata,
             around.clock,
-            self.state.confirm,
+            self.state.proposer.confirm,
         )
         placer = UnitPlacer(
-            self.state, sync, self.leases, around.directory, around.clock, around.draw
+            self.state.reads, sync, self.leases, around.directory, around.clock, around.draw
         )
         self.topics = TopicController(
             shard_id,
@@ -137,7 +137,7 @@ class ShardLeader:
             around.directory,
             placer,
             self.policies,
-            TenantQuotas(self.state, around.quotas, around.parents.shard_ids),
+            TenantQuotas(shard_id, self.state.reads, around.quotas, around.parents.shard_ids),
             around.clock,
             metrics,
         )
@@ -238,7 +238,7 @@ class ShardLeader:
     def close(self, leader_hint: str | None) -> None:
         """Fail everybody who waits; they are sent to ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
-        self.state.close()
+        self.state.term.end()
         self._roll_call.close()
         self.evacuation.close()
         self.rebalancer.close()

@@ -63,10 +63,10 @@ class BrokerDrains:
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
         broker_id = request.broker_id
-        self._state.check_key(broker_id)
-        session = self._state.load_session(broker_id)
+        self._state.slots.check_key(broker_id)
+        session = self._state.reads.load_session(broker_id)
         if session is None or not session.is_live:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
             shown = broker_id[:NODE_ID_BYTES_MAX]
             raise Refused(RejectionCode.NO_BROKER, f"no broker {shown!a} is alive")
         if not request.undo:

@@ -192,20 +192,20 @@ class BrokerManager:
             session = self.sessions.live(request.broker_id, request.session_id)
         except SessionExpired:
             # The cluster manager believes it for good, so a deposed leader must not say it.
-            await self._state.confirm()
+            await self._state.proposer.confirm()
             raise
         units = min(request.units, session.record.capacity_units)
         command = GrantCapacity(request.broker_id, request.session_id, units)
-        state = self._state.load_session(request.broker_id)
+        state = self._state.reads.load_session(request.broker_id)
         decision = broker_session.decide(state, command)
         if isinstance(decision, Rejected):
             # It may rest on an end that is on its way, which this leader may not live to see.
-            await self._state.confirm()
+            await self._state.proposer.confirm()
             raise session_rejection(decision)
         if decision.events:
-            await self._state.propose(decision.events)
+            await self._state.proposer.propose(decision.events)
         else:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
         assert state is not None, "a grant was accepted for a broker that was never seen"
         return GrantCapacityResponse(units=max(units, state.granted_units))
 
@@ -297,7 +297,7 @@ class BrokerManager:
         try:
             return await self.sessions.attached(broker_id, session_id)
         except SessionExpired:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
             raise
 
 

@@ -128,7 +128,7 @@ class BrokerSessions:
     def start(self) -> None:
         """Take over the sessions that live in the log; each counts as heard from right now."""
         now = self._clock.monotonic()
-        for session in self._state.sessions():
+        for session in self._state.scans.sessions():
             if session.is_live:
                 # What an earlier leader sent it is for the broker to say.
                 self._add(to_recorded(session), now).metadata.awaits_report = True
@@ -169,7 +169,7 @@ class BrokerSessions:
         """
         self._check_open()
         check_hello(hello)
-        self._state.check_key(hello.broker_id)
+        self._state.slots.check_key(hello.broker_id)
         session = self._sessions.get(hello.session_id)
         resumed = session is not None and is_resumable(session, hello)
         if session is None or not resumed:
@@ -278,7 +278,7 @@ class BrokerSessions:
         self._check_open()
         session = self._sessions.get(session_id)
         if session is None or session.record.broker_id != broker_id:
-            self._state.check_key(broker_id)
+            self._state.slots.check_key(broker_id)
             raise SessionExpired(f"session {session_id} is not the live one of {broker_id}")
         return session
 
@@ -301,7 +301,7 @@ class BrokerSessions:
         state = self._load(command.broker_id)
         decision = broker_session.decide(state, command)
         if isinstance(decision, Rejected):
-            await self._state.confirm()
+            await self._state.proposer.confirm()
             raise session_rejection(decision)
         for event in decision.events:
             state = broker_session.evolve(state, event)
@@ -310,7 +310,7 @@ class BrokerSessions:
         if decision.events:
             await self._propose(command.broker_id, decision.events)
         else:
-            await self._state.confirm()
+            await self._state.proposer.confirm()
         self._check_open()
         if record.revision > session.record.revision and session.ended is None:
             session.record = record
@@ -339,7 +339,7 @@ class BrokerSessions:
     async def _establish(self, hello: BrokerHello) -> SessionSoftState:
         if len(self._sessions) >= SESSIONS_PER_SHARD_MAX:
             raise Overloaded(f"shard {self._shard_id} has {SESSIONS_PER_SHARD_MAX} broker sessions")
-        session_id = self._state.mint(hello.broker_id)
+        session_id = self._state.ids.mint(hello.broker_id)
         before = self._load(hello.broker_id)
         command = EstablishSession(
             hello.broker_id,
@@ -349,7 +349,7 @@ class BrokerSessions:
             hello.zone,
             hello.rack,
             self._clock.wall_ms(),
-            self._state.least_epoch,
+            self._state.term.least_epoch,
         )
         decision = broker_session.decide(before, command)
         if isinstance(decision, Rejected):
@@ -450,9 +450,9 @@ class BrokerSessions:
 
     def _report_all(self) -> None:
         """Report the latest session of every broker: an end may have been missed as well."""
-        if self._state.is_lost:
+        if self._state.term.is_over:
             return
-        for session in self._state.sessions():
+        for session in self._state.scans.sessions():
             # One that is being decided is reported when that is committed.
             if session.broker_id not in self._undecided:
                 self._reports.report(to_recorded(session))
@@ -464,7 +464,7 @@ class BrokerSessions:
     ) -> None:
         self._undecided[broker_id] = self._undecided.get(broker_id, 0) + 1
         try:
-            await self._state.propose(events)
+            await self._state.proposer.propose(events)
         finally:
             self._undecided[broker_id] -= 1
             if not self._undecided[broker_id]:
@@ -475,7 +475,7 @@ class BrokerSessions:
             raise self._closed
 
     def _load(self, broker_id: str) -> BrokerSession | None:
-        return self._state.load_session(broker_id)
+        return self._state.reads.load_session(broker_id)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         start("broker_session_work", work, self._tasks)

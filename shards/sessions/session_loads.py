@@ -116,11 +116,13 @@ class SessionLoads:
     async def _propose(self, session: SessionSoftState, report: LoadReport) -> None:
         broker_id, session_id = session.record.broker_id, session.record.session_id
         try:
-            known = self._state.load_session(broker_id)
+            known = self._state.reads.load_session(broker_id)
             if known is None or known.session_id != session_id or not known.is_live:
                 return
             payload = report.SerializeToString(deterministic=True)
-            await self._state.propose((BrokerLoadReported(broker_id, session_id, payload),))
+            await self._state.proposer.propose(
+                (BrokerLoadReported(broker_id, session_id, payload),)
+            )
         except MetadataError as error:
             # A record for analysis: the next one comes in a minute, however much has changed.
             told = self._told.get(session_id)

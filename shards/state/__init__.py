@@ -1,4 +1,4 @@
-"""The state of one shard as its leader decides on it: the view, and what is not folded yet.
+"""The state of one shard as its leader decides on it: the view, and what is pending on top.
 
-All rooms of the leader read it and propose through it; nothing else proposes.
+The leader's services read by its parts and propose by its ``Proposer``, the only way into the log.
 """

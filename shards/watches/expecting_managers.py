@@ -39,7 +39,7 @@ class ExpectingManagers:
         self._homes = homes
 
     async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
-        request.term = self._state.term
+        request.term = self._state.term.number
         if not request.assignments:
             # What a broker only prepares comes again, as it is then, once it is assigned.
             return await self._managers.assign(request, timeout_ms=timeout_ms)
@@ -65,7 +65,7 @@ class ExpectingManagers:
 
     async def _bring_up_to_date(self, request: AssignRequest) -> None:
         """Give assignments their topics as they are: what changes from here on is waited for."""
-        topics = self._state.load_topics([each.topic.name for each in request.assignments])
+        topics = self._state.reads.load_topics([each.topic.name for each in request.assignments])
         is_changed = False
         for each, topic in zip(request.assignments, topics, strict=True):
             if topic is None or topic.topic_id != each.topic.topic_id:
@@ -75,4 +75,4 @@ class ExpectingManagers:
                 is_changed = True
         if is_changed:
             # It may be pending: a broker is told nothing that a later leader may not know.
-            await self._state.confirm()
+            await self._state.proposer.confirm()

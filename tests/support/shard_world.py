@@ -125,7 +125,7 @@ class ShardReplica:
     def next_term(self, term: int = 0) -> None:
         """Let the leader win another term, or ``term``: state and service start from the log."""
         self.service.close()
-        self.state.close()
+        self.state.term.end()
         self.log._term = max(self.log._term, term - 1)
         self.log.become_leader()
         self.state = self._new_state()

@@ -412,7 +412,14 @@ _MANAGER_MUTANTS = (
         "managers-are-given-what-is-not-committed",
         "C2",
         "a broker is told nothing that a later leader may not know",
-        (Edit(ExpectingManagers, "_bring_up_to_date", "await self._state.confirm()", "pass"),),
+        (
+            Edit(
+                ExpectingManagers,
+                "_bring_up_to_date",
+                "await self._state.proposer.confirm()",
+                "pass",
+            ),
+        ),
         _MANAGERS,
     ),
     Mutant(

@@ -264,7 +264,7 @@ _MANAGER_MUTANTS = (
             Edit(
                 BrokerSessions,
                 "_set_drain",
-                "        await self._state.confirm()\n        raise",
+                "        await self._state.proposer.confirm()\n        raise",
                 "        raise",
             ),
         ),
@@ -412,7 +412,7 @@ _MANAGER_MUTANTS = (
         "manager-reports-though-it-is-deposed",
         "L19",
         "a leader that was deposed reports nothing",
-        (Edit(BrokerSessions, "_report_all", "self._state.is_lost", "False"),),
+        (Edit(BrokerSessions, "_report_all", "self._state.term.is_over", "False"),),
         _SESSIONS,
     ),
 )

@@ -48,7 +48,7 @@ def test_a_commit_that_was_under_way_before_a_question_confirms_nothing(tmp_path
         await asyncio.sleep(0.01)
         shard.log.lose_quorum()
 
-        confirming = asyncio.ensure_future(shard.leader.state.confirm())
+        confirming = asyncio.ensure_future(shard.leader.state.proposer.confirm())
         await asyncio.sleep(0.01)
         shard.log.release_commits()
 

@@ -112,6 +112,6 @@ def test_the_background_gives_way_to_lookups_and_ends_all_the_same(tmp_path: Pat
         await asyncio.gather(*waiting)
         await asyncio.sleep(30.0)
 
-        assert shard.leader.state.used_units(first.session_id) == 0
+        assert shard.leader.state.reads.used_units(first.session_id) == 0
 
     in_shard(tmp_path, scenario)

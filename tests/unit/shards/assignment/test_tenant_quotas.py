@@ -15,7 +15,7 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.governance.capacity_blocks import share_of
 from shards.assignment.tenant_quotas import TenantQuotas
 from shards.domain.assignment import REASON_MOVED
-from shards.state.shard_state import ShardState
+from shards.state.state_reads import StateReads
 from tests.support.shard_harness import Cluster, Harness, in_shard
 
 TENANT = "acme"
@@ -107,7 +107,7 @@ def test_a_move_takes_nothing_from_the_quota(tmp_path: Path) -> None:
             "first_lookup",
             REASON_MOVED,
         ]
-        assert shard.leader.state.tenant_units(name.split("/")[2]) == 1
+        assert shard.leader.state.reads.tenant_units(name.split("/")[2]) == 1
 
     in_shard(tmp_path, scenario)
 
@@ -137,13 +137,13 @@ def test_a_deleted_topic_makes_room_and_a_new_leader_knows_the_count(tmp_path: P
         await shard.lookup(*names[:2])
         shard.next_term()
         await shard.brokers["broker-1"].connect()
-        assert shard.leader.state.tenant_units(tenant) == 2
+        assert shard.leader.state.reads.tenant_units(tenant) == 2
         (refused,) = await shard.lookup(names[2])
         assert refused.rejection_code == "LIMIT_EXCEEDED"
 
         await shard.execute(delete_topic={"name": names[0]})
 
-        assert shard.leader.state.tenant_units(tenant) == 1
+        assert shard.leader.state.reads.tenant_units(tenant) == 1
         (answer,) = await shard.lookup(names[2])
         assert not answer.rejection_code
 
@@ -155,8 +155,8 @@ def test_a_shard_has_its_share_of_the_quota(shard_id: int, share: int) -> None:
     cluster = Cluster(units=0)
     cluster.tenant_quotas[TENANT] = 7
     assigned = 2
-    state = cast(ShardState, SimpleNamespace(shard_id=shard_id, tenant_units=lambda _: assigned))
-    quotas = TenantQuotas(state, cluster, lambda: (1, 2))
+    reads = cast(StateReads, SimpleNamespace(tenant_units=lambda _: assigned))
+    quotas = TenantQuotas(shard_id, reads, cluster, lambda: (1, 2))
 
     assert quotas.check(TENANT, share - assigned - 1) is None
     refused = quotas.check(TENANT, share - assigned)
@@ -170,9 +170,9 @@ def test_without_a_shard_map_nobody_is_refused() -> None:
 
     cluster = Cluster(units=0)
     cluster.tenant_quotas[TENANT] = 0
-    state = cast(ShardState, SimpleNamespace(shard_id=1, tenant_units=lambda _: 0))
+    reads = cast(StateReads, SimpleNamespace(tenant_units=lambda _: 0))
 
-    assert TenantQuotas(state, cluster, no_map).check(TENANT, 0) is None
+    assert TenantQuotas(1, reads, cluster, no_map).check(TENANT, 0) is None
 
 
 def test_tenants_without_a_quota_have_none(tmp_path: Path) -> None:

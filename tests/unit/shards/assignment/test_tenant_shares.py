@@ -146,7 +146,7 @@ def test_units_of_a_lost_broker_may_use_the_reserve_of_the_others(tmp_path: Path
         await look_up(shard, names[:90])
         await shard.start_broker("broker-2", 100)
         await look_up(shard, names[90:])
-        assert shard.leader.state.used_units(shard.brokers["broker-2"].session_id) == 10
+        assert shard.leader.state.reads.used_units(shard.brokers["broker-2"].session_id) == 10
         lost.vanish()
         await asyncio.sleep(60)  # Virtual: its session expires, its units are assigned again.
 

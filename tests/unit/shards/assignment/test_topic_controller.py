@@ -255,7 +255,7 @@ def test_an_epoch_that_a_ledger_has_used_is_skipped_by_its_present_owner_only(
         (_, event) = await shard.events("topic_assigned")
         assert event.topic_assigned.used_epoch == 9
         assert event.topic_assigned.reason == "epoch_used"
-        assert shard.leader.state.used_units(first.session_id) == 1
+        assert shard.leader.state.reads.used_units(first.session_id) == 1
         assert broker.error is None
 
     in_shard(tmp_path, scenario)

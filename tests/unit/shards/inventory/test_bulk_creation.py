@@ -50,7 +50,7 @@ NAMESPACE = "acme/orders"
 async def world() -> AsyncIterator[World]:
     made = World(shards=2)
     for shard in made.shards.values():
-        await shard.state.confirm()
+        await shard.state.proposer.confirm()
     await made.create_tenant("acme")
     await made.create_namespace(NAMESPACE)
     yield made
@@ -81,15 +81,15 @@ async def test_topics_in_bulk_are_as_if_created_one_by_one(world: World) -> None
     one = wanted[0].replace("topic-", "alone-")
     home = world.home_of_topic(one)
     await world.run(home, create_topics([one]))
-    alone = home.state.load_topic(one)
+    alone = home.state.reads.load_topic(one)
     assert alone is not None
     for name in wanted:
-        topic = shard.state.load_topic(name)
+        topic = shard.state.reads.load_topic(name)
         assert topic is not None
         assert (topic.version, topic.partitions, topic.properties) == (1, 0, ())
         assert topic.namespace_id == alone.namespace_id
         assert len(topic.topic_id) == len(alone.topic_id)
-    assert len({shard.state.load_topic(name).topic_id for name in wanted}) == 50  # type: ignore[union-attr]
+    assert len({shard.state.reads.load_topic(name).topic_id for name in wanted}) == 50  # type: ignore[union-attr]
 
 
 async def test_they_share_one_record_and_leave_no_outcome(world: World) -> None:
@@ -188,7 +188,7 @@ async def test_a_slot_of_another_shard_refuses_the_whole(world: World) -> None:
     wanted = sorted(names(world, 1, 3) + names(world, 2, 1))
     with pytest.raises(StaleShardMap):
         await bulk(shard, wanted)
-    assert shard.state.existing_topics(wanted) == set()
+    assert shard.state.scans.existing_topics(wanted) == set()
 
 
 class Bounds:
@@ -321,7 +321,7 @@ async def test_who_waits_for_views_learns_that_the_leader_is_deposed(world: Worl
     await asyncio.sleep(0.01)
     assert not waiting.done()
 
-    shard.state.close()
+    shard.state.term.end()
 
     async with timeout(30):
         with pytest.raises(NotLeader):
@@ -345,7 +345,7 @@ async def test_what_bulk_created_does_not_push_out_what_is_in_use(world: World) 
     others = set(names(world, 1, 100)) - {first, *rest}
     for name in others:
         await world.create_topic(name)  # Now and then a leader looks at what its view has.
-    found, unknown = shard.state._cache.find(StateKind.TOPIC, [first, *rest])
+    found, unknown = shard.state.reads._cache.find(StateKind.TOPIC, [first, *rest])
     assert (set(found), unknown) == ({first}, rest)
 
 

@@ -59,7 +59,7 @@ class Chaos:
         self._world.before_read = self._world.after_read = None
         self._world.post = _hand_over
         for shard in self._world.shards.values():
-            await shard.state.confirm()
+            await shard.state.proposer.confirm()
 
     async def _deliver(self, message: Delivery, turns: int) -> CommandResult:
         for _turn in range(turns):
@@ -105,7 +105,7 @@ def topics_by_name(world: World, namespace: str, names: list[str]) -> dict[str, 
     """Return the namespace id of each topic that is there."""
     found = {}
     for name in names:
-        topic = world.home_of_topic(name).state.load_topic(name)
+        topic = world.home_of_topic(name).state.reads.load_topic(name)
         if topic is not None:
             found[name] = topic.namespace_id
     return found
@@ -146,7 +146,7 @@ async def test_every_topic_has_its_namespace_whatever_happens(seed):
     await chaos.calm_down()
 
     assert orphans.found == []
-    present = world.home(namespace).state.load_namespace(namespace)
+    present = world.home(namespace).state.reads.load_namespace(namespace)
     found = topics_by_name(world, namespace, names)
     if found:
         assert present is not None, f"{sorted(found)} outlived their namespace"

@@ -37,7 +37,7 @@ ID_2 = b"command-00000002"
 async def world():
     made = World()
     for shard in made.shards.values():
-        await shard.state.confirm()
+        await shard.state.proposer.confirm()
     yield made
     made.close()
 
@@ -67,7 +67,7 @@ async def test_a_created_tenant_is_answered_with_its_id_and_version(world):
     result = await world.create_tenant("acme")
 
     shard = world.home("acme")
-    tenant = shard.state.load_tenant("acme")
+    tenant = shard.state.reads.load_tenant("acme")
     assert (result.id, result.version) == (tenant.tenant_id, 1)
     assert result.position == shard.log.status.commit_position
 
@@ -125,7 +125,7 @@ async def test_a_name_of_another_shard_is_refused_before_anything_is_done(world)
     with pytest.raises(StaleShardMap):
         await execute(world.shards[1], *commands)
 
-    assert world.shards[1].state.load_tenant(mine) is None
+    assert world.shards[1].state.reads.load_tenant(mine) is None
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,12 @@ async def test_a_repeated_command_is_told_its_first_outcome_in_the_next_term(wor
     assert await world.create_tenant("acme", ID_1) == first
     assert await world.create_tenant("acme", ID_2) == rejected
     assert rejected.rejection_code == "ALREADY_EXISTS"
-    assert shard.state.load_tenant("acme") is None
+    assert shard.state.reads.load_tenant("acme") is None
 
 
 async def test_a_command_repeated_while_in_flight_waits_for_the_same_commit(world):
     shard = world.home("acme")
-    await shard.state.confirm()
+    await shard.state.proposer.confirm()
     shard.log.hold_commits()
     first = asyncio.ensure_future(world.create_tenant("acme", ID_1))
     second = asyncio.ensure_future(world.create_tenant("acme", ID_1))
@@ -208,7 +208,7 @@ async def test_a_command_repeated_while_in_flight_waits_for_the_same_commit(worl
     shard.log.release_commits()
 
     assert await first == await second
-    assert shard.state.total(StateKind.TENANT) == 1
+    assert shard.state.reads.total(StateKind.TENANT) == 1
 
 
 async def test_a_command_repeated_while_its_parent_is_read_is_carried_out_once(world, family):
@@ -247,7 +247,7 @@ async def test_cancelling_the_caller_does_not_stop_the_command(world, family):
     again = await world.create_topic(topic, ID_1)
 
     assert not again.topics[0].rejection_code
-    assert world.shards[2].state.load_topic(topic).topic_id == again.topics[0].topic_id
+    assert world.shards[2].state.reads.load_topic(topic).topic_id == again.topics[0].topic_id
 
 
 # Races and leadership -------------------------------------------------------------------------
@@ -280,7 +280,7 @@ async def test_both_creates_in_flight_are_lost_with_leadership(world):
         await first
     with pytest.raises(ProposalLost):
         await second
-    assert shard.state.is_lost
+    assert shard.state.term.is_over
     with pytest.raises(NotLeader):
         await world.create_tenant("other")
 
@@ -288,7 +288,7 @@ async def test_both_creates_in_flight_are_lost_with_leadership(world):
 async def test_a_lost_create_that_survived_is_told_its_outcome_by_the_next_leader(world):
     """1. A create is proposed. 2. Leadership moves, the record survives. 3. The client repeats."""
     shard = world.home("acme")
-    await shard.state.confirm()
+    await shard.state.proposer.confirm()
     shard.log.hold_commits()
     first = asyncio.ensure_future(world.create_tenant("acme", ID_1))
     await asyncio.sleep(0)
@@ -301,7 +301,7 @@ async def test_a_lost_create_that_survived_is_told_its_outcome_by_the_next_leade
     again = await world.create_tenant("acme", ID_1)
 
     assert not again.rejection_code
-    assert again.id == shard.state.load_tenant("acme").tenant_id
+    assert again.id == shard.state.reads.load_tenant("acme").tenant_id
 
 
 async def test_a_rejection_without_an_id_is_not_told_by_a_deposed_leader(world):
@@ -387,20 +387,20 @@ async def test_each_topic_of_a_batch_is_accepted_or_refused_by_itself(world, fam
         "ALREADY_EXISTS",
         "LIMIT_EXCEEDED",
     ]
-    topic = world.shards[2].state.load_topic(names[1])
+    topic = world.shards[2].state.reads.load_topic(names[1])
     assert topic.topic_id == result.topics[1].topic_id
     assert (topic.partitions, topic.properties) == (4, (("a", "1"), ("b", "2")))
-    assert topic.namespace_id == world.home(family).state.load_namespace(family).namespace_id
+    assert topic.namespace_id == world.home(family).state.reads.load_namespace(family).namespace_id
 
 
 async def test_the_view_has_a_topic_as_it_was_decided(world, family):
     topic = topic_in(world, 2, family)
     await world.create_topic(topic)
-    decided = world.shards[2].state.load_topic(topic)
+    decided = world.shards[2].state.reads.load_topic(topic)
 
     world.shards[2].next_term()
 
-    assert world.shards[2].state.load_topic(topic) == decided
+    assert world.shards[2].state.reads.load_topic(topic) == decided
 
 
 async def test_a_thousand_topics_are_one_record(world, family):
@@ -411,7 +411,7 @@ async def test_a_thousand_topics_are_one_record(world, family):
 
     assert not any(each.rejection_code for each in result.topics)
     assert world.shards[2].log.status.last_index == before + 1
-    assert world.shards[2].state.total(StateKind.TOPIC) == TOPICS_PER_CREATE_MAX
+    assert world.shards[2].state.reads.total(StateKind.TOPIC) == TOPICS_PER_CREATE_MAX
 
 
 async def test_the_parent_is_read_for_the_first_child_only(world, family):
@@ -440,24 +440,24 @@ async def test_deleting_a_topic_ends_its_assignments_and_tells(world, family):
     created = await world.create_topic(topic, partitions=2)
     topic_id = created.topics[0].topic_id
     shard = world.shards[2]
-    await shard.state.propose(
+    await shard.state.proposer.propose(
         [
             TopicAssigned(topic_id, f"p{n}", f"{topic}-partition-{n}", 1, "b-1", "s-1", "x")
             for n in range(2)
         ]
     )
-    owned = list(shard.state.assignments_of_topic(topic_id).values())
-    assert shard.state.used_units("s-1") == 2
+    owned = list(shard.state.scans.assignments_of_topic(topic_id).values())
+    assert shard.state.reads.used_units("s-1") == 2
 
     (result,) = await execute(shard, pb.Command(delete_topic=pb.DeleteTopic(name=topic)))
 
     assert result.id == topic_id
     assert shard.unassigned == owned
-    assert shard.state.used_units("s-1") == 0
+    assert shard.state.reads.used_units("s-1") == 0
     shard.next_term()
-    assert shard.state.assignments_of_topic(topic_id) == {}
-    assert shard.state.load_topic(topic) is None
-    assert shard.state.used_units("s-1") == 0
+    assert shard.state.scans.assignments_of_topic(topic_id) == {}
+    assert shard.state.reads.load_topic(topic) is None
+    assert shard.state.reads.used_units("s-1") == 0
 
 
 async def test_a_topic_with_more_units_than_fit_a_record_is_deleted_all_the_same(world, family):
@@ -466,7 +466,7 @@ async def test_a_topic_with_more_units_than_fit_a_record_is_deleted_all_the_same
     created = await world.create_topic(topic, partitions=units)
     topic_id = created.topics[0].topic_id
     shard = world.shards[2]
-    await shard.state.propose(
+    await shard.state.proposer.propose(
         [
             TopicAssigned(topic_id, f"p{n}", f"{topic}-partition-{n}", 1, "b-1", "s-1", "x")
             for n in range(units)
@@ -476,9 +476,9 @@ async def test_a_topic_with_more_units_than_fit_a_record_is_deleted_all_the_same
     await execute(shard, pb.Command(delete_topic=pb.DeleteTopic(name=topic)))
 
     assert len(shard.unassigned) == units
-    assert shard.state.used_units("s-1") == 0
+    assert shard.state.reads.used_units("s-1") == 0
     shard.next_term()
-    assert shard.state.assignments_of_topic(topic_id) == {}
+    assert shard.state.scans.assignments_of_topic(topic_id) == {}
 
 
 async def test_deleting_an_absent_topic_is_rejected(world):
@@ -495,7 +495,7 @@ async def test_deleting_an_absent_topic_is_rejected(world):
 
 
 async def test_an_empty_namespace_is_deleted_and_its_name_is_free_again(world, family):
-    first = world.home(family).state.load_namespace(family).namespace_id
+    first = world.home(family).state.reads.load_namespace(family).namespace_id
 
     deleted = await world.delete_namespace(family)
     created = await world.create_namespace(family)
@@ -505,7 +505,7 @@ async def test_an_empty_namespace_is_deleted_and_its_name_is_free_again(world, f
     assert created.id != first
     topic = topic_in(world, 2, family)
     assert not (await world.create_topic(topic)).topics[0].rejection_code
-    assert world.shards[2].state.load_topic(topic).namespace_id == created.id
+    assert world.shards[2].state.reads.load_topic(topic).namespace_id == created.id
 
 
 @pytest.mark.parametrize("child_shard", [1, 2], ids=["same-shard", "other-shard"])
@@ -516,7 +516,7 @@ async def test_a_namespace_with_a_topic_is_not_deleted_and_lives_on(world, famil
     result = await world.delete_namespace(family, ID_1)
 
     assert result.rejection_code == "NOT_EMPTY"
-    assert world.home(family).state.load_namespace(family).life is Life.ACTIVE
+    assert world.home(family).state.reads.load_namespace(family).life is Life.ACTIVE
     assert not (await world.create_topic(second)).topics[0].rejection_code
     elsewhere = topic_in(world, 3 - child_shard, family)
     assert not (await world.create_topic(elsewhere)).topics[0].rejection_code
@@ -553,7 +553,7 @@ async def test_a_child_that_read_its_parent_before_the_deletion_comes_too_late(w
 
     assert not deleted.rejection_code
     assert (await create).topics[0].rejection_code == "PARENT_NOT_FOUND"
-    assert world.shards[2].state.load_topic(topic) is None
+    assert world.shards[2].state.reads.load_topic(topic) is None
 
 
 async def test_a_create_whose_parent_was_replaced_meanwhile_reads_it_again(world, family):
@@ -575,7 +575,7 @@ async def test_a_create_whose_parent_was_replaced_meanwhile_reads_it_again(world
     go_on.set()
 
     assert not (await create).topics[0].rejection_code
-    assert world.shards[2].state.load_topic(topic).namespace_id == successor.id
+    assert world.shards[2].state.reads.load_topic(topic).namespace_id == successor.id
 
 
 async def test_a_create_does_not_wait_for_ever_for_a_gate_that_keeps_changing(world, family):
@@ -613,7 +613,7 @@ async def test_a_child_that_comes_first_keeps_its_parent(world, family):
 
     assert not (await create).topics[0].rejection_code
     assert deleted.rejection_code == "NOT_EMPTY"
-    assert world.home(family).state.load_namespace(family).life is Life.ACTIVE
+    assert world.home(family).state.reads.load_namespace(family).life is Life.ACTIVE
 
 
 async def test_nothing_is_created_below_a_parent_that_is_being_deleted(world, family):
@@ -634,14 +634,14 @@ async def test_nothing_is_created_below_a_parent_that_is_being_deleted(world, fa
 async def test_a_deletion_that_meets_trouble_goes_on_when_it_is_repeated(world, family):
     with unreachable(world, 2), pytest.raises(DeadlineExceeded):
         await world.delete_namespace(family, ID_1)
-    assert world.home(family).state.load_namespace(family).life is Life.DELETING
+    assert world.home(family).state.reads.load_namespace(family).life is Life.DELETING
     topic = topic_in(world, 2, family)
     assert (await world.create_topic(topic)).topics[0].rejection_code == "NOT_ALLOWED"
 
     again = await world.delete_namespace(family, ID_1)
 
     assert not again.rejection_code
-    assert world.home(family).state.load_namespace(family) is None
+    assert world.home(family).state.reads.load_namespace(family) is None
 
 
 async def test_a_deletion_goes_on_under_the_next_leader(world, family):
@@ -661,18 +661,18 @@ async def test_a_deletion_that_cannot_be_given_up_everywhere_stays_under_way(wor
     world.before_reopen = refuse
     with pytest.raises(DeadlineExceeded):
         await world.delete_namespace(family)
-    assert world.home(family).state.load_namespace(family).life is Life.DELETING
+    assert world.home(family).state.reads.load_namespace(family).life is Life.DELETING
     world.before_reopen = None
 
     assert (await world.delete_namespace(family)).rejection_code == "NOT_EMPTY"
-    assert world.home(family).state.load_namespace(family).life is Life.ACTIVE
+    assert world.home(family).state.reads.load_namespace(family).life is Life.ACTIVE
 
 
 async def test_an_order_of_an_earlier_leader_does_not_reopen_what_a_later_one_closed(world, family):
     """1. A leader starts a deletion and is cut off. 2. The next one deletes the namespace.
     3. The first one's word to reopen arrives."""
     home = world.home(family)
-    parent_id = home.state.load_namespace(family).namespace_id
+    parent_id = home.state.reads.load_namespace(family).namespace_id
     await world.create_topic(topic_in(world, 2, family))
     orders = []
 
@@ -683,7 +683,7 @@ async def test_an_order_of_an_earlier_leader_does_not_reopen_what_a_later_one_cl
     world.before_reopen = note
     with pytest.raises(DeadlineExceeded):
         await world.delete_namespace(family)
-    early = world.shards[1].state.load_gate(ParentKind.NAMESPACE, family).attempt
+    early = world.shards[1].state.reads.load_gate(ParentKind.NAMESPACE, family).attempt
     world.before_reopen = None
     await execute(
         world.shards[2],
@@ -696,7 +696,7 @@ async def test_an_order_of_an_earlier_leader_does_not_reopen_what_a_later_one_cl
 
     assert sorted(orders) == [1, 2]
     assert refused is not None
-    assert not world.shards[1].state.load_gate(ParentKind.NAMESPACE, family).is_open
+    assert not world.shards[1].state.reads.load_gate(ParentKind.NAMESPACE, family).is_open
 
 
 async def test_a_leader_of_a_promoted_survivor_deletes_parents(world, family):
@@ -725,7 +725,7 @@ async def test_a_lost_leader_leaves_the_deletion_to_the_next(world, family):
     world.before_close = None
     world.home(family).next_term()
 
-    assert world.home(family).state.load_namespace(family).life is Life.DELETING
+    assert world.home(family).state.reads.load_namespace(family).life is Life.DELETING
     assert not (await world.delete_namespace(family)).rejection_code
 
 

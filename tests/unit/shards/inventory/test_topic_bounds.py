@@ -65,7 +65,7 @@ async def create(world: World, shard: ShardReplica, count: int, namespace: str =
     while len(names) < count:
         name = f"persistent://{namespace}/t-{number}"
         number += 1
-        if world.home_of_topic(name) is shard and shard.state.load_topic(name) is None:
+        if world.home_of_topic(name) is shard and shard.state.reads.load_topic(name) is None:
             names.append(name)
     result = await world.run(shard, create_topics(names))
     return [outcome.rejection_code for outcome in result.topics]

@@ -49,7 +49,7 @@ async def drain(shard: Harness, broker_id: str, rate: int = 0, *, undo: bool = F
 async def emptied(shard: Harness, broker: FakeBroker, units: int) -> float:
     """Return after how many seconds the broker's session has no more than ``units`` left."""
     began = shard.clock.monotonic()
-    while shard.leader.state.used_units(broker.session_id) > units:
+    while shard.leader.state.reads.used_units(broker.session_id) > units:
         assert shard.clock.monotonic() - began < NO_END_S, "it never ends"
         await asyncio.sleep(0.05)
     return shard.clock.monotonic() - began
@@ -163,7 +163,7 @@ def test_without_another_broker_lost_units_wait_for_one(tmp_path: Path) -> None:
         first = shard.brokers["broker-1"]
         first.vanish()
         await asyncio.sleep(30.0)
-        assert shard.leader.state.used_units(first.session_id) == 20
+        assert shard.leader.state.reads.used_units(first.session_id) == 20
 
         second = await shard.start_broker("broker-2", capacity_units=100_000)
         await emptied(shard, first, 0)
@@ -185,7 +185,7 @@ def test_a_new_leader_goes_on_with_what_is_left(tmp_path: Path) -> None:
 
         shard.next_term()
         await second.connect()
-        left = shard.leader.state.used_units(first.session_id)
+        left = shard.leader.state.reads.used_units(first.session_id)
         seconds = await emptied(shard, first, 0)
 
         assert left > 1_000
@@ -269,11 +269,11 @@ def test_a_drain_that_is_undone_leaves_what_is_left_and_lets_more_come(tmp_path:
 
         await drain(shard, "broker-1", undo=True)
         await asyncio.sleep(2.0)
-        left = shard.leader.state.used_units(first.session_id)
+        left = shard.leader.state.reads.used_units(first.session_id)
         await asyncio.sleep(60.0)
 
         assert 150 < left <= 180
-        assert shard.leader.state.used_units(first.session_id) == left
+        assert shard.leader.state.reads.used_units(first.session_id) == left
         more = await shard.create_topics(*(f"more-{number}" for number in range(300)))
         assert "broker-1" in {answer.broker_id for answer in await shard.lookup(*more)}
 
@@ -468,7 +468,7 @@ def test_lost_units_that_rules_keep_from_everybody_are_not_asked_for_all_the_tim
         before = shard.node_metrics.counters()["lookups"]
         await asyncio.sleep(600.0)
 
-        assert shard.leader.state.used_units(first.session_id) == 10
+        assert shard.leader.state.reads.used_units(first.session_id) == 10
         assert shard.node_metrics.counters()["lookups"] - before <= 10 * 11, "once a minute each"
         again = await shard.start_broker("broker-1", capacity_units=100_000)
         await asyncio.sleep(5.0)

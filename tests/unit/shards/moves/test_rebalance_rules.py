@@ -28,7 +28,7 @@ from tests.support.shard_harness import Harness, in_shard
 async def units_at(shard: Harness, broker_id: str) -> list[str]:
     """Return the units of a broker in the order in which a plan reads them."""
     session_id = shard.brokers[broker_id].session_id
-    return [unit.name for unit in shard.leader.state.units_of_session(session_id, "", 1_000)]
+    return [unit.name for unit in shard.leader.state.scans.units_of_session(session_id, "", 1_000)]
 
 
 @pytest.mark.parametrize("at", ["a", "b"])

@@ -191,7 +191,7 @@ def test_busy_units_weigh_more_than_idle_ones(tmp_path: Path) -> None:
         await settled(shard)
         await asyncio.sleep(REBALANCE_COOL_DOWN_MS / 1000)
         session = shard.brokers["a"].session_id
-        page = shard.leader.state.units_of_session(session, "", 1_000)
+        page = shard.leader.state.scans.units_of_session(session, "", 1_000)
         busy = [unit.name for unit in page[:10]]
         shard.cluster.loads[session] = LoadReport(
             measured_at_ms=1,

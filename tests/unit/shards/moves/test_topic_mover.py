@@ -68,7 +68,7 @@ def test_what_stops_moves_half_way_is_said_of_those_alone_that_stay(
         await shard.lookup(*topics)
         await shard.start_broker("broker-2")
         await asyncio.sleep(SETTLED_S)
-        propose, left = shard.leader.state.propose, [moved]
+        propose, left = shard.leader.state.proposer.propose, [moved]
 
         def propose_some(*arguments: Any, **options: Any) -> Any:
             if not left[0]:
@@ -76,7 +76,7 @@ def test_what_stops_moves_half_way_is_said_of_those_alone_that_stay(
             left[0] -= 1
             return propose(*arguments, **options)
 
-        shard.leader.state.propose = propose_some  # type: ignore[method-assign]
+        shard.leader.state.proposer.propose = propose_some  # type: ignore[method-assign]
         moves = asyncio.create_task(shard.move(*((topic, "") for topic in topics)))
 
         if not moved:

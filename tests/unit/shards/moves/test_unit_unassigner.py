@@ -51,7 +51,7 @@ def test_a_unit_leaves_its_broker_and_is_assigned_again_by_its_next_lookup(tmp_p
         (event,) = await shard.events("topic_unassigned")
         ended = event.topic_unassigned
         assert (ended.name, ended.epoch, ended.reason) == (topic, 1, "unloaded")
-        assert shard.leader.state.used_units(answer.session_id) == 0
+        assert shard.leader.state.reads.used_units(answer.session_id) == 0
         (again,) = await shard.lookup(topic)
         assert (again.broker_id, again.epoch) == ("broker-1", 2)
 

@@ -175,6 +175,6 @@ def test_a_consistency_that_is_not_known_is_refused_and_nothing_is_written(tmp_p
         answer = await shard.desk.answer(create_tenant(2, 1_000))
 
         assert answer.error.reason == "INVALID_REQUEST"
-        assert shard.leader.state.load_tenant("fresh") is None
+        assert shard.leader.state.reads.load_tenant("fresh") is None
 
     in_shard(tmp_path, scenario)

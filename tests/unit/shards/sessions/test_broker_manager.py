@@ -593,9 +593,11 @@ def test_what_was_told_since_replaces_what_was_under_way(tmp_path: Path) -> None
         assert not response.watched, "nobody followed it before"
         followed = shard.leader.brokers.metadata._names
         states = {
-            topic: replace(shard.leader.state.load_topic(topic), version=9),
-            "acme/orders": replace(shard.leader.state.load_namespace("acme/orders"), version=7),
-            "acme": replace(shard.leader.state.load_tenant("acme"), version=5),
+            topic: replace(shard.leader.state.reads.load_topic(topic), version=9),
+            "acme/orders": replace(
+                shard.leader.state.reads.load_namespace("acme/orders"), version=7
+            ),
+            "acme": replace(shard.leader.state.reads.load_tenant("acme"), version=5),
         }
         for name, state in states.items():
             followed[name].state, followed[name].known_at = state, 1

@@ -341,15 +341,15 @@ def test_an_end_that_cannot_be_recorded_is_tried_again(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         broker = await shard.start_broker("broker-1")
         state = shard.leader.state
-        propose = state.propose
+        propose = state.proposer.propose
 
         async def refuse(_events: object) -> None:
             raise Overloaded("too much is in flight")
 
-        state.propose = refuse  # type: ignore[method-assign, assignment]
+        state.proposer.propose = refuse  # type: ignore[method-assign, assignment]
         broker.vanish()
         await asyncio.sleep(RESUME_S + RECORDING_S)
-        state.propose = propose  # type: ignore[method-assign]
+        state.proposer.propose = propose  # type: ignore[method-assign]
         await asyncio.sleep(RESUME_S)
         assert await reasons(shard) == []
         assert shard.leader.brokers.sessions.count == 1
@@ -716,7 +716,7 @@ def test_a_leader_whose_term_is_over_reports_nothing_again(tmp_path: Path) -> No
     async def scenario(shard: Harness) -> None:
         await shard.start_broker("broker-1")
         shard.cluster.reports.clear()
-        shard.leader.state.close()
+        shard.leader.state.term.end()
 
         shard.cluster.reconnect()
 

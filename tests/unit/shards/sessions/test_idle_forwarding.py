@@ -46,7 +46,7 @@ def test_idle_units_leave_their_broker_and_come_back_with_the_next_lookup(tmp_pa
         say_idle(shard, broker, [unit(answer) for answer in answers[:2]])
         await asyncio.sleep(SETTLED_S)
 
-        assert shard.leader.state.used_units(broker.session_id) == 1
+        assert shard.leader.state.reads.used_units(broker.session_id) == 1
         assert {name for name, _, _ in broker.released} == {one.topic for one in answers[:2]}
         reasons = {
             event.topic_unassigned.reason for event in await shard.events("topic_unassigned")
@@ -66,7 +66,7 @@ def test_a_unit_that_has_another_epoch_by_now_stays(tmp_path: Path) -> None:
         say_idle(shard, broker, [unit(answer, epoch=7)])
         await asyncio.sleep(SETTLED_S)
 
-        assert shard.leader.state.used_units(broker.session_id) == 1
+        assert shard.leader.state.reads.used_units(broker.session_id) == 1
         assert await shard.events("topic_unassigned") == []
 
     in_shard(tmp_path, scenario)
@@ -84,7 +84,7 @@ def test_a_message_with_too_many_units_or_a_name_that_is_none_is_refused(tmp_pat
             say_idle(shard, broker, [broker_pb.IdleUnit(name="persistent://no/")])
         await asyncio.sleep(SETTLED_S)
 
-        assert shard.leader.state.used_units(broker.session_id) == 1
+        assert shard.leader.state.reads.used_units(broker.session_id) == 1
 
     in_shard(tmp_path, scenario)
 
@@ -103,9 +103,9 @@ def test_so_many_messages_are_on_their_way_and_what_comes_beyond_is_left_to_the_
             say_idle(shard, broker, [unit(answer)])
         await asyncio.sleep(SETTLED_S)
 
-        assert shard.leader.state.used_units(broker.session_id) == left
+        assert shard.leader.state.reads.used_units(broker.session_id) == left
         say_idle(shard, broker, [unit(answer) for answer in answers])
         await asyncio.sleep(SETTLED_S)
-        assert shard.leader.state.used_units(broker.session_id) == 0
+        assert shard.leader.state.reads.used_units(broker.session_id) == 0
 
     in_shard(tmp_path, scenario)

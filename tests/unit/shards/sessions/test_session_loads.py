@@ -175,7 +175,7 @@ def test_a_change_that_could_not_be_recorded_is_recorded_with_the_next_report(
             raise Overloaded("the view is too far behind")
 
         with monkeypatch.context() as patched:
-            patched.setattr(shard.leader.state, "propose", refuse)
+            patched.setattr(shard.leader.state.proposer, "propose", refuse)
             beat(shard, broker, busy(1_000.0))
             await asyncio.sleep(0.1)
         await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000 - 0.2)

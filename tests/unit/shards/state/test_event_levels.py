@@ -106,18 +106,18 @@ def let_go(shard: ShardReplica | Harness) -> None:
 
 async def test_an_event_that_is_too_late_for_a_member_changes_nothing(world: World) -> None:
     shard = world.shards[1]
-    await shard.state.confirm()
+    await shard.state.proposer.confirm()
     hold_back(shard)
     before = shard.log.status.last_index
 
     with pytest.raises(Refused, match="shard 1: node-1 is not known to know broker_drain_set"):
-        shard.state.propose([TenantCreated("t-1", "acme"), DRAINED])
+        shard.state.proposer.propose([TenantCreated("t-1", "acme"), DRAINED])
 
     await asyncio.sleep(0)
-    assert shard.state.load_tenant("acme") is None
+    assert shard.state.reads.load_tenant("acme") is None
     assert shard.log.status.last_index == before
-    await shard.state.propose([TenantCreated("t-1", "acme")])
-    assert shard.state.load_tenant("acme") is not None
+    await shard.state.proposer.propose([TenantCreated("t-1", "acme")])
+    assert shard.state.reads.load_tenant("acme") is not None
 
 
 async def test_a_learner_holds_back_as_a_voter_does(world: World) -> None:
@@ -128,7 +128,7 @@ async def test_a_learner_holds_back_as_a_voter_does(world: World) -> None:
     await shard.log.change_members(MemberChange(ChangeKind.ADD_LEARNER, learner))
 
     with pytest.raises(Refused, match="learner-1 is not known to know"):
-        shard.state.propose([DRAINED])
+        shard.state.proposer.propose([DRAINED])
 
 
 async def test_members_are_not_looked_at_for_events_of_the_first_level(
@@ -137,7 +137,7 @@ async def test_members_are_not_looked_at_for_events_of_the_first_level(
     shard = world.shards[1]
     monkeypatch.setattr(type(shard.log), "event_level", property(lambda _: pytest.fail("asked")))
 
-    await shard.state.propose([TenantCreated("t-1", "acme")])
+    await shard.state.proposer.propose([TenantCreated("t-1", "acme")])
 
 
 def setting(kind: int, name: str, command_id: bytes = b"", ttl_ms: int = 5) -> pb.Command:
@@ -197,7 +197,7 @@ async def test_a_command_that_was_refused_by_it_stays_refused(world: World) -> N
     again = await world.run(shard, command)
 
     assert again.rejection_code == first.rejection_code == RejectionCode.NOT_ALLOWED
-    tenant = shard.state.load_tenant("acme")
+    tenant = shard.state.reads.load_tenant("acme")
     assert tenant is not None
     assert tenant.policies_version == 0
 
@@ -217,8 +217,8 @@ async def test_the_other_commands_of_a_request_are_carried_out(
     codes = [result.rejection_code for result in response.results]
     assert codes == ["", RejectionCode.NOT_ALLOWED, ""]
     shard.next_term()
-    assert shard.state.load_tenant("before") is not None
-    assert shard.state.load_tenant("after") is not None
+    assert shard.state.reads.load_tenant("before") is not None
+    assert shard.state.reads.load_tenant("after") is not None
 
 
 # Brokers -----------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_a_drain_is_refused_by_name_and_begins_later(tmp_path: Path) -> None:
             await shard.ask(drain=pb.DrainRequest(broker_id="broker-1"))
 
         assert await shard.events("broker_drain_set") == []
-        session = shard.leader.state.load_session("broker-1")
+        session = shard.leader.state.reads.load_session("broker-1")
         assert session is not None
         assert not session.draining
         let_go(shard)

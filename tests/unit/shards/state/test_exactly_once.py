@@ -126,7 +126,7 @@ def test_the_position_up_to_which_it_is_refused_is_exact(tmp_path: Path) -> None
     async def scenario(shard: Harness) -> None:
         (topic,) = await shard.create_topics("orders")
         await go_on(shard, topic, WINDOW + 5)
-        forgotten = shard.leader.state.forgotten_position()
+        forgotten = shard.leader.state.outcomes.forgotten_position()
         assert 0 < forgotten <= shard.log.status.commit_position - WINDOW
 
         with pytest.raises(OutcomeForgotten):

@@ -14,8 +14,9 @@ from shards.domain.namespace import NamespaceCreated
 from shards.domain.parent_gate import ParentKind
 from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated, TopicDeleted
-from shards.state import shard_state
-from shards.state.shard_state import SETTLE_EVERY_RECORDS, PendingOutcome
+from shards.state import proposer as proposer_module
+from shards.state.command_outcomes import PendingOutcome
+from shards.state.proposer import SETTLE_EVERY_RECORDS
 from tests.support.shard_world import World
 
 NAME = "persistent://acme/orders/paid"
@@ -26,7 +27,7 @@ ID = b"command-00000001"
 @pytest.fixture
 async def shard():
     world = World(shards=1)
-    await world.shards[1].state.confirm()
+    await world.shards[1].state.proposer.confirm()
     yield world.shards[1]
     world.close()
 
@@ -38,11 +39,11 @@ def assigned(unit, session_id="s-1", epoch=1):
 async def test_what_was_proposed_is_loaded_before_it_commits(shard):
     shard.log.hold_commits()
 
-    commit = shard.state.propose([CREATED], time_ms=5)
+    commit = shard.state.proposer.propose([CREATED], time_ms=5)
 
-    assert shard.state.load_topic(NAME).topic_id == "t-1"
-    assert shard.state.load_topics(["x", NAME])[0] is None
-    assert shard.state.total(StateKind.TOPIC) == 1
+    assert shard.state.reads.load_topic(NAME).topic_id == "t-1"
+    assert shard.state.reads.load_topics(["x", NAME])[0] is None
+    assert shard.state.reads.total(StateKind.TOPIC) == 1
     assert not commit.done()
     shard.log.release_commits()
     assert (await commit).first_position == 2
@@ -50,41 +51,41 @@ async def test_what_was_proposed_is_loaded_before_it_commits(shard):
 
 
 async def test_the_view_is_read_once_for_what_is_not_in_memory(shard):
-    await shard.state.propose([CREATED])
+    await shard.state.proposer.propose([CREATED])
     shard.next_term()
     reads = []
-    query = shard.state._query
-    shard.state._query = lambda *arguments: reads.append(arguments) or query(*arguments)
+    query = shard.state.reads._query
+    shard.state.reads._query = lambda *arguments: reads.append(arguments) or query(*arguments)
 
     for _ in range(2):
-        assert shard.state.load_topics([NAME, "a", "b"])[0].topic_id == "t-1"
+        assert shard.state.reads.load_topics([NAME, "a", "b"])[0].topic_id == "t-1"
 
     assert len(reads) == 1
 
 
 async def test_units_in_use_are_counted_as_they_are_proposed(shard):
     shard.log.hold_commits()
-    lost = [shard.state.propose([assigned("p0"), assigned("p1")])]
-    lost.append(shard.state.propose([assigned("p0", "s-2", 2)]))
+    lost = [shard.state.proposer.propose([assigned("p0"), assigned("p1")])]
+    lost.append(shard.state.proposer.propose([assigned("p0", "s-2", 2)]))
 
-    assert shard.state.used_units("s-1") == 1
-    assert shard.state.used_units("s-2") == 1
+    assert shard.state.reads.used_units("s-1") == 1
+    assert shard.state.reads.used_units("s-2") == 1
     shard.log.release_commits()
     await asyncio.gather(*lost)
     shard.next_term()
-    assert shard.state.used_units("s-1") == 1
+    assert shard.state.reads.used_units("s-1") == 1
 
 
 async def test_assignments_of_a_topic_are_those_of_view_and_pending_together(shard):
     other = TopicAssigned("t-10", "", "x", 1, "b-1", "s-1", "first_lookup")
-    await shard.state.propose([assigned(""), assigned("p0"), other])
+    await shard.state.proposer.propose([assigned(""), assigned("p0"), other])
     shard.next_term()
     shard.log.hold_commits()
-    lost = shard.state.propose(
+    lost = shard.state.proposer.propose(
         [assigned("p1"), TopicUnassigned("t-1", "p0", f"{NAME}p0", 1, "x"), assigned("", "s-2", 2)]
     )
 
-    found = shard.state.assignments_of_topic("t-1")
+    found = shard.state.scans.assignments_of_topic("t-1")
 
     assert {key: each.session_id for key, each in found.items()} == {
         "t-1/": "s-2",
@@ -97,20 +98,22 @@ async def test_assignments_of_a_topic_are_those_of_view_and_pending_together(sha
 
 async def test_children_are_seen_as_soon_as_they_are_proposed_and_not_after_they_go(shard):
     shard.log.hold_commits()
-    waits = [shard.state.propose([CREATED])]
-    assert shard.state.has_children(ParentKind.NAMESPACE, "acme/orders")
-    assert not shard.state.has_children(ParentKind.NAMESPACE, "acme/order")
-    waits.append(shard.state.propose([NamespaceCreated("ns-1", "acme/orders", "tenant-1")]))
-    assert shard.state.has_children(ParentKind.TENANT, "acme")
+    waits = [shard.state.proposer.propose([CREATED])]
+    assert shard.state.scans.has_children(ParentKind.NAMESPACE, "acme/orders")
+    assert not shard.state.scans.has_children(ParentKind.NAMESPACE, "acme/order")
+    waits.append(
+        shard.state.proposer.propose([NamespaceCreated("ns-1", "acme/orders", "tenant-1")])
+    )
+    assert shard.state.scans.has_children(ParentKind.TENANT, "acme")
     shard.log.release_commits()
     await asyncio.gather(*waits)
 
     shard.next_term()
-    assert shard.state.has_children(ParentKind.NAMESPACE, "acme/orders")
+    assert shard.state.scans.has_children(ParentKind.NAMESPACE, "acme/orders")
     shard.log.hold_commits()
-    gone = shard.state.propose([TopicDeleted(NAME, "t-1")])
+    gone = shard.state.proposer.propose([TopicDeleted(NAME, "t-1")])
 
-    assert not shard.state.has_children(ParentKind.NAMESPACE, "acme/orders")
+    assert not shard.state.scans.has_children(ParentKind.NAMESPACE, "acme/orders")
     shard.log.release_commits()
     await gone
 
@@ -118,66 +121,68 @@ async def test_children_are_seen_as_soon_as_they_are_proposed_and_not_after_they
 async def test_sessions_are_those_of_view_and_pending_together(shard):
     nowhere = Endpoints("", "", "")
     first = BrokerSessionEstablished("b-1", "s-1", 1, nowhere, 10, "")
-    await shard.state.propose([first])
+    await shard.state.proposer.propose([first])
     shard.next_term()
     shard.log.hold_commits()
-    second = shard.state.propose([BrokerSessionEstablished("b-2", "s-2", 1, nowhere, 10, "")])
+    second = shard.state.proposer.propose(
+        [BrokerSessionEstablished("b-2", "s-2", 1, nowhere, 10, "")]
+    )
 
-    assert {each.session_id for each in shard.state.sessions()} == {"s-1", "s-2"}
-    assert shard.state.load_session("b-1").epoch == 1
+    assert {each.session_id for each in shard.state.scans.sessions()} == {"s-1", "s-2"}
+    assert shard.state.reads.load_session("b-1").epoch == 1
     shard.log.release_commits()
     await second
 
 
 async def test_an_outcome_is_pending_until_the_view_has_it(shard):
     shard.log.hold_applies()
-    await shard.state.propose([], command_id=ID, outcome=b"no")
+    await shard.state.proposer.propose([], command_id=ID, outcome=b"no")
 
-    pending = shard.state.outcomes_of([ID])[ID]
+    pending = shard.state.outcomes.find([ID])[ID]
     assert isinstance(pending, PendingOutcome)
     assert pending.outcome == b"no"
     shard.log.release_applies()
     shard.next_term()
 
-    recorded = shard.state.outcomes_of([ID, b"other"])
+    recorded = shard.state.outcomes.find([ID, b"other"])
     assert {key: each.outcome for key, each in recorded.items()} == {ID: b"no"}
 
 
 async def test_pending_states_are_let_go_once_the_view_has_them(shard):
     for number in range(SETTLE_EVERY_RECORDS):
-        await shard.state.propose([], command_id=number.to_bytes(16, "big"), outcome=b"o")
+        await shard.state.proposer.propose([], command_id=number.to_bytes(16, "big"), outcome=b"o")
 
-    assert len(shard.state._proposals) < SETTLE_EVERY_RECORDS
-    assert len(shard.state._outcomes) == len(shard.state._proposals)
+    assert shard.state.proposer.records_in_flight < SETTLE_EVERY_RECORDS
+    assert len(shard.state.outcomes) == shard.state.proposer.records_in_flight
 
 
 async def test_a_view_that_does_not_follow_slows_the_leader_down(shard, monkeypatch):
-    monkeypatch.setattr(shard_state, "SHARD_PENDING_RECORDS_MAX", 40)
+    monkeypatch.setattr(proposer_module, "SHARD_PENDING_RECORDS_MAX", 40)
     shard.log.hold_applies()
-    while len(shard.state._proposals) < 40:
-        await shard.state.propose([CREATED])
+    while shard.state.proposer.records_in_flight < 40:
+        await shard.state.proposer.propose([CREATED])
     with pytest.raises(Overloaded):
-        shard.state.propose([CREATED])
+        shard.state.proposer.propose([CREATED])
 
     shard.log.release_applies()
 
-    await shard.state.propose([CREATED])
+    await shard.state.proposer.propose([CREATED])
 
 
 async def test_a_refused_proposal_changes_nothing(shard):
     too_large = TopicCreated("t-1", NAME, 0, "ns-1", 5, (("k", "v" * 3_000_000),))
 
     with pytest.raises(InvalidRequest):
-        shard.state.propose([too_large], command_id=ID, outcome=b"o")
+        shard.state.proposer.propose([too_large], command_id=ID, outcome=b"o")
 
-    assert shard.state.load_topic(NAME) is None
-    assert shard.state.outcomes_of([ID]) == {}
+    assert shard.state.reads.load_topic(NAME) is None
+    assert shard.state.outcomes.find([ID]) == {}
 
 
 async def test_a_lost_proposal_ends_the_term(shard):
     shard.log.hold_commits()
-    commit = shard.state.propose([CREATED])
-    waiting = asyncio.ensure_future(shard.state.confirm())
+    commit = shard.state.proposer.propose([CREATED])
+    waiting = asyncio.ensure_future(shard.state.proposer.confirm())
     await asyncio.sleep(0)
     shard.log.lose_leadership()
 
@@ -185,12 +190,12 @@ async def test_a_lost_proposal_ends_the_term(shard):
         await commit
     with pytest.raises(ProposalLost):
         await waiting
-    assert shard.state.is_lost
+    assert shard.state.term.is_over
     for attempt in (
-        lambda: shard.state.load_topic(NAME),
-        lambda: shard.state.propose([CREATED]),
-        lambda: shard.state.outcomes_of([ID]),
-        shard.state.sessions,
+        lambda: shard.state.reads.load_topic(NAME),
+        lambda: shard.state.proposer.propose([CREATED]),
+        lambda: shard.state.outcomes.find([ID]),
+        shard.state.scans.sessions,
     ):
         with pytest.raises(NotLeader):
             attempt()
@@ -201,36 +206,36 @@ async def test_a_closed_state_decides_nothing_in_the_next_term(shard):
     shard.next_term()
 
     with pytest.raises(NotLeader):
-        old.propose([CREATED])
+        old.proposer.propose([CREATED])
 
 
 async def test_cancelling_who_waits_does_not_cancel_the_proposal(shard):
     shard.log.hold_commits()
-    commit = shard.state.propose([CREATED])
+    commit = shard.state.proposer.propose([CREATED])
     commit.cancel()
     await asyncio.sleep(0)
 
     shard.log.release_commits()
-    await shard.state.confirm()
+    await shard.state.proposer.confirm()
 
     assert shard.state.position == 2
     shard.next_term()
-    assert shard.state.load_topic(NAME).topic_id == "t-1"
+    assert shard.state.reads.load_topic(NAME).topic_id == "t-1"
 
 
 async def test_confirming_without_anything_in_flight_asks_a_majority(shard):
-    await shard.state.confirm()
+    await shard.state.proposer.confirm()
     shard.log.lose_quorum()
 
     with pytest.raises(NotLeader):
-        await shard.state.confirm()
+        await shard.state.proposer.confirm()
 
 
 async def test_slots_are_adopted_once(shard):
     table = shard._table
     assert shard.state.adopt_slots(table.ranges_of(1), 9) is None
-    assert shard.state.shard_map_version == 1
-    assert shard.state.has_slot(0)
+    assert shard.state.slots.map_version == 1
+    assert shard.state.slots.has(0)
 
     with pytest.raises(StaleShardMap):
         shard.state.adopt_slots(((0, 5),), 9)
@@ -240,27 +245,29 @@ async def test_a_key_of_another_shard_is_refused():
     world = World(shards=2)
     other = world.shards[3 - world.home("acme").shard_id]
 
-    world.home("acme").state.check_key("acme")
+    world.home("acme").state.slots.check_key("acme")
     with pytest.raises(StaleShardMap):
-        other.state.check_key("acme")
+        other.state.slots.check_key("acme")
     for shard in world.shards.values():
-        await shard.state.confirm()
+        await shard.state.proposer.confirm()
     world.close()
 
 
 async def test_minted_ids_carry_their_slot_and_differ(shard):
-    ids = shard.state.mint_all([7, 7, 9])
+    ids = shard.state.ids.mint_all([7, 7, 9])
 
     assert [birth_slot(each) for each in ids] == [7, 7, 9]
-    assert len({*ids, shard.state.mint("acme")}) == 4
+    assert len({*ids, shard.state.ids.mint("acme")}) == 4
 
 
 async def test_a_sessions_units_are_those_of_view_and_pending_together(shard):
-    await shard.state.propose([assigned("p0"), assigned("p1"), assigned("p2"), assigned("p9")])
-    await shard.state.propose([assigned("p5", "s-2")])
+    await shard.state.proposer.propose(
+        [assigned("p0"), assigned("p1"), assigned("p2"), assigned("p9")]
+    )
+    await shard.state.proposer.propose([assigned("p5", "s-2")])
     shard.next_term()
     shard.log.hold_commits()
-    lost = shard.state.propose(
+    lost = shard.state.proposer.propose(
         [
             assigned("p3"),
             assigned("p1", "s-2", 2),
@@ -269,30 +276,30 @@ async def test_a_sessions_units_are_those_of_view_and_pending_together(shard):
     )
 
     def units(session_id, after="", limit=100):
-        return [one.unit for one in shard.state.units_of_session(session_id, after, limit)]
+        return [one.unit for one in shard.state.scans.units_of_session(session_id, after, limit)]
 
     assert units("s-1") == ["p0", "p3", "p9"]
     assert units("s-2") == ["p1", "p5"]
     assert units("nobody") == []
-    assert shard.state.usage() == {"s-1": 3, "s-2": 2}
+    assert shard.state.scans.usage() == {"s-1": 3, "s-2": 2}
     shard.log.release_commits()
     await lost
     shard.next_term()
     assert units("s-1") == ["p0", "p3", "p9"]
-    assert shard.state.usage() == {"s-1": 3, "s-2": 2}
+    assert shard.state.scans.usage() == {"s-1": 3, "s-2": 2}
 
 
 async def test_a_sessions_units_come_in_pages_by_key_and_each_once(shard):
     names = [f"p{number:03}" for number in range(20)]
-    await shard.state.propose([assigned(name) for name in names])
+    await shard.state.proposer.propose([assigned(name) for name in names])
     shard.next_term()
     shard.log.hold_commits()
     # What is pending thins the pages that the view gives, which must be full all the same.
-    lost = shard.state.propose([assigned(name, "s-2", 2) for name in names[3:9]])
+    lost = shard.state.proposer.propose([assigned(name, "s-2", 2) for name in names[3:9]])
     expected = names[:3] + names[9:]
 
     pages, after = [], ""
-    while page := shard.state.units_of_session("s-1", after, 4):
+    while page := shard.state.scans.units_of_session("s-1", after, 4):
         pages.append([one.unit for one in page])
         after = page[-1].key
 
@@ -303,11 +310,11 @@ async def test_a_sessions_units_come_in_pages_by_key_and_each_once(shard):
 
 
 async def test_the_last_unit_that_leaves_a_session_ends_its_usage(shard):
-    await shard.state.propose([assigned("p0")])
-    await shard.state.propose([assigned("p0", "s-2", 2)])
+    await shard.state.proposer.propose([assigned("p0")])
+    await shard.state.proposer.propose([assigned("p0", "s-2", 2)])
 
-    assert shard.state.usage() == {"s-2": 1}
-    assert shard.state.units_of_session("s-1", "", 10) == []
+    assert shard.state.scans.usage() == {"s-2": 1}
+    assert shard.state.scans.units_of_session("s-1", "", 10) == []
 
 
 async def test_a_page_of_a_sessions_units_is_read_by_the_index(shard):

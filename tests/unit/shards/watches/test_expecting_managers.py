@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -24,12 +25,13 @@ class World:
 
     def __init__(self, version: int = 3, topic_id: str = "id-1") -> None:
         self.topic = Topic(topic_id, NAME, 0, version, "n-1", 0, {})
-        self.term = 5
+        self.term = SimpleNamespace(number=5)
         self.watched = False
         self.error: Exception | None = None
         self.steps: list[Any] = []
         self.sent: list[pb.AssignRequest] = []
         made = cast(Any, self)
+        self.reads = self.proposer = made
         self.managers = ExpectingManagers(made, made, made, made)
 
     def load_topics(self, names: Sequence[str]) -> list[Topic]:

@@ -1,0 +1,100 @@
+"""Reads by key of one shard: the pending state if there is one, else the view's.
+
+No method awaits anything. See ``shard_state`` for the rule that rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from shards.domain.assignment import Assignment
+from shards.domain.broker_session import BrokerSession
+from shards.domain.namespace import Namespace
+from shards.domain.parent_gate import ParentGate, ParentKind, gate_key
+from shards.domain.shard import SHARD_KEY, Shard
+from shards.domain.states import State, StateKind
+from shards.domain.tenant import Tenant
+from shards.domain.topic import Topic
+from shards.projections.rows import Query, read_states
+from shards.state.shard_term import ShardTerm
+from shards.state.state_cache import StateCache
+
+S = TypeVar("S")
+
+
+class StateReads:
+    """States by kind and key, for one term. What it reads from the view stays in ``cache``.
+
+    Every method raises ``NotLeader`` once the term is over.
+    """
+
+    def __init__(self, term: ShardTerm, cache: StateCache, query: Query) -> None:
+        self._term = term
+        self._cache = cache
+        self._query = query
+
+    def load(self, kind: StateKind, keys: Iterable[str]) -> dict[str, State | None]:
+        """Return the states under ``keys``, pending ones included; at most one view read."""
+        self._term.check()
+        found, missing = self._cache.find(kind, keys)
+        if missing:
+            read = read_states(self._query, kind, missing)
+            self._cache.remember(kind, read)
+            found.update(read)
+        return found
+
+    def load_shard(self) -> Shard | None:
+        """Return the shard's own record, None before its first leader has written it."""
+        return self._one(StateKind.SHARD, SHARD_KEY, Shard)
+
+    def load_tenant(self, name: str) -> Tenant | None:
+        return self._one(StateKind.TENANT, name, Tenant)
+
+    def load_namespace(self, name: str) -> Namespace | None:
+        """Return the namespace ``tenant/namespace``."""
+        return self._one(StateKind.NAMESPACE, name, Namespace)
+
+    def load_topic(self, base_text: str) -> Topic | None:
+        return self._one(StateKind.TOPIC, base_text, Topic)
+
+    def load_topics(self, base_texts: Sequence[str]) -> list[Topic | None]:
+        """Return topics by ``TopicName.base_text``, in the same order."""
+        return self._many(StateKind.TOPIC, base_texts, Topic)
+
+    def load_gate(self, kind: ParentKind, name: str) -> ParentGate | None:
+        return self._one(StateKind.PARENT_GATE, gate_key(kind, name), ParentGate)
+
+    def load_assignments(self, keys: Sequence[str]) -> list[Assignment | None]:
+        """Return assignments by ``unit_key``, in the same order."""
+        return self._many(StateKind.ASSIGNMENT, keys, Assignment)
+
+    def load_session(self, broker_id: str) -> BrokerSession | None:
+        """Return the latest session of a broker whose manager is in this shard."""
+        return self._one(StateKind.BROKER_SESSION, broker_id, BrokerSession)
+
+    def used_units(self, session_id: str) -> int:
+        """Return how many units this shard has assigned to a broker session."""
+        return self._one(StateKind.USAGE, session_id, int) or 0
+
+    def tenant_units(self, tenant: str) -> int:
+        """Return how many units of a tenant's topics this shard has assigned."""
+        return self._one(StateKind.TENANT_USAGE, tenant, int) or 0
+
+    def total(self, kind: StateKind) -> int:
+        """Return how many tenants, namespaces or topics the shard has."""
+        return self._one(StateKind.TOTAL, kind.value, int) or 0
+
+    def _one(self, kind: StateKind, key: str, of_type: type[S]) -> S | None:
+        state = self.load(kind, (key,))[key]
+        assert state is None or isinstance(state, of_type)
+        return state
+
+    def _many(self, kind: StateKind, keys: Sequence[str], of_type: type[S]) -> list[S | None]:
+        states = self.load(kind, keys)
+        found: list[S | None] = []
+        for key in keys:
+            state = states[key]
+            assert state is None or isinstance(state, of_type)
+            found.append(state)
+        return found

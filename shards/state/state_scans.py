@@ -1,0 +1,128 @@
+"""Reads of many keys of one shard: what the view has, corrected by what is pending on top of it.
+
+No method awaits anything, and none keeps what it read: a scan would push what is in use out of
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shards.domain.assignment import Assignment
+from shards.domain.broker_session import BrokerSession
+from shards.domain.parent_gate import ParentKind
+from shards.domain.states import StateKind
+from shards.projections.reading import (
+    child_ranges,
+    has_key_within,
+    read_assignments_of,
+    read_keys,
+    read_present,
+    read_sessions,
+    read_units_of_session,
+    read_usage,
+    topic_ranges,
+)
+from shards.projections.rows import Query
+from shards.state.shard_term import ShardTerm
+from shards.state.state_cache import StateCache
+
+
+class StateScans:
+    """Sessions, usage, units, topics and children of one shard, for one term.
+
+    Every method raises ``NotLeader`` once the term is over.
+    """
+
+    def __init__(self, term: ShardTerm, cache: StateCache, query: Query) -> None:
+        self._term = term
+        self._cache = cache
+        self._query = query
+
+    def existing_topics(self, base_texts: Sequence[str]) -> set[str]:
+        """Return which of ``base_texts``, ascending and at least one, are names of topics.
+
+        Cheap where the names lie close together.
+        """
+        self._term.check()
+        existing = read_present(self._query, StateKind.TOPIC, base_texts)
+        for name, state in self._cache.pending_of(StateKind.TOPIC, base_texts).items():
+            (existing.discard if state is None else existing.add)(name)
+        return existing
+
+    def sessions(self) -> tuple[BrokerSession, ...]:
+        """Return the latest session of each broker of this shard's, ended ones too."""
+        self._term.check()
+        sessions = read_sessions(self._query)
+        for broker_id, state in self._cache.pending(StateKind.BROKER_SESSION):
+            assert isinstance(state, BrokerSession), f"session of {broker_id} went away"
+            sessions[broker_id] = state
+        return tuple(sessions.values())
+
+    def usage(self) -> dict[str, int]:
+        """Return how many units each broker session has; sessions without any are left out."""
+        self._term.check()
+        usage = read_usage(self._query)
+        for session_id, units in self._cache.pending(StateKind.USAGE):
+            usage.pop(session_id, None)
+            if isinstance(units, int):
+                usage[session_id] = units
+        return usage
+
+    def units_of_session(self, session_id: str, after: str, limit: int) -> list[Assignment]:
+        """Return the first ``limit`` units behind the key ``after`` that a session has, by key.
+
+        At most one view read, of the page and of as many units as are pending.
+        """
+        self._term.check()
+        gone: set[str] = set()
+        come: dict[str, Assignment] = {}
+        for key, state in self._cache.pending(StateKind.ASSIGNMENT):
+            if key <= after:
+                continue
+            gone.add(key)
+            if isinstance(state, Assignment) and state.session_id == session_id:
+                come[key] = state
+        stored = read_units_of_session(self._query, session_id, after, limit + len(gone))
+        units = {unit.key: unit for unit in stored if unit.key not in gone} | come
+        return [units[key] for key in sorted(units)[:limit]]
+
+    def assignments_of_topic(self, topic_id: str) -> dict[str, Assignment]:
+        """Return the assignments of all units of a topic by key."""
+        self._term.check()
+        assignments = read_assignments_of(self._query, topic_id)
+        prefix = f"{topic_id}/"
+        for key, state in self._cache.pending(StateKind.ASSIGNMENT):
+            if not key.startswith(prefix):
+                continue
+            assignments.pop(key, None)
+            if isinstance(state, Assignment):
+                assignments[key] = state
+        return assignments
+
+    def has_children(self, kind: ParentKind, name: str) -> bool:
+        """Return whether this shard has a namespace of the tenant, or a topic of the namespace."""
+        self._term.check()
+        child_kind, ranges = child_ranges(kind, name)
+        for start, end in ranges:
+            gone: set[str] = set()
+            for key, state in self._cache.pending(child_kind):
+                if start < key < end:
+                    if state is not None:
+                        return True
+                    gone.add(key)
+            if has_key_within(self._query, child_kind, (start, end), gone):
+                return True
+        return False
+
+    def count_topics(self, namespace: str) -> int:
+        """Return how many topics this shard has of ``tenant/namespace``: reads each of its keys."""
+        self._term.check()
+        count = 0
+        for start, end in topic_ranges(namespace):
+            keys = {key for key in read_keys(self._query, StateKind.TOPIC, (start, end))}
+            for key, state in self._cache.pending(StateKind.TOPIC):
+                if start < key < end:
+                    (keys.discard if state is None else keys.add)(key)
+            count += len(keys)
+        return count
