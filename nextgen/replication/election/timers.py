@@ -10,8 +10,8 @@ a few dozen milliseconds apart; so do those whose first attempt after a silence 
 is rotated by the group's number, so that the groups a dead process led spread over the others.
 
 A replica that takes part in a campaign refuses pre-votes for a while, its ``vote_backoff``: a
-second candidate would only undo the first. The backoff is bounded (L21), so a campaign that comes to
-nothing delays a candidate that can win by one election timeout at most: it ends within
+second candidate would only undo the first. The backoff is bounded (L21), so a campaign that comes
+to nothing delays a candidate that can win by one election timeout at most: it ends within
 ``election_ms_max``, it does not hold against a better log, and a replica whose disk is stuck
 neither campaigns nor promises a vote that it could not write down.
 """

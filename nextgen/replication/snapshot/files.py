@@ -118,7 +118,7 @@ class SnapshotFiles:
             return held
 
     def release(self) -> None:
-        """Release what ``hold`` returned; the last release removes a file that is not the newest."""
+        """Release what ``hold`` returned; the last release removes a file that was replaced."""
         with self._names:
             self._holders -= 1
             assert self._holders >= 0, "every release follows a hold"
