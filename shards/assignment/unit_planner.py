@@ -1,10 +1,10 @@
-"""What has to happen with units that were looked up: read, decided, and nothing awaited.
+"""Decides what each unit of a lookup needs. Planning reads and decides, and awaits nothing.
 
-names ──plan──┬─ settled  answered at once (no such topic, partitioned, no quota left, or synced)
-              ├─ resent   assigned, but this leader has not seen the broker have it
-              ├─ unruled  to be placed, and what is said of its namespace is not known here
-              ├─ placed   a broker was chosen and the event decided
-              └─ starved  no leased capacity yet: waits a little, then is planned again
+names ──plan──┬─ settled   has its answer (no such topic, partitioned, no quota left, or synced)
+              ├─ resent    assigned, but this leader has not seen the broker acknowledge it
+              ├─ unread    needs a broker, and the policies of its namespace must be read first
+              ├─ placed    a broker was chosen and the event decided
+              └─ starved   no leased capacity yet: waits a little, then is planned again
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.limits.cluster import LEASE_WAIT_MS, RECORD_BYTES_MAX
-from nextgen.kernel.routing.names import TopicName
-from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.placement_policies import PlacementPolicies
+from shards.assignment.shard_units import ShardUnits
 from shards.assignment.tenant_quotas import TenantQuotas
 from shards.assignment.unit_flight import Flight
 from shards.assignment.unit_placer import Placement, PlacementRound, UnitPlacer
@@ -30,15 +29,13 @@ from shards.domain.assignment import (
     AssignTopic,
     RaiseEpoch,
     TopicAssigned,
-    unit_key,
 )
 from shards.domain.lookup import check_served
 from shards.domain.placement.tenant_share import check_share
 from shards.domain.topic import Topic
 from shards.metrics import ShardMetrics
-from shards.ports import BrokerDirectory, Clock
+from shards.ports import Clock
 from shards.state.shard_state import ShardState
-from shards.wire.lookup import rejected_answer, served_answer
 
 _EVENT_OVERHEAD_BYTES = 384
 """A ``TopicAssigned`` without names of users and brokers: ids, numbers and framing, rounded up."""
@@ -47,75 +44,62 @@ _SEEN_OVERHEAD_BYTES = 24
 """One broker of a decision without its id."""
 
 Decided = tuple[Flight, Topic, TopicAssigned]
-"""A unit that gets a broker, and the event that says so."""
+"""A unit that gets a broker, and the event that assigns it."""
 
 _Cold = tuple[Flight, Topic, Assignment | None, Policies]
 
 
 @dataclass(slots=True)
 class Plan:
-    """What has to happen with some units; each is in one of the lists."""
+    """What some units need; each unit is in one of the lists."""
 
     settled: list[tuple[Flight, LookupAnswer]] = field(default_factory=list)
     resent: list[tuple[Flight, Placed]] = field(default_factory=list)
-    unruled: list[Flight] = field(default_factory=list)
+    unread: list[Flight] = field(default_factory=list)
     placed: list[Decided] = field(default_factory=list)
     starved: list[Flight] = field(default_factory=list)
 
     @property
-    def units_on_their_way(self) -> int:
-        return len(self.resent) + len(self.unruled) + len(self.placed) + len(self.starved)
+    def units_in_flight(self) -> int:
+        return len(self.resent) + len(self.unread) + len(self.placed) + len(self.starved)
 
 
 class UnitPlanner:
-    """Plans lookups of one shard's units, for one term. Changes nothing but the flights."""
+    """Plans lookups of one shard's units, for one term. It changes nothing but the flights."""
 
     def __init__(
         self,
-        shard_id: int,
         state: ShardState,
+        units: ShardUnits,
         sync: BrokerSync,
-        directory: BrokerDirectory,
         placer: UnitPlacer,
         policies: PlacementPolicies,
         quotas: TenantQuotas,
         clock: Clock,
         metrics: ShardMetrics,
     ) -> None:
-        self._shard_id = shard_id
-        self._state = state
+        self._reads = state.reads
+        self._proposer = state.proposer
+        self._least_epoch = state.term.least_epoch
+        self._units = units
         self._sync = sync
-        self._directory = directory
         self._placer = placer
         self._policies = policies
         self._quotas = quotas
         self._clock = clock
         self._metrics = metrics
 
-    def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
-        """Return topic and assignment of each name, what is pending included."""
-        topics = self._state.reads.load_topics([name.base_text for name in names])
-        keys = [
-            unit_key(topic.topic_id, name.unit.text) if topic is not None else None
-            for name, topic in zip(names, topics, strict=True)
-        ]
-        found = self._state.reads.load_assignments([key for key in keys if key is not None])
-        rest = iter(found)
-        return [
-            (topic, None if key is None else next(rest))
-            for topic, key in zip(topics, keys, strict=True)
-        ]
-
     def plan(self, flights: Sequence[Flight]) -> Plan:
-        """Decide what has to happen. The events of ``placed`` are to be proposed at once."""
+        """Decide what the units need. The caller MUST propose the events of ``placed`` at once."""
         plan = Plan()
         cold: list[_Cold] = []
-        loaded = self.load([flight.name for flight in flights])
+        loaded = self._units.reads.load([flight.name for flight in flights])
         for flight, (topic, assignment) in zip(flights, loaded, strict=True):
             refusal = check_served(flight.name, topic)
             if refusal is not None:
                 partitions = topic.partitions if topic is not None else 0
-                plan.settled.append((flight, self._rejected(flight, refusal, partitions)))
+                answer = self._units.answers.refused(flight.text, refusal, partitions)
+                plan.settled.append((flight, answer))
                 continue
             assert topic is not None, "an absent topic is refused"
             if assignment is not None and not self._is_lost(flight, assignment):
@@ -126,7 +110,7 @@ class UnitPlanner:
             if parents is None:
                 parents = flight.parents
             if parents is None:
-                plan.unruled.append(flight)
+                plan.unread.append(flight)
             else:
                 cold.append((flight, topic, assignment, parents))
         if cold:
@@ -136,16 +120,19 @@ class UnitPlanner:
     def _look_at_owner(
         self, flight: Flight, topic: Topic, assignment: Assignment, plan: Plan
     ) -> None:
-        broker = self._directory.session(assignment.session_id)
+        broker = self._units.owners.known(assignment)
         if broker is not None and self._sync.is_synced(assignment):
-            plan.settled.append((flight, self._served(assignment, broker)))
+            plan.settled.append((flight, self._units.answers.served(assignment, broker)))
         else:
-            plan.resent.append((flight, Placed(topic, assignment, self._state.position)))
+            plan.resent.append((flight, Placed(topic, assignment, self._proposer.position)))
 
     def _raise_epoch(
         self, flight: Flight, topic: Topic, assignment: Assignment, plan: Plan
     ) -> bool:
-        """Decide on what the owner found in its ledger; False if that is about nothing here."""
+        """Decide on the epoch that the owner found in its ledger.
+
+        Return False if that epoch concerns another topic of the name, or needs no event.
+        """
         used, flight.used = flight.used, None
         if used is None or used.topic_id != assignment.topic_id:
             return False
@@ -157,11 +144,11 @@ class UnitPlanner:
                 assignment.name,
                 fenced_epoch=used.epoch,
                 used_epoch=used.used_epoch,
-                least_epoch=self._state.term.least_epoch,
+                least_epoch=self._least_epoch,
             ),
         )
         if isinstance(decision, Rejected):
-            plan.settled.append((flight, self._rejected(flight, decision)))
+            plan.settled.append((flight, self._units.answers.refused(flight.text, decision)))
             return True
         for event in decision.events:
             assert isinstance(event, TopicAssigned), f"an epoch was raised by {event}"
@@ -181,12 +168,12 @@ class UnitPlanner:
         placements = self._placer.begin()
         added: Counter[str] = Counter()
         for flight, topic, assignment, parents in cold:
-            # A unit that its broker lost is the tenant's still: it takes nothing from the quota.
+            # The quota already counts a unit whose broker was lost.
             is_more = assignment is None or not assignment.is_assigned
             tenant = flight.name.tenant
             full = self._quotas.check(tenant, added[tenant]) if is_more else None
             if full is not None:
-                plan.settled.append((flight, self._rejected(flight, full)))
+                plan.settled.append((flight, self._units.answers.refused(flight.text, full)))
                 continue
             chosen = placements.place(
                 topic,
@@ -196,7 +183,7 @@ class UnitPlanner:
                 may_use_reserve=self._share_check(flight, parents, added) if is_more else None,
             )
             if not isinstance(chosen, Rejected):
-                event = _assign(flight, topic, assignment, chosen, self._state.term.least_epoch)
+                event = _assign(flight, topic, assignment, chosen, self._least_epoch)
                 plan.placed.append((flight, topic, event))
                 added[tenant] += is_more
                 continue
@@ -206,22 +193,22 @@ class UnitPlanner:
             else:
                 if chosen.code is RejectionCode.SHARE_EXCEEDED:
                     self._metrics.share_refusals.inc()
-                plan.settled.append((flight, self._rejected(flight, chosen)))
+                plan.settled.append((flight, self._units.answers.refused(flight.text, chosen)))
         placements.end()
 
     def _share_check(
         self, flight: Flight, parents: Policies, added: Counter[str]
     ) -> Callable[[int], Rejected | None]:
-        """Return the check whether a new unit may have what is kept for tenants below their share.
+        """Return a check whether a new unit may use the reserve for tenants below their share.
 
-        ``added`` are the units by tenant that are decided with it and not proposed yet.
+        ``added`` counts units by tenant that are decided with it and not proposed yet.
         """
         tenant = flight.name.tenant
 
         def check(units_leased: int) -> Rejected | None:
             return check_share(
                 tenant,
-                units_assigned=self._state.reads.tenant_units(tenant) + added[tenant],
+                units_assigned=self._reads.tenant_units(tenant) + added[tenant],
                 units_leased=units_leased,
                 percent=parents.capacity_share_percent,
             )
@@ -230,26 +217,14 @@ class UnitPlanner:
 
     @staticmethod
     def _may_come(refusal: Rejected, placements: PlacementRound) -> bool:
-        """Return whether waiting may help. What a rule forbids is answered at once; so is a tenant
-        beyond its share once no more can be leased: units that it waits for are never given to it.
+        """Return whether waiting may help.
+
+        It does not where a rule forbids the unit, or where the tenant is beyond its share and no
+        more capacity can be leased: both are answered at once.
         """
         if refusal.code is RejectionCode.SHARE_EXCEEDED:
             return placements.may_get_room
         return refusal.code is RejectionCode.NO_CAPACITY or not placements.has_brokers
-
-    def _served(self, assignment: Assignment, broker: BrokerRecorded) -> LookupAnswer:
-        return served_answer(
-            assignment, broker, shard_id=self._shard_id, position=self._state.position
-        )
-
-    def _rejected(self, flight: Flight, refusal: Rejected, partitions: int = 0) -> LookupAnswer:
-        return rejected_answer(
-            flight.text,
-            refusal,
-            shard_id=self._shard_id,
-            position=self._state.position,
-            partitions=partitions,
-        )
 
 
 def batches(placed: Sequence[Decided]) -> Iterator[list[Decided]]:

@@ -30,6 +30,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
 from shards.assignment.broker_sync import BrokerSync
 from shards.assignment.topic_controller import TopicController
+from shards.assignment.unit_reads import UnitReads
 from shards.domain.assignment import Assignment
 from shards.metrics import ShardMetrics
 from shards.moves.evacuation_loads import EvacuationLoads
@@ -74,6 +75,7 @@ class Evacuation:
         self,
         shard_id: int,
         state: ShardState,
+        units: UnitReads,
         controller: TopicController,
         mover: TopicMover,
         sync: BrokerSync,
@@ -84,6 +86,7 @@ class Evacuation:
     ) -> None:
         self._shard_id = shard_id
         self._state = state
+        self._units = units
         self._controller = controller
         self._mover = mover
         self._sync = sync
@@ -219,7 +222,7 @@ class Evacuation:
     async def _pass(self, session_id: str, why: Why) -> int:
         """Go over the units once, at the pace, while the reason stands; return how many left."""
         order = EvacuationOrder(
-            self._state, self._controller, session_id, self.loads.busiest(session_id)
+            self._state, self._units, session_id, self.loads.busiest(session_id)
         )
         pace, part = self._pace_of(session_id, why)
         batches: set[asyncio.Task[int]] = set()

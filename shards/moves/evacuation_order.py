@@ -1,4 +1,4 @@
-"""In which order a session's units leave it: the busiest first, then by key."""
+"""The order in which units leave a session: the busiest first, then by key."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from collections.abc import Sequence
 
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
-from shards.assignment.topic_controller import TopicController
+from shards.assignment.unit_reads import UnitReads
 from shards.domain.assignment import Assignment
 from shards.state.shard_state import ShardState
 
 
 class EvacuationOrder:
-    """One pass over the units that a session has in this shard; each is given once.
+    """One pass over the units that a session has in this shard; each unit comes once.
 
-    ``busiest`` are names of units, the busiest first: whatever the broker said, of any shard. What
-    has left the session meanwhile, by a lookup or a move, is not given.
+    ``busiest`` are the names of the broker's last load report, of units of any shard, the busiest
+    first. Units that a lookup or a move has taken from the session meanwhile are left out.
     """
 
     def __init__(
         self,
         state: ShardState,
-        controller: TopicController,
+        units: UnitReads,
         session_id: str,
         busiest: Sequence[str] = (),
     ) -> None:
-        self._state = state
-        self._controller = controller
+        self._scans = state.scans
+        self._slots = state.slots
+        self._units = units
         self._session_id = session_id
         self._busiest = [name for text in busiest if (name := _name(text)) is not None]
         self._given_first: set[str] = set()
@@ -42,21 +43,21 @@ class EvacuationOrder:
             units = self._next_busy(units_max)
             if units:
                 return units
-        page = self._state.scans.units_of_session(self._session_id, self._after, units_max)
+        page = self._scans.units_of_session(self._session_id, self._after, units_max)
         while page:
             self._after = page[-1].key
             fresh = [unit for unit in page if unit.key not in self._given_first]
             if fresh:
                 return fresh
-            page = self._state.scans.units_of_session(self._session_id, self._after, units_max)
+            page = self._scans.units_of_session(self._session_id, self._after, units_max)
         return []
 
     def _next_busy(self, units_max: int) -> list[Assignment]:
         units: list[Assignment] = []
         while self._busiest and not units:
             names, self._busiest = self._busiest[:units_max], self._busiest[units_max:]
-            own = [name for name in names if self._state.slots.has(slot_of(name.routing_key))]
-            for _, assignment in self._controller.load(own):
+            own = [name for name in names if self._slots.has(slot_of(name.routing_key))]
+            for _, assignment in self._units.load(own):
                 if assignment is None or assignment.session_id != self._session_id:
                     continue
                 if assignment.key not in self._given_first:

@@ -1,11 +1,11 @@
-"""Hands units from one broker to another, so that their clients hardly notice.
+"""Hands units over from one broker to another while their clients go on.
 
-    prepared ─▶ announced ─▶ committed ─▶ known ─▶ released, taken over
+    prepared ─▶ announced ─▶ committed ─▶ effective ─▶ released, taken over
 
-Nothing is durable before the commit, and nothing of the steps behind it may be lost: a leader that
-comes finishes what it finds in the log (``MoveFinisher``). Units that go from one broker to
-another share the messages of each step, a few at a time, so that the clients of each wait for its
-own takeover only. See docs/flows/handover.md.
+Nothing is durable before the commit. A new leader finishes every committed move that it finds in
+the log (``MoveFinisher``). Units with the same source and target share the messages of each step,
+a few at a time, so that a client waits only for the takeover of its own unit.
+See docs/flows/handover.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.placement_policies import Rules
-from shards.assignment.topic_controller import TopicController
+from shards.assignment.shard_units import ShardUnits
 from shards.assignment.unit_flight import Flight
 from shards.domain import assignment as assignments
 from shards.domain.assignment import Assignment, MoveTopic, TopicAssigned
@@ -37,8 +37,7 @@ from shards.metrics import ShardMetrics
 from shards.moves.move_finisher import MoveFinisher, UnfinishedMove
 from shards.moves.move_target import MoveTarget, MoveTargets
 from shards.ports import Clock
-from shards.state.shard_state import ShardState
-from shards.wire.lookup import served_answer
+from shards.state.proposer import Proposer
 
 _T = TypeVar("_T")
 
@@ -47,7 +46,7 @@ _logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A unit that is to go, and where to. Nothing is decided by it."""
+    """A unit and the target chosen for it. Nothing is decided yet."""
 
     name: TopicName
     topic: Topic
@@ -62,7 +61,7 @@ class PlannedMove:
 
     @property
     def next(self) -> Assignment:
-        """The assignment as it would be."""
+        """The assignment after the move."""
         return replace(
             self.before,
             epoch=assignments.next_epoch(self.before, self.least_epoch),
@@ -84,8 +83,8 @@ class Handover:
     def __init__(
         self,
         shard_id: int,
-        state: ShardState,
-        controller: TopicController,
+        proposer: Proposer,
+        units: ShardUnits,
         sync: BrokerSync,
         targets: MoveTargets,
         finisher: MoveFinisher,
@@ -93,8 +92,9 @@ class Handover:
         metrics: ShardMetrics,
     ) -> None:
         self._shard_id = shard_id
-        self._state = state
-        self._controller = controller
+        self._proposer = proposer
+        self._units = units
+        self._flights = units.flights
         self._sync = sync
         self._targets = targets
         self._finisher = finisher
@@ -104,10 +104,11 @@ class Handover:
     async def carry_out(
         self, moves: Sequence[PlannedMove], answers: dict[str, LookupAnswer]
     ) -> None:
-        """Move units as far as it goes; ``answers`` gets each one's as soon as it is known.
+        """Move units; ``answers`` gets the answer of each as soon as it is known.
 
         Raises:
-            MetadataError: This replica does not lead any more. What is not answered is not known.
+            MetadataError: This replica does not lead any more. The outcome of the units without an
+                answer is unknown.
         """
         pairs: dict[tuple[str, str], list[PlannedMove]] = {}
         for move in moves:
@@ -117,7 +118,7 @@ class Handover:
         )
         errors = [error for error in ended if error is not None]
         if errors:
-            # What may have happened is never told as if nothing had.
+            # An indefinite error comes first: the caller must not believe that nothing happened.
             raise next((error for error in errors if not isinstance(error, Definite)), errors[0])
 
     async def _between(
@@ -127,7 +128,7 @@ class Handover:
         for chunk in _chunks(moves, PREPARES_PER_REQUEST_MAX):
             error = await self._sync.prepare([Placed(move.topic, move.next, 0) for move in chunk])
             if error is not None:
-                self._controller.check_open()
+                self._units.tasks.check_open()
                 self._refuse(chunk, error, answers)
                 continue
             await self._sync.announce([(move.before, move.next) for move in chunk])
@@ -136,8 +137,8 @@ class Handover:
                 await self._hand_over(few, answers)
                 if few[-1] is not moves[-1]:
                     took_s = self._clock.monotonic() - began_at
-                    # The target is still opening these. How long that takes is not told, but
-                    # what is slow for these steps, disks and processors, is slow for it as well.
+                    # The target is still opening these units and does not report when it is done.
+                    # A disk or processor that slowed these steps slows the target as well.
                     await asyncio.sleep(min(took_s, HANDOVER_PAUSE_MS_MAX / 1000))
 
     def _refuse(
@@ -146,7 +147,7 @@ class Handover:
         error: MetadataError,
         answers: dict[str, LookupAnswer],
     ) -> None:
-        # A broker's manager refuses only what does not fit.
+        # A broker manager refuses a unit only for lack of room.
         is_full = isinstance(error, Refused)
         code = RejectionCode.NO_CAPACITY if is_full else RejectionCode.NO_BROKER
         for move in moves:
@@ -156,18 +157,16 @@ class Handover:
     async def _hand_over(
         self, moves: Sequence[PlannedMove], answers: dict[str, LookupAnswer]
     ) -> None:
-        """Commit some moves, bring the units to their target, have their owner let go."""
-        async with self._targets.deciding(move.name for move in moves) as rules:
-            self._controller.check_open()
-            decided = self._decide(moves, rules, answers)
+        """Commit some moves, send the units to their target, release them at their old owner."""
+        async with self._targets.deciding(move.name for move in moves) as policies:
+            self._units.tasks.check_open()
+            decided = self._decide(moves, policies, answers)
             flights = [one.flight for one in decided]
-            commit = (
-                self._state.proposer.propose([one.event for one in decided]) if decided else None
-            )
-            # Whoever looks these up from here on waits until the target has them.
-            self._controller.flights.register(flights)
+            commit = self._proposer.propose([one.event for one in decided]) if decided else None
+            # From here on, a lookup of these units waits until the target has them.
+            self._flights.register(flights)
         if commit is None:
-            await self._state.proposer.confirm()
+            await self._proposer.confirm()
             return
         try:
             first = (await commit).first_position
@@ -183,28 +182,28 @@ class Handover:
             error = await self._finisher.hand_over(unfinished)
             await self._answer(decided, first, error, answers)
         except MetadataError as lost:
-            self._controller.flights.fail(flights, lost)
+            self._flights.fail(flights, lost)
             raise
         if error is not None or not await self._is_released(unfinished):
             self._finisher.finish_later(unfinished)
 
     def _decide(
-        self, moves: Sequence[PlannedMove], rules: Rules, answers: dict[str, LookupAnswer]
+        self, moves: Sequence[PlannedMove], policies: Rules, answers: dict[str, LookupAnswer]
     ) -> list[_Decided]:
-        """Look once more at what a move rests on. No await until it is proposed."""
+        """Check again what each move was planned on. The caller proposes it without an await."""
         decided: list[_Decided] = []
         room = self._targets.room()
-        loaded = self._controller.load([move.name for move in moves])
+        loaded = self._units.reads.load([move.name for move in moves])
         for move, (topic, assignment) in zip(moves, loaded, strict=True):
             if topic is None or assignment != move.before:
                 why = f"{move.text} has changed while its move was prepared"
                 answers[move.text] = self._rejected(move.text, why, RejectionCode.STALE_EPOCH)
                 continue
-            refusal = room.take(move.name, topic, move.before, rules, move.target)
+            refusal = room.take(move.name, topic, move.before, policies, move.target)
             if refusal is not None:
                 answers[move.text] = self._rejected(move.text, refusal.message, refusal.code)
                 continue
-            flight = self._controller.flights.make(move.name, self._clock.monotonic())
+            flight = self._flights.make(move.name, self._clock.monotonic())
             decided.append(_Decided(flight, move, _event(move)))
         return decided
 
@@ -215,35 +214,33 @@ class Handover:
         error: MetadataError | None,
         answers: dict[str, LookupAnswer],
     ) -> None:
-        broker = await self._controller.broker_of(decided[0].move.next)
+        broker = await self._units.owners.find(decided[0].move.next)
         for offset, one in enumerate(decided):
             move = one.move
             if error is None and broker is not None:
-                answer = found = served_answer(
-                    move.next, broker, shard_id=self._shard_id, position=first + offset
-                )
+                answer = found = self._units.answers.served(move.next, broker, first + offset)
             else:
-                # Who looks it up is told to ask again; who moves it, that this is decided.
+                # A lookup gets a retryable answer; the mover's answer adds that this is decided.
                 why = f"broker {move.target.broker_id} did not take it yet: {error}"
                 found = self._rejected(move.text, why)
                 answer = self._rejected(move.text, why)
                 answer.under_way = True
-            self._controller.flights.land(one.flight, found)
+            self._flights.land(one.flight, found)
             answers[move.text] = answer
 
     async def _is_released(self, moves: Sequence[UnfinishedMove]) -> bool:
         try:
             await self._finisher.release(moves)
         except MetadataError as error:
-            self._controller.check_open()
-            _logger.info("old owners not told yet", shard=self._shard_id, why=str(error))
+            self._units.tasks.check_open()
+            _logger.info("old owners not released yet", shard=self._shard_id, why=str(error))
             return False
         return True
 
     def _rejected(
         self, text: str, why: str, code: RejectionCode = RejectionCode.NO_BROKER
     ) -> LookupAnswer:
-        return self._controller.rejected(text, code, why)
+        return self._units.answers.rejected(text, code, why)
 
 
 def _event(move: PlannedMove) -> TopicAssigned:

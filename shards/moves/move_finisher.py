@@ -1,8 +1,8 @@
-"""Sees moves through to their end: the target has the unit, no cache names the old owner, and
-the old owner has let go.
+"""Finishes committed moves: the target has the unit, no cache names the old owner, and the old
+owner has released it.
 
-What fails on the way is tried again in the background. A new leader looks for moves that its
-predecessor may have left half done and finishes them; doing a step again changes nothing.
+A step that fails is tried again in the background. A new leader finishes the moves that its
+predecessor may have left unfinished; repeating a step changes nothing.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ from nextgen.kernel.limits.placement import TAKE_OVER_MS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import PositionCompacted, ReplicatedLog
 from shards.assignment.broker_sync import BrokerSync, Placed
-from shards.assignment.topic_controller import TopicController
+from shards.assignment.shard_units import ShardUnits
 from shards.domain.assignment import Assignment
 from shards.moves.recent_moves import recent_moves
 from shards.ports import BrokerDirectory
-from shards.state.shard_state import ShardState
+from shards.state.proposer import Proposer
 from shards.watches.assignment_feed import AssignmentFeed
 
 _ATTEMPTS_MAX = 8
 _PAUSE_SECONDS_MIN = 0.5
 _PAUSE_SECONDS_MAX = 8.0
+"""Some 40 s of attempts: by then an old owner that cannot be reached has lost its session."""
+
 _RECOVER_AFTER_SECONDS = 0.25
-"""Some 40 s of attempts: by then an old owner that cannot be told has lost its session."""
+"""The first requests of a term are served first; caches hold the old owner for longer than this."""
 
 UNITS_RECOVERED_MAX = 10_000
-"""Moves that a new leader finishes; each is one release per live broker."""
+"""Moves that a new leader finishes. Each costs one release for every live broker."""
 
 _logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedMove:
-    """A committed move, and who may still hold the unit at an earlier epoch."""
+    """A committed move, and the sessions that may still hold the unit at an earlier epoch."""
 
     placed: Placed | None
-    """Where it went; None if nobody has it."""
+    """The new assignment; None if the unit has no owner now."""
     position: int
-    """Of the event that ended the earlier assignment."""
+    """The position of the event that ended the earlier assignment."""
     old_owners: tuple[Assignment, ...]
 
 
@@ -54,30 +56,31 @@ class MoveFinisher:
     def __init__(
         self,
         shard_id: int,
-        state: ShardState,
-        controller: TopicController,
+        proposer: Proposer,
+        units: ShardUnits,
         sync: BrokerSync,
         feed: AssignmentFeed,
         directory: BrokerDirectory,
     ) -> None:
         self._shard_id = shard_id
-        self._state = state
-        self._controller = controller
+        self._proposer = proposer
+        self._units = units.reads
+        self._tasks = units.tasks
         self._sync = sync
         self._feed = feed
         self._directory = directory
 
     async def hand_over(self, group: Sequence[UnfinishedMove]) -> MetadataError | None:
-        """Bring the units of one target to it; None once it has them all."""
+        """Send the units of one target to it; None once it has acknowledged them all."""
         return await self._sync.assign([move.placed for move in group if move.placed is not None])
 
     async def release(self, moves: Sequence[UnfinishedMove]) -> None:
-        """Tell the old owners once nobody is sent to them any more, then have the targets open.
+        """Wait until no cache names the old owners, release the units there, have the targets open.
 
-        A target takes over from an owner that could not be told as well: that one is fenced.
+        A target takes over even from an owner that cannot be reached: that owner is fenced.
 
         Raises:
-            MetadataError: One could not be told, or this replica does not lead any more.
+            MetadataError: An old owner was not reached, or this replica does not lead any more.
         """
         if not moves:
             return
@@ -95,7 +98,7 @@ class MoveFinisher:
             await self._take_over([move.placed for move in moves if move.placed is not None])
 
     async def _take_over(self, placed: Sequence[Placed]) -> None:
-        """Have the targets open what clients are on their way to; the first one does it else."""
+        """Have the targets open the units now, rather than when the first client connects."""
         by_target: dict[str, list[Placed]] = {}
         for one in placed:
             by_target.setdefault(one.assignment.session_id, []).append(one)
@@ -104,33 +107,33 @@ class MoveFinisher:
         )
         for error in errors:
             if error is not None:
-                _logger.info("target not told to open", shard=self._shard_id, why=str(error))
+                _logger.info("target not asked to open", shard=self._shard_id, why=str(error))
 
     def finish_later(self, moves: Sequence[UnfinishedMove]) -> None:
-        """Go on with ``moves`` in the background until they are done, or hopeless."""
+        """Retry ``moves`` in the background, until they are done or the attempts are used up."""
         if moves:
-            self._controller.run(self._finish(moves))
+            self._tasks.run(self._finish(moves))
 
-    def let_go(self, ended: Sequence[Assignment]) -> None:
-        """Tell the brokers of assignments that ended with their topic, until they know.
+    def release_deleted(self, ended: Sequence[Assignment]) -> None:
+        """Release assignments that ended with their topic, in the background, with retries.
 
-        At once: caches may name them for a while, but nobody is to be served by them any more.
+        It does not wait for caches: no client may be served a deleted topic.
         """
         if ended:
-            self._controller.run(self._let_go(ended))
+            self._tasks.run(self._release_deleted(ended))
 
     def recover(self, log: ReplicatedLog) -> None:
-        """Finish in the background what a former leader may have left half done."""
-        self._controller.run(self._recover(log))
+        """Finish in the background the moves that a former leader may have left unfinished."""
+        self._tasks.run(self._recover(log))
 
-    async def _let_go(self, ended: Sequence[Assignment]) -> None:
-        self._controller.check_open()
+    async def _release_deleted(self, ended: Sequence[Assignment]) -> None:
+        self._tasks.check_open()
         try:
             await self._sync.release([(owner, None) for owner in ended])
         except MetadataError as error:
-            self._controller.check_open()
-            _logger.info("broker not told of a deletion", shard=self._shard_id, why=str(error))
-            position = self._state.position
+            self._tasks.check_open()
+            _logger.info("deleted units not released yet", shard=self._shard_id, why=str(error))
+            position = self._proposer.position
             await self._finish([UnfinishedMove(None, position, (owner,)) for owner in ended])
 
     async def _finish(self, moves: Sequence[UnfinishedMove]) -> None:
@@ -144,7 +147,7 @@ class MoveFinisher:
         _logger.warning("moves left to the epoch", shard=self._shard_id, units=len(moves))
 
     async def _attempt(self, moves: Sequence[UnfinishedMove]) -> Sequence[UnfinishedMove]:
-        """Try once and return what is still unfinished."""
+        """Try once; return the moves that are still unfinished."""
         by_target: dict[str, list[UnfinishedMove]] = {}
         arrived: list[UnfinishedMove] = []
         for move in moves:
@@ -155,27 +158,26 @@ class MoveFinisher:
         waiting: list[UnfinishedMove] = []
         for group in by_target.values():
             error = await self.hand_over(group)
-            # A target that died leaves the unit to the next lookup; the old owner is still old.
+            # If the target died, the next lookup assigns the unit; the old owner must release it.
             is_settled = error is None or isinstance(error, SessionExpired)
             (arrived if is_settled else waiting).extend(group)
         try:
             await self.release(arrived)
         except MetadataError as error:
-            self._controller.check_open()
-            _logger.info("old owners not told yet", shard=self._shard_id, why=str(error))
+            self._tasks.check_open()
+            _logger.info("old owners not released yet", shard=self._shard_id, why=str(error))
             return moves
         return waiting
 
     async def _recover(self, log: ReplicatedLog) -> None:
-        # The first commits of the term come first; caches hold what was moved for longer.
         await asyncio.sleep(_RECOVER_AFTER_SECONDS)
         try:
             recent = await recent_moves(log)
         except PositionCompacted:
-            # A snapshot was cut meanwhile, so what was read is no longer recent.
+            # A snapshot has replaced these entries, so they are no longer recent.
             return
         names = [parse_topic(name) for name in list(recent.moved)[-UNITS_RECOVERED_MAX:]]
-        position = self._state.position
+        position = self._proposer.position
         unfinished = [
             UnfinishedMove(None, position, self._holders(ended))
             for ended in recent.deleted[-UNITS_RECOVERED_MAX:]
@@ -186,7 +188,7 @@ class MoveFinisher:
                 position,
                 others,
             )
-            for topic, assignment in self._controller.load(names)
+            for topic, assignment in self._units.load(names)
             if topic is not None and assignment is not None and (others := self._others(assignment))
         ]
         if unfinished:
@@ -194,13 +196,13 @@ class MoveFinisher:
             await self._finish(unfinished)
 
     def _others(self, assignment: Assignment) -> tuple[Assignment, ...]:
-        """Return what every other live broker would hold, if it is the old owner."""
+        """Return the assignment that each other live broker would hold as the old owner."""
         # An assignment that ended without a successor has the epoch that ended.
         ended = assignment.epoch - 1 if assignment.is_assigned else assignment.epoch
         return self._holders(replace(assignment, epoch=ended))
 
     def _holders(self, ended: Assignment) -> tuple[Assignment, ...]:
-        """Return ``ended`` as every live broker would hold it that has no later one."""
+        """Return ``ended`` for each live broker other than its own session."""
         return tuple(
             replace(ended, broker_id=broker.broker_id, session_id=broker.session_id)
             for broker in self._directory.live()

@@ -1,4 +1,4 @@
-"""Where a unit may be moved to: live brokers with a lease, room, and its rules' consent."""
+"""Finds targets of moves: live brokers with a lease and room that the unit's rules allow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shards.domain.assignment import Assignment
 from shards.domain.placement.choice import PlacementDecision
 from shards.domain.topic import Topic
 
-Said = Mapping[str, Policies | MetadataError]
-"""By namespace: what it and its tenant say, or why that is not known."""
+PoliciesFound = Mapping[str, Policies | MetadataError]
+"""By namespace: its policies merged with its tenant's, or why they cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveTarget:
-    """A session that was chosen, and why."""
+    """The session chosen for a unit, and the decision record of the choice."""
 
     broker_id: str
     session_id: str
@@ -30,7 +30,7 @@ class MoveTarget:
 
 
 class Room:
-    """The candidates of one moment; each unit that is placed takes one of a session's units."""
+    """The candidates at one moment. Each placement uses one unit of a session's lease."""
 
     def __init__(self, placing: PlacementRound) -> None:
         self._placing = placing
@@ -40,17 +40,17 @@ class Room:
         name: TopicName,
         topic: Topic,
         assignment: Assignment,
-        said: Said,
+        policies: PoliciesFound,
         broker_id: str,
         asked_by: str,
     ) -> MoveTarget | Rejected | None:
-        """Return where a unit goes, why nowhere, or None if it is there already.
+        """Return the target of a unit, why there is none, or None if it is there already.
 
-        ``broker_id`` "" means any broker but its own.
+        With an empty ``broker_id`` any broker but the unit's own may be chosen.
         """
         if broker_id == assignment.broker_id and self._placing.has_session(assignment.session_id):
             return None
-        parents = said[name.namespace_text]
+        parents = policies[name.namespace_text]
         if isinstance(parents, MetadataError):
             return _unread(name, parents)
         placement = self._placing.place(
@@ -73,7 +73,7 @@ class Room:
         rules: Rules,
         target: MoveTarget,
     ) -> Rejected | None:
-        """Take a unit of a target that was chosen before; return why not if that cannot be."""
+        """Use one unit of a target chosen before; return why if that is not possible any more."""
         if not self._placing.has_session(target.session_id):
             return Rejected(RejectionCode.NO_BROKER, f"broker {target.broker_id} began anew")
         parents = rules.of(name.namespace_text)
@@ -83,27 +83,27 @@ class Room:
         return placement if isinstance(placement, Rejected) else None
 
     def end(self) -> None:
-        """Ask for more capacity if what was just planned leaves little."""
+        """End the round: ask for more capacity if the placements leave little."""
         self._placing.end()
 
 
 class MoveTargets:
-    """The brokers that one shard may move units to, for one term."""
+    """Targets of one shard's moves, for one term."""
 
     def __init__(self, placer: UnitPlacer, policies: PlacementPolicies) -> None:
         self._placer = placer
         self._policies = policies
 
-    async def rules_of(self, names: Sequence[TopicName]) -> Said:
-        """Return what is said of the units' namespaces; read, where it is not known here."""
+    async def policies_of(self, names: Sequence[TopicName]) -> PoliciesFound:
+        """Return the policies of the units' namespaces; reads those that are not known here."""
         return await self._policies.find([name.namespace_text for name in names])
 
     def deciding(self, names: Iterable[TopicName]) -> AbstractAsyncContextManager[Rules]:
-        """Give what is said of the units' namespaces; see ``PlacementPolicies.deciding``."""
+        """Return the policies to decide by; see ``PlacementPolicies.deciding``."""
         return self._policies.deciding(name.namespace_text for name in names)
 
     def room(self) -> Room:
-        """Return the candidates as they are. To be used without an await."""
+        """Return the present candidates. The caller uses them without an await."""
         return Room(self._placer.begin())
 
 

@@ -1,10 +1,10 @@
 """Moves assigned units to other brokers while clients go on using them.
 
-    plan (who may take it) ─▶ handed over, see ``Handover`` ─▶ answered
+    plan (choose the target) ─▶ handed over, see ``Handover`` ─▶ answered
 
-A move that cannot be finished is not begun: what is refused has changed nothing. The old owner
-serves until the last step and then knows where the unit went, so there is no moment at which an
-answer in anybody's hands leads nowhere.
+A move that cannot be finished is not begun, so a refusal has changed nothing. The old owner serves
+until the last step and then redirects clients to the new one, so a cached answer always leads to
+an owner.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX, REQUEST_T
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
-from shards.assignment.broker_sync import BrokerSync
-from shards.assignment.topic_controller import TopicController
+from shards.assignment.shard_units import ShardUnits
+from shards.assignment.unit_flight import fail_future
 from shards.domain.assignment import MOVE_REASONS, Assignment
-from shards.metrics import ShardMetrics
 from shards.moves.handover import Handover, PlannedMove
-from shards.moves.move_finisher import MoveFinisher
-from shards.moves.move_target import MoveTargets, Said
-from shards.ports import Clock
+from shards.moves.move_target import MoveTargets, PoliciesFound
 from shards.state.shard_state import ShardState
-from shards.wire.lookup import served_answer
 
 _ANSWER_MARGIN_MS = 20
 """A batch answers what it has so long before its deadline, rather than failing as a whole."""
@@ -41,19 +37,17 @@ class TopicMover:
         self,
         shard_id: int,
         state: ShardState,
-        controller: TopicController,
-        sync: BrokerSync,
-        finisher: MoveFinisher,
-        clock: Clock,
-        metrics: ShardMetrics,
+        units: ShardUnits,
+        targets: MoveTargets,
+        handover: Handover,
     ) -> None:
         self._shard_id = shard_id
-        self._state = state
-        self._controller = controller
-        self._targets = MoveTargets(controller.placer, controller.policies)
-        self._handover = Handover(
-            shard_id, state, controller, sync, self._targets, finisher, clock, metrics
-        )
+        self._proposer = state.proposer
+        self._least_epoch = state.term.least_epoch
+        self._units = units
+        self._answers = units.answers
+        self._targets = targets
+        self._handover = handover
         self._under_way: dict[str, asyncio.Future[None]] = {}
 
     def __repr__(self) -> str:
@@ -61,7 +55,7 @@ class TopicMover:
 
     @property
     def units_under_way(self) -> int:
-        """Units whose move was begun and is not answered."""
+        """Units whose move was begun and has no answer yet."""
         return len(self._under_way)
 
     async def move(
@@ -72,86 +66,88 @@ class TopicMover:
     ) -> list[LookupAnswer]:
         """Return, in order, the new answer of each unit or why it stayed.
 
-        Answers when the old owners were told to let go. A unit whose move is not over when the time
-        nearly is gets a retryable answer that says ``under_way``; its move goes on, also when the
-        caller goes away. One that something else keeps on its way until then gets a retryable
-        answer, and this move of it is not begun.
-        ``asked_by`` counts for moves that do not say it themselves.
+        Answers when the old owners have released the units. A unit whose move is not over shortly
+        before the deadline gets a retryable answer with ``under_way``; its move goes on, also when
+        the caller is cancelled. A unit that is in flight or in another move until then gets a
+        retryable answer, and this move of it is not begun.
+        ``asked_by`` is the default of moves without one.
 
         Raises:
-            InvalidRequest: Too many moves, or one that nobody may ask for.
+            InvalidRequest: Too many moves, or one with an unknown ``asked_by``.
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
         _check(moves, asked_by)
         deadline = asyncio.get_running_loop().time() + (timeout_ms - _ANSWER_MARGIN_MS) / 1000
         answers: dict[str, LookupAnswer] = {}
-        names = self._controller.parse((move.topic for move in moves), answers)
-        said = await self._targets.rules_of(list(names.values()))
+        names = self._units.reads.parse((move.topic for move in moves), answers)
+        policies = await self._targets.policies_of(list(names.values()))
         for text in await self._settle(names, deadline):
             answers[text] = self._not_begun(text)
             del names[text]
-        self._controller.check_open()
-        planned = self._plan(names, {move.topic: move for move in moves}, asked_by, said, answers)
+        self._units.tasks.check_open()
+        planned = self._plan(
+            names, {move.topic: move for move in moves}, asked_by, policies, answers
+        )
         if planned:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._under_way.update((move.text, done) for move in planned)
-            self._controller.run(self._carry_out(planned, answers, done))
+            self._units.tasks.run(self._carry_out(planned, answers, done))
             left = max(0.0, deadline - asyncio.get_running_loop().time())
             await asyncio.wait((done,), timeout=left)
             if done.done():
                 done.result()
         else:
-            await self._state.proposer.confirm()
+            await self._proposer.confirm()
         return [answers.get(move.topic) or self._unfinished(move.topic) for move in moves]
 
     async def _settle(self, names: dict[str, TopicName], deadline: float) -> list[str]:
-        """Wait for units that are on their way: their outcome decides where they move from.
+        """Wait for units that are in flight or in a move: their outcome is where they move from.
 
-        Returns those that still are when the time is nearly over.
+        Returns the units that are not settled shortly before the deadline.
         """
         while waits := {
-            future for text in names for future in self._on_their_way(text) if future is not None
+            future for text in names for future in self._in_progress(text) if future is not None
         }:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                return [text for text in names if any(self._on_their_way(text))]
+                return [text for text in names if any(self._in_progress(text))]
             await asyncio.wait(waits, timeout=left)
         return []
 
-    def _on_their_way(self, text: str) -> tuple[asyncio.Future[Any] | None, ...]:
-        return self._controller.flights.get(text), self._under_way.get(text)
+    def _in_progress(self, text: str) -> tuple[asyncio.Future[Any] | None, ...]:
+        return self._units.flights.get(text), self._under_way.get(text)
 
     def _plan(
         self,
         names: dict[str, TopicName],
         moves: dict[str, TopicMove],
         asked_by: str,
-        said: Said,
+        policies: PoliciesFound,
         answers: dict[str, LookupAnswer],
     ) -> list[PlannedMove]:
         room = self._targets.room()
         planned: list[PlannedMove] = []
-        loaded = self._controller.load(list(names.values()))
+        loaded = self._units.reads.load(list(names.values()))
         for (text, name), (topic, assignment) in zip(names.items(), loaded, strict=True):
             if topic is None or assignment is None or not assignment.is_assigned:
                 why = f"{text} is not assigned, there is nothing to move"
-                answers[text] = self._controller.rejected(text, RejectionCode.NOT_FOUND, why)
+                answers[text] = self._answers.rejected(text, RejectionCode.NOT_FOUND, why)
                 continue
             wanted = moves[text]
             if 0 < wanted.expected_epoch < assignment.epoch:
-                # The answer to an earlier attempt was lost; moving again would be one too many.
+                # An earlier attempt moved it and its answer was lost: do not move it again.
                 answers[text] = self._stayed(assignment)
                 continue
             if wanted.expected_epoch > assignment.epoch:
                 why = f"{text} is at epoch {assignment.epoch}, not {wanted.expected_epoch}"
-                answers[text] = self._controller.rejected(text, RejectionCode.STALE_EPOCH, why)
+                answers[text] = self._answers.rejected(text, RejectionCode.STALE_EPOCH, why)
                 continue
             who = wanted.asked_by or asked_by
-            target = room.choose(name, topic, assignment, said, wanted.target_broker_id, who)
+            target = room.choose(name, topic, assignment, policies, wanted.target_broker_id, who)
             if target is None:
                 answers[text] = self._stayed(assignment)
             elif isinstance(target, Rejected):
-                answers[text] = self._controller.rejected(text, target.code, target.message)
+                answers[text] = self._answers.rejected(text, target.code, target.message)
             else:
                 planned.append(
                     PlannedMove(
@@ -160,34 +156,32 @@ class TopicMover:
                         assignment,
                         target,
                         MOVE_REASONS[who],
-                        self._state.term.least_epoch,
+                        self._least_epoch,
                     )
                 )
         room.end()
         return planned
 
     def _stayed(self, assignment: Assignment) -> LookupAnswer:
-        broker = self._controller.known_broker(assignment)
+        broker = self._units.owners.known(assignment)
         if broker is None:
             why = f"broker {assignment.broker_id} is not known here yet"
-            return self._controller.rejected(assignment.name, RejectionCode.NO_BROKER, why)
-        return served_answer(
-            assignment, broker, shard_id=self._shard_id, position=self._state.position
-        )
+            return self._answers.rejected(assignment.name, RejectionCode.NO_BROKER, why)
+        return self._answers.served(assignment, broker)
 
     def _unfinished(self, text: str) -> LookupAnswer:
         why = "the move is under way"
-        answer = self._controller.rejected(text, RejectionCode.NO_BROKER, why)
+        answer = self._answers.rejected(text, RejectionCode.NO_BROKER, why)
         answer.under_way = True
         return answer
 
     def _not_begun(self, text: str) -> LookupAnswer:
-        """Return the answer for a unit that something else keeps on its way."""
+        """Return the answer for a unit that another operation keeps in progress."""
         is_moving = text in self._under_way
         what = "another move of it is under way" if is_moving else "it is being assigned"
         why = f"{what}, this move was not begun"
-        answer = self._controller.rejected(text, RejectionCode.NO_BROKER, why)
-        # Maybe an earlier attempt of the same caller, whose answer was lost.
+        answer = self._answers.rejected(text, RejectionCode.NO_BROKER, why)
+        # The other move may be an earlier attempt of this caller whose answer was lost.
         answer.under_way = is_moving
         return answer
 
@@ -202,18 +196,20 @@ class TopicMover:
             done.set_result(None)
         except Definite as error:
             if any(_has_moved(answers.get(move.text)) for move in planned):
-                # Said of the whole it would be taken for nothing done, and all of it be repeated.
+                # An error of the whole request would have the caller repeat moves that are done.
                 self._refuse_rest(planned, answers, error)
                 done.set_result(None)
             else:
-                _fail(done, error)
+                fail_future(done, error)
         except MetadataError as error:
-            _fail(done, error)
+            fail_future(done, error)
         finally:
             for move in planned:
                 del self._under_way[move.text]
-            # Cancelled with the term, or broken: what was decided stands, the rest is not known.
-            _fail(done, ProposalLost(f"shard {self._shard_id}: leadership moved during a move"))
+            # Cancelled with the term, or failed by a bug: decided moves stand, others are unknown.
+            fail_future(
+                done, ProposalLost(f"shard {self._shard_id}: leadership moved during a move")
+            )
 
     def _refuse_rest(
         self,
@@ -225,7 +221,7 @@ class TopicMover:
             if move.text not in answers:
                 why = f"{move.text} was not moved: {error}"
                 code = RejectionCode.NO_BROKER
-                answers[move.text] = self._controller.rejected(move.text, code, why)
+                answers[move.text] = self._answers.rejected(move.text, code, why)
 
 
 def _has_moved(answer: LookupAnswer | None) -> bool:
@@ -240,9 +236,3 @@ def _check(moves: Sequence[TopicMove], asked_by: str) -> None:
     for who in (asked_by, *(move.asked_by for move in moves)):
         if who not in MOVE_REASONS:
             raise InvalidRequest(f"{who[:80]!a} asks for no moves")
-
-
-def _fail(done: asyncio.Future[None], error: MetadataError) -> None:
-    if not done.done():
-        done.set_exception(error)
-        done.exception()  # Looked at, should the caller be gone.

@@ -1,9 +1,9 @@
-"""Ends assignments without a successor: units that nobody uses, or that are to be opened anew.
+"""Ends assignments without a successor: of idle units, and of units that an operator unloads.
 
-    decide (one record) ─▶ no cache names the owner ─▶ the owner lets go
+    decide (one record) ─▶ no cache names the owner ─▶ the owner releases the unit
 
-The next lookup assigns the unit again, also while this is under way: the owner knows by the epoch
-that what it is told to let go of is not what it has been given since.
+The next lookup assigns the unit again, even before the release is done. A release names the epoch
+that ended, so it does not touch an assignment that the same owner has got since.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from nextgen.kernel.routing.names import TopicName
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import UnassignOutcome
-from shards.assignment.topic_controller import TopicController
+from shards.assignment.shard_units import ShardUnits
+from shards.assignment.unit_flight import fail_future
 from shards.domain import assignment as assignments
 from shards.domain.assignment import (
     REASON_IDLE,
@@ -30,7 +31,7 @@ from shards.domain.assignment import (
     UnassignTopic,
 )
 from shards.moves.move_finisher import MoveFinisher, UnfinishedMove
-from shards.state.shard_state import ShardState
+from shards.state.proposer import Proposer
 
 _REASONS = frozenset({REASON_IDLE, REASON_UNLOADED})
 
@@ -43,24 +44,24 @@ class UnitUnassigner:
     def __init__(
         self,
         shard_id: int,
-        state: ShardState,
-        controller: TopicController,
+        proposer: Proposer,
+        units: ShardUnits,
         finisher: MoveFinisher,
     ) -> None:
         self._shard_id = shard_id
-        self._state = state
-        self._controller = controller
+        self._proposer = proposer
+        self._units = units
         self._finisher = finisher
 
     async def unassign(self, units: Sequence[UnitAssignment], reason: str) -> list[UnassignOutcome]:
         """Return, in order, whether each unit was taken from its broker, or why not.
 
-        A unit that is given with its epoch and session is left alone if another holds; one that is
-        idle also if somebody is looking it up. Answers when the owners were told to let go. Goes on
-        when the caller goes away.
+        A unit given with an epoch or a session stays if it has another by now; an idle unit also
+        stays while it is looked up. Answers when the owners have released the units. The work goes
+        on when the caller is cancelled.
 
         Raises:
-            InvalidRequest: Too many units, or a reason that is none.
+            InvalidRequest: Too many units, or an unknown reason.
             StaleShardMap: A unit has its slot in another shard.
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
@@ -71,19 +72,19 @@ class UnitUnassigner:
         if reason not in _REASONS:
             raise InvalidRequest(f"{reason[:80]!a} is no reason to take a unit from its broker")
         answers: dict[str, LookupAnswer] = {}
-        names = self._controller.parse((unit.name for unit in units), answers)
+        names = self._units.reads.parse((unit.name for unit in units), answers)
         refused = {text: answer.message for text, answer in answers.items()}
         if reason == REASON_UNLOADED:
             await self._settle(names)
-        self._controller.check_open()
+        self._units.tasks.check_open()
         ended = self._decide(names, {unit.name: unit for unit in units}, reason, refused)
         if ended:
-            commit = self._state.proposer.propose([event for _, event in ended])
+            commit = self._proposer.propose([event for _, event in ended])
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._controller.run(self._carry_out(commit, [before for before, _ in ended], done))
+            self._units.tasks.run(self._carry_out(commit, [before for before, _ in ended], done))
             await asyncio.shield(done)
         else:
-            await self._state.proposer.confirm()
+            await self._proposer.confirm()
         return [
             UnassignOutcome(
                 name=unit.name,
@@ -94,9 +95,9 @@ class UnitUnassigner:
         ]
 
     async def _settle(self, names: dict[str, TopicName]) -> None:
-        """Wait for units that are on their way: their outcome decides what is to be ended."""
+        """Wait for units in flight: their outcome is the assignment to end."""
         while flights := {
-            flight for text in names if (flight := self._controller.flights.get(text)) is not None
+            flight for text in names if (flight := self._units.flights.get(text)) is not None
         }:
             await asyncio.wait(flights)
 
@@ -107,9 +108,9 @@ class UnitUnassigner:
         reason: str,
         refused: dict[str, str],
     ) -> list[tuple[Assignment, TopicUnassigned]]:
-        """Return what ends, each with its event; ``refused`` gets why a unit stays."""
+        """Return the assignments that end, with their events; ``refused`` gets why a unit stays."""
         ended: list[tuple[Assignment, TopicUnassigned]] = []
-        loaded = self._controller.load(list(names.values()))
+        loaded = self._units.reads.load(list(names.values()))
         for text, (_, assignment) in zip(names, loaded, strict=True):
             if assignment is None or not assignment.is_assigned:
                 refused[text] = f"{text} is not assigned"
@@ -122,7 +123,7 @@ class UnitUnassigner:
         return ended
 
     def _is_looked_up(self, text: str, reason: str) -> str:
-        if reason == REASON_IDLE and self._controller.flights.get(text) is not None:
+        if reason == REASON_IDLE and self._units.flights.get(text) is not None:
             return f"{text} is being looked up"
         return ""
 
@@ -141,15 +142,17 @@ class UnitUnassigner:
             try:
                 await self._finisher.release(released)
             except MetadataError as error:
-                self._controller.check_open()
-                _logger.info("owners not told yet", shard=self._shard_id, why=str(error))
+                self._units.tasks.check_open()
+                _logger.info(
+                    "owners have not released units yet", shard=self._shard_id, why=str(error)
+                )
                 self._finisher.finish_later(released)
             done.set_result(None)
         except MetadataError as error:
-            _fail(done, error)
+            fail_future(done, error)
         finally:
-            # Cancelled with the term, or broken: what was decided stands, the rest is not known.
-            _fail(done, ProposalLost(f"shard {self._shard_id}: leadership moved meanwhile"))
+            # Cancelled with the term, or failed by a bug: what was decided stands.
+            fail_future(done, ProposalLost(f"shard {self._shard_id}: leadership moved meanwhile"))
 
 
 def _is_another(unit: UnitAssignment, assignment: Assignment) -> str:
@@ -170,9 +173,3 @@ def _unassigned(assignment: Assignment, reason: str) -> TopicUnassigned:
     (event,) = decision.events
     assert isinstance(event, TopicUnassigned), f"an unassignment decided {event}"
     return event
-
-
-def _fail(done: asyncio.Future[None], error: MetadataError) -> None:
-    if not done.done():
-        done.set_exception(error)
-        done.exception()  # Looked at, should the caller be gone.

@@ -17,13 +17,17 @@ from protos.nextgen.v1.shard_service_pb2 import FollowRequest
 from shards.assignment.broker_sync import BrokerSync
 from shards.assignment.lease_keeper import LeaseKeeper
 from shards.assignment.placement_policies import PlacementPolicies
+from shards.assignment.shard_units import ShardUnits
 from shards.assignment.tenant_quotas import TenantQuotas
 from shards.assignment.topic_controller import TopicController
 from shards.assignment.unit_placer import UnitPlacer
+from shards.assignment.unit_planner import UnitPlanner
 from shards.inventory.service import InventoryService
 from shards.metrics import ShardMetrics
 from shards.moves.evacuation import Evacuation
+from shards.moves.handover import Handover
 from shards.moves.move_finisher import MoveFinisher
+from shards.moves.move_target import MoveTargets
 from shards.moves.rebalancer import Rebalancer
 from shards.moves.topic_mover import TopicMover
 from shards.moves.unit_unassigner import UnitUnassigner
@@ -129,27 +133,45 @@ class ShardLeader:
         placer = UnitPlacer(
             self.state.reads, sync, self.leases, around.directory, around.clock, around.draw
         )
-        self.topics = TopicController(
-            shard_id,
-            self.state,
-            sync,
-            self.leases,
-            around.directory,
-            placer,
-            self.policies,
-            TenantQuotas(shard_id, self.state.reads, around.quotas, around.parents.shard_ids),
-            around.clock,
-            metrics,
-        )
+        self.units = ShardUnits(self.state, around.directory)
+        self._make_topics(around, sync, placer)
         self._make_movers(around, sync, placer)
         self._make_inventory(around)
+
+    def _make_topics(self, around: Surroundings, sync: BrokerSync, placer: UnitPlacer) -> None:
+        """Make what looks units up and assigns them."""
+        quotas = TenantQuotas(
+            self.shard_id, self.state.reads, around.quotas, around.parents.shard_ids
+        )
+        planner = UnitPlanner(
+            self.state,
+            self.units,
+            sync,
+            placer,
+            self.policies,
+            quotas,
+            around.clock,
+            self.metrics,
+        )
+        self.topics = TopicController(
+            self.shard_id,
+            self.state.proposer,
+            self.units,
+            planner,
+            sync,
+            self.leases,
+            placer,
+            self.policies,
+            around.clock,
+            self.metrics,
+        )
 
     def _make_inventory(self, around: Surroundings) -> None:
         """Make what decides on tenants, namespaces and topics."""
         self.inventory = InventoryService(
             self.state,
             around.parents,
-            on_unassigned=self._finisher.let_go,
+            on_unassigned=self._finisher.release_deleted,
             policies=self.policies,
             admission=WriteAdmission(self.shard_id, self.metrics.write_refusals),
         )
@@ -186,22 +208,27 @@ class ShardLeader:
 
     def _make_movers(self, around: Surroundings, sync: BrokerSync, placer: UnitPlacer) -> None:
         """Make what takes units from one broker to another, or from all of them."""
+        proposer = self.state.proposer
         self._finisher = MoveFinisher(
-            self.shard_id, self.state, self.topics, sync, self.feed, around.directory
+            self.shard_id, proposer, self.units, sync, self.feed, around.directory
         )
-        self.unassigner = UnitUnassigner(self.shard_id, self.state, self.topics, self._finisher)
-        self.mover = TopicMover(
+        self.unassigner = UnitUnassigner(self.shard_id, proposer, self.units, self._finisher)
+        targets = MoveTargets(placer, self.policies)
+        handover = Handover(
             self.shard_id,
-            self.state,
-            self.topics,
+            proposer,
+            self.units,
             sync,
+            targets,
             self._finisher,
             around.clock,
             self.metrics,
         )
+        self.mover = TopicMover(self.shard_id, self.state, self.units, targets, handover)
         self.evacuation = Evacuation(
             self.shard_id,
             self.state,
+            self.units.reads,
             self.topics,
             self.mover,
             sync,
@@ -243,7 +270,7 @@ class ShardLeader:
         self.evacuation.close()
         self.rebalancer.close()
         self.inventory.close()
-        self.topics.close(error)
+        self.units.tasks.close(error)
         self.policies.close()
         self.drains.close()
         self._idle.close()

@@ -1,0 +1,67 @@
+"""From the names in a request to the topics and assignments that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nextgen.kernel.errors import StaleShardMap
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from shards.assignment.unit_answers import UnitAnswers
+from shards.domain.assignment import Assignment, unit_key
+from shards.domain.topic import Topic
+from shards.state.shard_slots import ShardSlots
+from shards.state.state_reads import StateReads
+
+
+class UnitReads:
+    """Reads the units of one shard by name, for one term."""
+
+    def __init__(self, reads: StateReads, slots: ShardSlots, answers: UnitAnswers) -> None:
+        self._reads = reads
+        self._slots = slots
+        self._answers = answers
+
+    def parse(
+        self, topics: Iterable[str], answers: dict[str, LookupAnswer]
+    ) -> dict[str, TopicName]:
+        """Return the names by text, each once; ``answers`` gets a rejection of each invalid one.
+
+        Raises:
+            StaleShardMap: A name has its slot in another shard.
+        """
+        names: dict[str, TopicName] = {}
+        for text in topics:
+            if text in names or text in answers:
+                continue
+            try:
+                name = parse_topic(text)
+            except InvalidName as error:
+                answers[text] = self._invalid(text, str(error))
+                continue
+            if name.text != text:
+                answers[text] = self._invalid(text, f"{text!r} is not canonical, {name.text!r} is")
+                continue
+            if not self._slots.has(slot_of(name.routing_key)):
+                raise StaleShardMap(f"topic {text} has its slot in another shard")
+            names[text] = name
+        return names
+
+    def load(self, names: Sequence[TopicName]) -> list[tuple[Topic | None, Assignment | None]]:
+        """Return topic and assignment of each name, pending changes included."""
+        topics = self._reads.load_topics([name.base_text for name in names])
+        keys = [
+            unit_key(topic.topic_id, name.unit.text) if topic is not None else None
+            for name, topic in zip(names, topics, strict=True)
+        ]
+        found = self._reads.load_assignments([key for key in keys if key is not None])
+        rest = iter(found)
+        return [
+            (topic, None if key is None else next(rest))
+            for topic, key in zip(topics, keys, strict=True)
+        ]
+
+    def _invalid(self, text: str, why: str) -> LookupAnswer:
+        return self._answers.rejected(text, RejectionCode.INVALID_NAME, why)
