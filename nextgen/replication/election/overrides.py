@@ -5,10 +5,10 @@ is given the nodes whose votes count: the voters of the configuration that holds
 (H12); its own membership changes are off. What is replaced, because it loses data or never
 ends (hazards H1 to H10 of raft-feasibility.md): its log, its transport, its append handling,
 its commit counting, its apply loop, its snapshots and its clock. Those live in the other
-modules of this package.
+packages of ``nextgen.replication``.
 
 The overrides reach name-mangled members, so the library's version is pinned exactly and
-``pysyncobj_check.check_library`` compares every member with what is expected, at start.
+``library_check.check_library`` compares every member with what is expected, at start.
 """
 
 from __future__ import annotations
