@@ -42,3 +42,34 @@ def test_links_between_documents_lead_somewhere():
     ]
 
     assert dead == []
+
+
+def test_the_map_of_the_architecture_names_every_room_of_shards_and_replication():
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", _architecture_map()))
+    rooms = {
+        str(path.parent.relative_to(ROOT))
+        for parent in ("shards", "nextgen/replication")
+        for path in (ROOT / parent).glob("*/__init__.py")
+    }
+
+    assert len(rooms) > 15
+    assert sorted(rooms - named) == []
+    assert [name for name in sorted(named) if not (ROOT / name / "__init__.py").exists()] == []
+
+
+def test_what_the_map_of_the_architecture_says_to_open_first_is_in_that_row():
+    lost = []
+    for row in _architecture_map().splitlines():
+        folders = re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", row)
+        for name in re.findall(r"`([a-z_/]+\.py)`", row):
+            if not any(
+                (ROOT / folder / name).exists() or (ROOT / name).exists() for folder in folders
+            ):
+                lost.append(name)
+
+    assert lost == []
+
+
+def _architecture_map() -> str:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    return text.split("## From each box to its folder")[1].split("\n## ")[0]

@@ -12,6 +12,8 @@ PACKAGES = ("nextgen", "shards", "cluster_manager", "discovery", "brokers", "pip
 ALSO_READ = ("benchmarks", "tests", "deploy", "scripts")
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
+ROOM_MODULES_MAX = 15
+ROOM_DOCSTRING_LINES_MAX = 3
 BANNED_STEMS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager"}
 GENERATED = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
@@ -76,6 +78,32 @@ def test_no_file_or_function_is_too_long(path: Path) -> None:
 def test_every_module_says_what_it_holds(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert not tree.body or ast.get_docstring(tree), "the module has no docstring"
+
+
+def test_no_room_has_too_many_modules() -> None:
+    rooms: dict[str, int] = {}
+    for path in SOURCES:
+        if path.name != "__init__.py":
+            room = name_of(path.parent)
+            rooms[room] = rooms.get(room, 0) + 1
+
+    assert len(rooms) > 50
+    too_many = {room: count for room, count in rooms.items() if count > ROOM_MODULES_MAX}
+    assert too_many == {}, "divide this room by what its modules are for"
+
+
+def test_every_room_says_in_three_lines_what_lives_there_and_who_calls_it() -> None:
+    rooms = {room for path in SOURCES for room in path.parents if ROOT in room.parents}
+    without = [name_of(room) for room in sorted(rooms) if not _says_what_it_is(room)]
+
+    assert without == []
+
+
+def _says_what_it_is(room: Path) -> bool:
+    path = room / "__init__.py"
+    docstring = ast.get_docstring(ast.parse(path.read_text())) if path.exists() else None
+    lines = [line for line in (docstring or "").splitlines() if line.strip()]
+    return 0 < len(lines) <= ROOM_DOCSTRING_LINES_MAX
 
 
 def test_no_grab_bag_modules() -> None:
