@@ -2,6 +2,7 @@
 
 import faulthandler
 import logging
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ MARKED_FOLDERS = ("integration", "chaos", "simulation")
 
 STUCK_AFTER = 1.5
 """Times its time limit a test may take, cleaning up included, before its process is ended."""
+
+STARTED = pytest.StashKey[float]()
+"""When a test began, by the monotonic clock."""
 
 # How long an example takes says more about the machine than about the code. A change is judged by
 # the same examples at each run; `make soak` looks for new ones (--hypothesis-profile=explore).
@@ -66,14 +70,36 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, b
 
     The limit interrupts a test once. A test that then waits while it cleans up waits for ever.
     """
-    marker = item.get_closest_marker("timeout")
-    limit_s = float(marker.args[0] if marker else item.config.getini("timeout"))
-    limit_s = max(limit_s, float(item.config.getoption("timeout") or 0))
+    limit_s = _limit_s(item)
+    item.stash[STARTED] = time.monotonic()
     faulthandler.dump_traceback_later(limit_s * STUCK_AFTER, exit=True)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that passed behind its time limit.
+
+    The limit is an exception wherever the test is at that moment. In a task that nobody awaits
+    it ends that task only, and a test that would have run for ever ends well.
+    """
+    report = yield
+    limit_s = _limit_s(item)
+    if call.when == "call" and report.passed and time.monotonic() - item.stash[STARTED] > limit_s:
+        report.outcome = "failed"
+        report.longrepr = f"took more than its {limit_s:g} s, and swallowed the interruption"
+    return report
+
+
+def _limit_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getini("timeout"))
+    return max(limit_s, float(item.config.getoption("timeout") or 0))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -273,6 +273,9 @@ class BrokerConnection:
         if deliveries:
             self.cursor = deliveries[-1].sequence
             messages.append(ManagerMessage(deliveries=Deliveries(deliveries=deliveries)))
+        # What the broker applied from an earlier connection is not sent again: without this, a
+        # sender with nothing to send would be woken again and again.
+        self.cursor = max(self.cursor, self.session.acked)
         if self.cursor < self.session.sequence:
             self.changed.set()
         return messages

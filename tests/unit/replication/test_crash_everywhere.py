@@ -3,8 +3,9 @@
 A scripted history (votes, terms, entries as leader and as follower, a tail that is cut off,
 journal files that are full, a snapshot and the cut behind it, a snapshot that is received and
 installed) is played once to count what the replica writes, syncs, renames, removes and sends. Then
-it is played once for each of these operations: the power fails exactly there, of what was not
-synced nothing or a part survives, the replica starts again, and the history goes on to its end.
+it is played once for each of these operations, or a share of them: the power fails exactly there,
+of what was not synced nothing or a part survives, the replica starts again, and the history goes
+on to its end.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class History(RaftSimulation):
         super().__init__(seed=3)
         self.network.delay_ms_max = 0.1
         self.network.tap = self._sends
-        self.operations: Counter[str] = Counter()
+        self.order: list[str] = []
+        """Every operation of the subject, in order."""
         self.crashed_at: str | None = None
         self._crash_at = crash_at
         self._outside = copy_context()  # Of no process, so that it lives on.
@@ -212,8 +214,8 @@ class History(RaftSimulation):
     # The crash --------------------------------------------------------------------------------
 
     def _operates(self, what: str) -> None:
-        self.operations[what] += 1
-        is_due = self._crash_at is not None and self.operations.total() > self._crash_at
+        self.order.append(what)
+        is_due = self._crash_at is not None and len(self.order) > self._crash_at
         if is_due and self.crashed_at is None:
             self.crashed_at = what
             assert self.subject.process is not None
@@ -320,16 +322,23 @@ def test_the_history_has_everything_that_may_be_interrupted() -> None:
     history = played(None)
 
     assert history.crashed_at is None
-    assert set(history.operations) >= NEEDED
-    assert history.operations["preallocate"] > 1, "a journal file is full"
+    assert set(history.order) >= NEEDED
+    assert history.order.count("preallocate") > 1, "a journal file is full"
+
+
+SHARE = 6
+"""One of so many operations is interrupted in each run of the tests, and all in `make soak`."""
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "share", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(SHARE, id="a share")]
+)
 @pytest.mark.parametrize("keep_some", [False, True], ids=["nothing survives", "a part survives"])
-def test_a_power_cut_at_every_operation_breaks_no_promise(keep_some: bool) -> None:
-    operations = played(None).operations
+def test_a_power_cut_at_every_operation_breaks_no_promise(keep_some: bool, share: int) -> None:
+    order = played(None).order
     interrupted: Counter[str] = Counter()
-    for number in range(operations.total()):
+    for number in chosen(order, share, first=share // 2 if keep_some else 0):
         try:
             history = played(number, keep_some=keep_some)
         except Exception as error:
@@ -337,7 +346,15 @@ def test_a_power_cut_at_every_operation_breaks_no_promise(keep_some: bool) -> No
         assert history.crashed_at is not None
         interrupted[history.crashed_at] += 1
 
-    assert interrupted == operations
+    assert set(interrupted) == set(order)
+    if share == 1:
+        assert interrupted == Counter(order)
+
+
+def chosen(order: Sequence[str], share: int, *, first: int) -> list[int]:
+    """Return the numbers of one operation of ``share``, and of the first of each kind."""
+    first_of_kind = {order.index(kind) for kind in order}
+    return sorted({*range(first, len(order), share), *first_of_kind})
 
 
 @pytest.mark.parametrize(
@@ -348,7 +365,7 @@ def test_without_a_sync_some_promise_is_broken(
 ) -> None:
     """The test above would notice if the replica forgot one."""
     caplog.set_level("CRITICAL")
-    for number in reversed(range(0, played(None).operations.total(), 3)):
+    for number in reversed(range(0, len(played(None).order), 3)):
         try:
             played(number, ignored_sync=label)
         except (AssertionError, MetadataError, TimeoutError):

@@ -57,6 +57,22 @@ def test_what_a_broker_synced_before_it_was_sent_here_is_not_sent() -> None:
     assert sequences(connection) == [3]
 
 
+def test_deliveries_applied_from_an_earlier_connection_leave_the_next_one_idle() -> None:
+    # Given: the broker applied from its earlier connection what the next one was to send.
+    one, _ = attached()
+    following = BrokerConnection(one)
+    one.attach(following, 0)
+    sequences(following)
+    one.append(delivery())
+    one.acknowledge(1)
+
+    # Then: there is nothing to send, and nothing that would wake the sender again and again.
+    assert sequences(following) == []
+    assert not following.changed.is_set()
+    one.append(delivery())
+    assert sequences(following) == [2]
+
+
 def test_nothing_has_a_sequence_before_the_broker_came() -> None:
     with pytest.raises(AssertionError):
         session().append(delivery())
