@@ -33,15 +33,18 @@ from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_desk import CommandDesk
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.meter import FIRST_PROCESS, LookupMeter
-from discovery.service.lookups.topic_directory import CachedTopicDirectory, KnownTopics
+from discovery.service.lookups.topic_directory import DiscoveryTopicDirectory, KnownTopics
 from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
 from discovery.service.watches.desk import WatchDesk
 from discovery.wire import encoded_answer_facts
+from nextgen.client.brokers.live_urls import LiveBrokerUrls
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
-from nextgen.client.routing.topic_directory import RoutedTopicDirectory
+from nextgen.client.routing.topic_creation import TopicCreation
+from nextgen.client.routing.topic_listing import TopicListing
+from nextgen.client.routing.topic_schemas import TopicSchemas
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
 from nextgen.kernel.limits.cluster import (
@@ -110,17 +113,20 @@ class LookupCore:
         self.lookups = LookupService(
             self.router, self.link, self.cache, self.absent, self.counters, clock
         )
-        self._directory = RoutedTopicDirectory(
-            shards=self.router,
-            cluster=self.link,
-            lookup=self.lookups.locate,
-            created=self.absent.created_here,
-        )
+        self._creation = TopicCreation(self.router, self.absent.created_here)
+        self._schemas = TopicSchemas(self.lookups.locate)
         known = KnownTopics(
-            self.cache, self.partition_counts, self.absent, self._directory.any_broker_url
+            self.cache, self.partition_counts, self.absent, LiveBrokerUrls(self.link).any
         )
-        self.topics = CachedTopicDirectory(
-            self._directory, known, self.partition_counts, self.counters, clock
+        self.topics = DiscoveryTopicDirectory(
+            self.lookups,
+            self._creation,
+            TopicListing(self.router, self.link),
+            self._schemas,
+            known,
+            self.partition_counts,
+            self.counters,
+            clock,
         )
         self.desk = CommandDesk(MetadataCommands(self.topics), self.counters)
         services = ClientServices(known, self.desk, self.counters)
@@ -185,7 +191,7 @@ class LookupCore:
 
     async def make_default_namespace(self) -> None:
         """Create ``public/default`` unless it is there."""
-        await self._directory.make_default_namespace()
+        await self._creation.make_default_namespace()
 
     async def drain(self) -> None:
         """Answer what Pulsar clients have asked, and close their connections."""
@@ -196,7 +202,8 @@ class LookupCore:
 
     async def stop(self) -> None:
         """Close everything, once nobody asks any more."""
-        await self._directory.stop()
+        await self._creation.stop()
+        await self._schemas.stop()
         await self.lookups.stop()
         self._meter.stop()
         await self.watch_desk.stop()

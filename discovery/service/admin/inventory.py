@@ -17,7 +17,7 @@ from discovery.wire import (
     page_bounds,
     parse_name,
 )
-from nextgen.client.routing.topic_directory import Created
+from nextgen.client.routing.topic_creation import Created
 from nextgen.client.routing.write_admission import WriteAdmission
 from nextgen.kernel.errors import (
     DeadlineExceeded,

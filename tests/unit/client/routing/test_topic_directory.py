@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from nextgen.client.routing import topic_directory
+from nextgen.client.routing import shard_calls, topic_listing
+from nextgen.client.routing.topic_answers import located
+from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
 from nextgen.kernel.errors import Overloaded, ProposalLost, Refused, Unavailable
 from nextgen.kernel.routing.names import parse_namespace, parse_topic
@@ -214,10 +216,10 @@ async def test_who_asks_behind_a_read_does_not_share_its_answer(directory, world
         return asked.count("acme/orders")
 
     world.released.clear()
-    one = asyncio.create_task(directory._policy("acme/orders"))
+    one = asyncio.create_task(directory._creation._policy("acme/orders"))
     while not times_asked():
         await asyncio.sleep(0)
-    other = asyncio.create_task(directory._policy("acme/orders"))
+    other = asyncio.create_task(directory._creation._policy("acme/orders"))
     for _ in range(10):
         await asyncio.sleep(0)
     world.released.set()
@@ -296,11 +298,10 @@ async def test_a_topic_created_as_partitioned_says_so_to_whoever_wanted_it_whole
     assert world.topics["persistent://acme/wide/a"] == 1
 
 
-async def test_an_answer_that_was_on_its_way_before_the_create_is_asked_for_again(world, link):
+async def test_an_answer_that_was_on_its_way_before_the_create_is_asked_for_again(world):
     """1. A slow lookup of another caller sees nothing. 2. The topic is created. 3. Our lookup
     shares the slow one's answer, and must not believe it."""
     answers = [
-        LookupAnswer(rejection_code="NOT_FOUND"),
         LookupAnswer(rejection_code="NOT_FOUND"),
         LookupAnswer(topic=TOPIC, broker_id="b", session_id="s"),
     ]
@@ -308,13 +309,13 @@ async def test_an_answer_that_was_on_its_way_before_the_create_is_asked_for_agai
     async def lookup(_name):
         return answers.pop(0)
 
-    directory = RoutedTopicDirectory(shards=world, cluster=link, lookup=lookup)
+    creation = TopicCreation(world)
 
-    assert (await directory.locate(parse_topic(TOPIC), create=True)).broker_id == "b"
-    await directory.stop()
+    assert (await creation.look_up_created(parse_topic(TOPIC), lookup)).broker_id == "b"
+    await creation.stop()
 
 
-async def test_a_creation_is_told_before_its_creator_looks_for_it(world, link):
+async def test_a_creation_is_told_before_its_creator_looks_for_it(world):
     """What remembers absent names must know before the second lookup: the topic is there."""
     told = []
 
@@ -323,25 +324,19 @@ async def test_a_creation_is_told_before_its_creator_looks_for_it(world, link):
             return LookupAnswer(topic=TOPIC, broker_id="b", session_id="s")
         return LookupAnswer(rejection_code="NOT_FOUND")
 
-    directory = RoutedTopicDirectory(
-        shards=world, cluster=link, lookup=lookup, created=lambda *what: told.append(what)
-    )
+    creation = TopicCreation(world, created=lambda *what: told.append(what))
 
-    assert (await directory.locate(parse_topic(TOPIC), create=True)).broker_id == "b"
+    assert (await creation.look_up_created(parse_topic(TOPIC), lookup)).broker_id == "b"
     ((shard_id, _position, names),) = told
     assert (shard_id, names) == (world.shard_of_key(parse_topic(TOPIC).routing_key), [TOPIC])
-    await directory.stop()
+    await creation.stop()
 
 
-async def test_trouble_that_passes_is_no_refusal(world, link):
-    async def lookup(_name):
-        return LookupAnswer(rejection_code="NO_CAPACITY", message="all full", retryable=True)
-
-    directory = RoutedTopicDirectory(shards=world, cluster=link, lookup=lookup)
+def test_trouble_that_passes_is_no_refusal():
+    answer = LookupAnswer(rejection_code="NO_CAPACITY", message="all full", retryable=True)
 
     with pytest.raises(Unavailable, match="all full"):
-        await directory.locate(parse_topic(TOPIC), create=True)
-    await directory.stop()
+        located(parse_topic(TOPIC), answer)
 
 
 async def test_an_owner_whose_session_ended_is_not_given(directory, world, link):
@@ -382,7 +377,7 @@ async def test_whoever_gives_up_does_not_take_the_answer_from_the_others(directo
 
 
 async def test_questions_that_wait_are_bounded(world, link, monkeypatch):
-    monkeypatch.setattr(topic_directory, "DIRECTORY_NAMES_WAITING_MAX", 2)
+    monkeypatch.setattr(shard_calls, "DIRECTORY_NAMES_WAITING_MAX", 2)
     directory = RoutedTopicDirectory(shards=world, cluster=link)
     world.released.clear()
     names = [parse_topic(f"acme/orders/n{number}") for number in range(3)]
@@ -443,7 +438,7 @@ async def test_a_listing_has_all_shards_pages_and_partitions_in_order(directory,
 
 @pytest.mark.parametrize(("room_bytes", "fits"), [(64, True), (63, False)])
 async def test_a_listing_is_as_long_as_one_answer(directory, world, monkeypatch, room_bytes, fits):
-    monkeypatch.setattr(topic_directory, "TOPIC_LIST_BYTES_MAX", room_bytes)
+    monkeypatch.setattr(topic_listing, "TOPIC_LIST_BYTES_MAX", room_bytes)
     world.add_topic("persistent://acme/orders/n1")
     world.add_topic("persistent://acme/orders/n23456")
     listing = directory.topics_of_namespace(parse_namespace("acme/orders"), domain="")

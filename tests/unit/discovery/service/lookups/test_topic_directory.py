@@ -1,15 +1,18 @@
 """What discovery tells about topics without asking, and until when."""
 
+from typing import Any
+
 import pytest
 
 from discovery.domain.answer_cache import AnswerCache, AnswerFacts, Delta
 from discovery.domain.partition_counts import PartitionCounts
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups.topic_directory import CachedTopicDirectory, KnownTopics
-from nextgen.kernel.errors import Refused
+from discovery.service.lookups.topic_directory import DiscoveryTopicDirectory, KnownTopics
+from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.limits.pulsar import PARTITION_COUNT_TTL_MS
 from nextgen.kernel.routing.names import parse_namespace, parse_topic
 from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.absent_names import absent_names
 
 SHARD = 1
@@ -19,11 +22,13 @@ TTL_S = PARTITION_COUNT_TTL_MS / 1_000
 
 
 class Behind:
-    """The shards: what the test put there, and how often it was asked for."""
+    """The parts behind the directory: what the test put there, and what was requested."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.asked: list[str] = []
+        self.created: list[str] = []
+        self.answers: dict[str, LookupAnswer] = {}
 
     async def partitions(self, name, *, create):
         self.asked.append(name.text)
@@ -33,16 +38,18 @@ class Behind:
             raise Refused("NOT_FOUND", "it does not exist")
         return self.counts[name.text]
 
-    async def locate(self, name, *, create):
-        return (name.text, create)
+    async def locate(self, name):
+        return self.answers.get(name.text, LookupAnswer(rejection_code="NOT_FOUND"))
 
-    def any_broker_url(self):
-        return URL
+    async def look_up_created(self, name, lookup):
+        self.created.append(name.text)
+        self.answers[name.text] = LookupAnswer(broker_id="broker-1", broker_url=URL)
+        return await lookup(name)
 
-    async def topics_of_namespace(self, namespace, *, domain):
+    async def names(self, namespace, *, domain):
         return [namespace.text, domain]
 
-    async def schema(self, name, version):
+    async def read(self, name, version):
         return (name.text, version)
 
 
@@ -66,8 +73,9 @@ class World:
         self.known = KnownTopics(
             self.cache, counts, self.absent, lambda: self.brokers[0] if self.brokers else None
         )
-        self.directory = CachedTopicDirectory(
-            self.behind, self.known, counts, self.counters, lambda: self.now
+        parts: Any = self.behind
+        self.directory = DiscoveryTopicDirectory(
+            parts, parts, parts, parts, self.known, counts, self.counters, lambda: self.now
         )
 
     def assign(self, topic: str, url: str = URL) -> None:
@@ -159,10 +167,47 @@ async def test_that_a_topic_is_absent_is_never_remembered(world):
     assert world.behind.asked == [TOPIC, TOPIC]
 
 
+async def test_a_topic_that_a_lookup_finds_is_located_without_its_creation(world):
+    world.behind.answers[TOPIC] = LookupAnswer(broker_id="broker-2", broker_url=URL, epoch=3)
+
+    found = await world.directory.locate(parse_topic(TOPIC), create=True)
+
+    assert (found.broker_id, found.broker_url, found.epoch) == ("broker-2", URL, 3)
+    assert world.behind.created == []
+
+
+async def test_an_absent_topic_is_created_and_looked_up_again_only_if_that_is_wanted(world):
+    name = parse_topic(TOPIC)
+
+    with pytest.raises(Refused):
+        await world.directory.locate(name, create=False)
+    assert world.behind.created == []
+    assert (await world.directory.locate(name, create=True)).broker_id == "broker-1"
+    assert world.behind.created == [TOPIC]
+
+
+async def test_an_absent_partition_is_not_created_on_its_own(world):
+    with pytest.raises(Refused):
+        await world.directory.locate(parse_topic(f"{TOPIC}-partition-1"), create=True)
+    assert world.behind.created == []
+
+
+async def test_what_is_not_final_is_raised_as_retryable(world):
+    world.behind.answers[TOPIC] = LookupAnswer(rejection_code="NO_BROKER", retryable=True)
+
+    with pytest.raises(Unavailable):
+        await world.directory.locate(parse_topic(TOPIC), create=True)
+
+
+async def test_names_of_new_domains_are_not_found_by_classic_clients(world):
+    with pytest.raises(Refused):
+        await world.directory.locate(parse_topic("topic://acme/orders/paid"), create=True)
+    assert world.behind.created == []
+
+
 async def test_everything_else_is_asked_behind(world):
     name = parse_topic(TOPIC)
 
-    assert await world.directory.locate(name, create=True) == (TOPIC, True)
     assert world.directory.any_broker_url() == URL
     assert await world.directory.schema(name, b"v") == (TOPIC, b"v")
     assert await world.directory.topics_of_namespace(

@@ -1,0 +1,68 @@
+"""From a shard's lookup answer to what a ``TopicDirectory`` returns or raises."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.pulsar.metadata_commands import Located
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+
+Lookup = Callable[[TopicName], Awaitable[LookupAnswer]]
+"""Returns where a unit is served, or the answer that says why not. Raises ``MetadataError``."""
+
+_CLASSIC = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT})
+
+
+def located(name: TopicName, answer: LookupAnswer) -> Located:
+    """Return where ``name`` is served.
+
+    Raises:
+        MetadataError: The answer is a rejection.
+    """
+    answer = checked(answer)
+    return Located(
+        name=name.text,
+        broker_id=answer.broker_id,
+        session_id=answer.session_id,
+        broker_url=answer.broker_url,
+        topic_id=answer.topic_id,
+        unit=name.unit.text,
+        epoch=answer.epoch,
+    )
+
+
+def checked(answer: LookupAnswer) -> LookupAnswer:
+    """Return ``answer`` if it names a broker.
+
+    Raises:
+        Unavailable: It is a rejection that may pass.
+        Refused: It is a final rejection.
+    """
+    if not answer.rejection_code:
+        return answer
+    if answer.retryable:
+        raise Unavailable(f"{answer.rejection_code}: {answer.message}")
+    raise Refused(answer.rejection_code, answer.message)
+
+
+def may_be_created(name: TopicName, answer: LookupAnswer) -> bool:
+    """Return whether ``answer`` is that a topic is absent which a client may create by its name."""
+    return answer.rejection_code == RejectionCode.NOT_FOUND and name.partition is None
+
+
+def check_classic(name: TopicName) -> None:
+    """Check that the name's domain is one that Pulsar's classic clients know.
+
+    Raises:
+        Refused: ``NOT_FOUND``.
+    """
+    if name.domain not in _CLASSIC:
+        raise not_found(name)
+
+
+def not_found(name: TopicName) -> Refused:
+    """Return the error for a topic that does not exist."""
+    return Refused(RejectionCode.NOT_FOUND, f"topic {name.text} does not exist")

@@ -1,0 +1,244 @@
+"""Topics by name: those that exist, and those that a client creates by its first use.
+
+    name ─┬─ exists ─────────────────────────────▶ its partitions
+          └─ absent ─ may it be created? ─▶ namespace's policy ─▶ CreateTopics ─▶ as above
+
+Questions at the same time share requests, and the same question is sent once. Two creators of one
+name, in this process or elsewhere, meet in its shard: the second one finds the topic there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+
+from nextgen.client.routing.shard_calls import Shards, questions
+from nextgen.client.routing.topic_answers import Lookup, check_classic, not_found
+from nextgen.client.wire.policies import policies_from_proto
+from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.auto_creation import AutoCreation, auto_creation
+from nextgen.kernel.governance.policies import merge
+from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES, REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.limits.pulsar import (
+    DEFAULT_NAMESPACE_TTL_MS,
+    DIRECTORY_CREATES_PER_REQUEST_MAX,
+    DIRECTORY_READS_PER_REQUEST_MAX,
+)
+from nextgen.kernel.routing.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, TopicName
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    LookupAnswer,
+)
+
+DEFAULT_NAMESPACE_TEXT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
+
+_ATTEMPTS_BEHIND_A_CREATE = 2
+"""The first may share an answer from before the topic was created."""
+
+Created = Callable[[int, int, Sequence[str]], None]
+"""Is called with a shard id, a position and names: at this position these topics are there, or were
+refused. BEFORE the caller of the creation has its answer."""
+
+
+class TopicCreation:
+    """Owned by one event loop; ``stop`` it at the end.
+
+    A cache of absent names learns of creations by ``created``.
+    ``public/default``, and its tenant, are created when a topic of it is to be created.
+    """
+
+    def __init__(self, shards: Shards, created: Created | None = None) -> None:
+        self._shards = shards
+        self._note_created = created or _ignore_created
+        self._default_is_there_until = float("-inf")
+        self._reads = 0
+        """Requests for parents that were sent: a question joins those that were not sent yet."""
+        self._topics = questions(self._read_topics, DIRECTORY_READS_PER_REQUEST_MAX)
+        self._parents = questions(self._read_parents, DIRECTORY_READS_PER_REQUEST_MAX)
+        self._creates = questions(self._create_topics, DIRECTORY_CREATES_PER_REQUEST_MAX)
+        self._default_is_made = questions(self._make_default_namespace, 1)
+
+    def __repr__(self) -> str:
+        return f"<TopicCreation topics={self._topics!r} creates={self._creates!r}>"
+
+    async def stop(self) -> None:
+        """Give up the requests under way; their callers get ``Unavailable``."""
+        for each in (self._topics, self._parents):
+            await each.stop()
+        await self._creates.stop()
+        await self._default_is_made.stop()
+
+    async def partitions(self, name: TopicName, *, create: bool) -> int:
+        """See ``TopicDirectory.partitions``."""
+        check_classic(name)
+        count = await self._stored_partitions(name)
+        if count is None:
+            if not create or name.partition is not None:
+                raise not_found(name)
+            return await self._create(name)
+        if name.partition is None:
+            return count
+        if name.partition < count:
+            return 0
+        raise Refused(
+            RejectionCode.NOT_FOUND,
+            f"topic {name.base_text} has {count} partitions, {name.partition} is none of them",
+        )
+
+    async def look_up_created(self, name: TopicName, lookup: Lookup) -> LookupAnswer:
+        """Create an absent topic if its namespace allows it; return what ``lookup`` answers then.
+
+        Raises:
+            Refused: ``NOT_FOUND``, with the reason why it was not created.
+        """
+        await self._create(name)
+        for _ in range(_ATTEMPTS_BEHIND_A_CREATE):
+            answer = await lookup(name)
+            if answer.rejection_code != RejectionCode.NOT_FOUND:
+                break
+        return answer
+
+    async def make_default_namespace(self) -> None:
+        """Create ``public/default``, and its tenant, unless they are there."""
+        now = asyncio.get_running_loop().time()
+        if now < self._default_is_there_until:
+            return
+        shard_id = self._shards.shard_of_key(DEFAULT_NAMESPACE_TEXT)
+        item = await self._parents.ask(shard_id, DEFAULT_NAMESPACE_TEXT, self._reads)
+        if not item.HasField("namespace"):
+            await self._default_is_made.ask(shard_id, DEFAULT_NAMESPACE_TEXT)
+        # Counted from before it was read: it may have been deleted since.
+        self._default_is_there_until = now + DEFAULT_NAMESPACE_TTL_MS / 1_000
+
+    async def _create(self, name: TopicName) -> int:
+        """Create an absent topic if its namespace allows it, and return its partitions.
+
+        Raises:
+            Refused: ``NOT_FOUND``, with the reason why it was not created.
+        """
+        namespace = name.namespace_text
+        if namespace == DEFAULT_NAMESPACE_TEXT:
+            await self.make_default_namespace()
+        policy = await self._policy(namespace)
+        if policy is None:
+            raise Refused(RejectionCode.NOT_FOUND, f"namespace {namespace} does not exist")
+        if not policy.is_allowed:
+            why = policy.problem or "its policy forbids it"
+            raise Refused(
+                RejectionCode.NOT_FOUND,
+                f"topic {name.base_text} does not exist, and namespace {namespace} "
+                f"does not create topics on demand: {why}",
+            )
+        shard_id = self._shards.shard_of_key(name.routing_key)
+        outcome = await self._creates.ask(shard_id, name.base_text, policy.partitions)
+        if not outcome.rejection_code:
+            return policy.partitions
+        if outcome.rejection_code == RejectionCode.ALREADY_EXISTS:
+            return await self._partitions_of_another_creator(name)
+        self._default_is_there_until = float("-inf")
+        if outcome.rejection_code == RejectionCode.PARENT_NOT_FOUND:
+            raise Refused(RejectionCode.NOT_FOUND, outcome.message)
+        raise Refused(outcome.rejection_code, outcome.message)
+
+    async def _partitions_of_another_creator(self, name: TopicName) -> int:
+        for _ in range(_ATTEMPTS_BEHIND_A_CREATE):
+            count = await self._stored_partitions(name)
+            if count is not None:
+                return count
+        raise not_found(name)
+
+    async def _policy(self, namespace: str) -> AutoCreation | None:
+        """Return the rule for creating topics in a namespace; None if it does not exist.
+
+        It is read after this call, so a write that was effective before is seen.
+        """
+        tenant = namespace.partition("/")[0]
+        found, above = await asyncio.gather(
+            *(
+                self._parents.ask(self._shards.shard_of_key(name), name, self._reads)
+                for name in (namespace, tenant)
+            )
+        )
+        if not found.HasField("namespace"):
+            return None
+        policies = merge(
+            policies_from_proto(above.tenant.policies),
+            policies_from_proto(found.namespace.policies),
+        )
+        return auto_creation(found.namespace.properties, policies.auto_creation)
+
+    async def _stored_partitions(self, name: TopicName) -> int | None:
+        shard_id = self._shards.shard_of_key(name.routing_key)
+        item = await self._topics.ask(shard_id, name.base_text)
+        return item.topic.partitions if item.HasField("topic") else None
+
+    # Requests ---------------------------------------------------------------------------------
+
+    async def _make_default_namespace(
+        self, _shard_id: int, questions: Sequence[tuple[str, int]]
+    ) -> list[bool]:
+        tenant = pb.Command(
+            command_id=_command_id(), create_tenant=pb.CreateTenant(name=DEFAULT_TENANT)
+        )
+        await self._execute(self._shards.shard_of_key(DEFAULT_TENANT), tenant)
+        namespace = pb.Command(
+            command_id=_command_id(),
+            create_namespace=pb.CreateNamespace(name=DEFAULT_NAMESPACE_TEXT),
+        )
+        await self._execute(self._shards.shard_of_key(DEFAULT_NAMESPACE_TEXT), namespace)
+        return [True] * len(questions)
+
+    async def _execute(self, shard_id: int, command: pb.Command) -> pb.CommandResult:
+        """Run a command; it is no error if what it creates exists already."""
+        request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
+        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        if len(response.execute.results) != 1:
+            raise Unavailable("a shard answered a command without a result")
+        result = response.execute.results[0]
+        if result.rejection_code not in {"", RejectionCode.ALREADY_EXISTS}:
+            raise Refused(result.rejection_code, result.message)
+        return result
+
+    async def _read_topics(
+        self, shard_id: int, questions: Sequence[tuple[str, int]]
+    ) -> Sequence[Item]:
+        names = [pb.ObjectName(kind=KIND_TOPIC, name=name) for name, _ in questions]
+        return await self._read(shard_id, names)
+
+    async def _read_parents(
+        self, shard_id: int, questions: Sequence[tuple[str, int]]
+    ) -> Sequence[Item]:
+        self._reads += 1
+        names = [
+            pb.ObjectName(kind=KIND_NAMESPACE if "/" in name else KIND_TENANT, name=name)
+            for name, _ in questions
+        ]
+        return await self._read(shard_id, names)
+
+    async def _read(self, shard_id: int, names: Sequence[pb.ObjectName]) -> Sequence[Item]:
+        request = pb.ShardRequest(get=pb.GetRequest(names=names))
+        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        return response.get.items
+
+    async def _create_topics(
+        self, shard_id: int, questions: Sequence[tuple[str, int]]
+    ) -> Sequence[pb.TopicOutcome]:
+        topics = [pb.TopicSpec(name=name, partitions=count) for name, count in questions]
+        command = pb.Command(command_id=_command_id(), create_topics=pb.CreateTopics(topics=topics))
+        result = await self._execute(shard_id, command)
+        self._note_created(shard_id, result.position, [name for name, _ in questions])
+        return result.topics
+
+
+def _ignore_created(_shard_id: int, _position: int, _names: Sequence[str]) -> None:
+    """For processes that remember no absent names."""
+
+
+def _command_id() -> bytes:
+    return secrets.token_bytes(COMMAND_ID_BYTES)

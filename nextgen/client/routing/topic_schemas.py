@@ -1,0 +1,30 @@
+"""Schemas of topics, found by a lookup and read at the broker that serves the topic."""
+
+from __future__ import annotations
+
+from nextgen.client.brokers.schemas import BrokerSchemas
+from nextgen.client.routing.topic_answers import Lookup, check_classic, checked
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import TopicName
+from nextgen.pulsar.metadata_commands import StoredSchema
+
+
+class TopicSchemas:
+    """Owned by one event loop; ``stop`` it at the end."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._brokers = BrokerSchemas()
+
+    async def stop(self) -> None:
+        """Close the channels to brokers."""
+        await self._brokers.stop()
+
+    async def read(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
+        """See ``TopicDirectory.schema``. Of a partitioned topic, its first partition's."""
+        check_classic(name)
+        answer = await self._lookup(name)
+        if answer.rejection_code == RejectionCode.PARTITIONED and not answer.retryable:
+            name = name.of_partition(0)
+            answer = await self._lookup(name)
+        return await self._brokers.read(checked(answer).broker_grpc, name.text, version)
