@@ -5,28 +5,57 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+PROMISE_WORDS_MAX = 35
+"""Of the sentence that an invariant begins with; conditions follow in their own sentences."""
+
 
 def _tests_by_name() -> set[str]:
     return {
         name
         for path in (ROOT / "tests").rglob("*.py")
-        for name in re.findall(r"^ *(?:async )?def (\w+)", path.read_text(), re.MULTILINE)
+        for name in re.findall(r"^ *(?:async def|def|class) (\w+)", path.read_text(), re.MULTILINE)
     }
 
 
 def test_every_test_that_the_invariants_name_exists():
-    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "invariants.md").read_text())
+    named = {name.strip("`") for _, _, tests in _invariants() for name in _names(tests)}
 
-    missing = sorted(set(named) - _tests_by_name())
-
-    assert named
-    assert missing == []
+    assert sorted(named - _tests_by_name()) == []
 
 
 def test_invariants_are_numbered_once():
-    rows = re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / "invariants.md").read_text(), re.M)
+    numbers = [number for number, _, _ in _invariants()]
 
-    assert len(rows) == len(set(rows))
+    assert len(numbers) > 200
+    assert len(numbers) == len(set(numbers))
+
+
+def test_every_invariant_is_one_sentence_and_names_its_tests():
+    unreadable = [
+        number
+        for number, promise, tests in _invariants()
+        if not promise.endswith((".", ")."))
+        or len(_first_sentence(promise).split()) > PROMISE_WORDS_MAX
+        or not all(re.fullmatch(r"`\w+`", name) for name in _names(tests))
+    ]
+
+    assert unreadable == []
+
+
+def _invariants():
+    """Return number, promise and tests of each row."""
+    rows = (ROOT / "docs" / "invariants.md").read_text().splitlines()
+    cells = [row.strip("|").split("|") for row in rows if re.match(r"\| [A-Z]+\d", row)]
+    assert {len(each) for each in cells} == {3}
+    return [tuple(cell.strip() for cell in each) for each in cells]
+
+
+def _names(tests):
+    return re.split("<br>|, ", tests)
+
+
+def _first_sentence(promise):
+    return re.split(r"(?<=\.) ", re.sub(r"\]\([^)]*\)", "]", promise))[0]
 
 
 def test_links_between_documents_lead_somewhere():
