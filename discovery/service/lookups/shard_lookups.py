@@ -1,24 +1,24 @@
 """Lookups that the cache cannot answer: one question per name at a time, many per request.
 
-Names that arrive while ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to their shard are under way, or
-``LOOKUP_NAMES_IN_FLIGHT_MAX`` names, share the next one, tenant by tenant (``LookupLine``). A name
-that could not be asked for within ``LOOKUP_WAIT_MS_MAX`` is refused.
+While ``LOOKUP_BATCHES_IN_FLIGHT_MAX`` requests to a shard, or ``LOOKUP_NAMES_IN_FLIGHT_MAX`` names,
+are under way, further names wait for the next request, tenant by tenant (``LookupLine``). A name
+that waits for ``LOOKUP_WAIT_MS_MAX`` is refused.
 
-A name that is being asked for already has a *flight*, which a lookup joins unless its answer may be
-too old for it: one that was sent more than ``LOOKUP_STALENESS_MS_MAX`` ago, or, for a fresh lookup,
-that was sent at all, is superseded by a new flight. The answer of a flight is that of all which it
-superseded, and what comes for those later is ignored: a topic never goes back (ADR 0051).
+A name without an answer has a *flight*. A later lookup joins it unless the answer may be too old
+for that lookup: if the flight was sent more than ``LOOKUP_STALENESS_MS_MAX`` ago or, for a fresh
+lookup, was sent at all, a new flight supersedes it. The answer of a flight is also the answer of
+all flights that it superseded, and a later answer to one of those is ignored: a topic never goes
+back to an earlier owner (ADR 0051).
 
-While names of a tenant wait for longer than ``LOOKUP_QUEUE_MS_MAX`` its latest go first, so that
-what comes behind a flood is answered at once, and not behind what nobody waits for any more.
+While names of a tenant wait for longer than ``LOOKUP_QUEUE_MS_MAX`` the latest of them go first:
+the callers of the oldest have probably given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
-from typing import Any
+from functools import partial
 
 import structlog
 
@@ -28,6 +28,7 @@ from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.line import LookupLine, tenant_in
 from discovery.wire import answer_facts, encoded_answer, trouble_answer
+from nextgen.client.routing.shard_batches import ShardBatches
 from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import (
@@ -45,9 +46,9 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest
 
 _PAUSES_MS = (20, 100, 250)
-"""Before asking again for a name whose answer named a session that is known to be over, an
-assignment that is known to have been followed by another, or said that there is no broker: one that
-was picked may have died meanwhile. Some clients take a failed lookup for the end of everything."""
+"""Before a name is asked for again: its answer names a session that has ended or an assignment that
+another one has followed, or no broker was found, maybe because the chosen one has just died. Some
+clients do not retry a failed lookup, so it is worth a few attempts here."""
 
 _STALENESS_S = LOOKUP_STALENESS_MS_MAX / 1_000
 
@@ -58,7 +59,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class _Flight:
-    """The question for one name, and all who wait for its answer."""
+    """The question for one name, shared by all lookups that wait for its answer."""
 
     __slots__ = ("batch", "future", "older", "since", "tenant", "topic")
 
@@ -66,11 +67,11 @@ class _Flight:
         self.topic = topic
         self.tenant = tenant_in(topic)
         self.since = since
-        """When it was asked for first."""
+        """When its first lookup came."""
         self.older = older
         """The flight that it superseded, which may have got its answer since."""
         self.batch: _Batch | None = None
-        """By which it is asked for; None while it waits in line."""
+        """The batch that asks the shard for it; None while it waits in line."""
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def may_be_joined(self, now: float, *, is_fresh: bool) -> bool:
@@ -79,43 +80,63 @@ class _Flight:
         return sent_at is None or (not is_fresh and now - sent_at <= _STALENESS_S)
 
     def settle(self, encoded: bytes) -> None:
-        """Answer all who wait for it or for what it superseded."""
+        """Answer all lookups that wait for it, or for a flight that it superseded."""
         flight: _Flight | None = self
         while flight is not None:
             if not flight.future.done():
                 flight.future.set_result(encoded)
-            # Let go of, so that a name that is asked for without a pause makes no endless chain.
+            # Dropped, or a name that is looked up without a pause would grow an endless chain.
             flight.older, flight = None, flight.older
 
 
-class _Shard:
-    """Flights of one shard that wait to be sent."""
-
-    __slots__ = ("expiry", "flush_is_due", "line", "trace_id")
-
-    def __init__(self) -> None:
-        self.line: LookupLine[_Flight] = LookupLine()
-        self.expiry: asyncio.TimerHandle | None = None
-        self.flush_is_due = False
-        self.trace_id = ""
-
-
 class _Batch:
-    """Flights that a shard is being asked for by one request, or by those that follow it."""
+    """Flights that one request asks a shard for, and the requests that repeat it for the rest."""
 
-    __slots__ = ("flights", "has_turn", "is_own", "sent_at")
+    __slots__ = ("flights", "has_turn", "is_own", "sent_at", "trace_id")
 
-    def __init__(self, flights: list[_Flight], *, is_own: bool) -> None:
+    def __init__(
+        self, flights: list[_Flight], *, is_own: bool, sent_at: float, trace_id: str
+    ) -> None:
         self.flights = flights
         """Those that have no answer yet."""
         self.is_own = is_own
-        """Whether one tenant has it for itself; see ``LookupLine``."""
+        """Whether it serves one tenant only; see ``LookupLine``."""
         self.has_turn = True
-        """Whether it is one of the batches that are under way at a time."""
-        self.sent_at: float | None = None
-        """When the request that is under way left, None between two of them."""
+        """Whether it counts as one of the batches under way."""
+        self.sent_at: float | None = sent_at
+        """When the request under way was sent, None between two requests."""
+        self.trace_id = trace_id
+        """The trace of its first caller that has one."""
         for flight in flights:
             flight.batch = self
+
+
+class _Line:
+    """Flights that wait for one shard; see ``ShardBatches``."""
+
+    __slots__ = ("_clock", "expiry", "names", "trace_id")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.names: LookupLine[_Flight] = LookupLine()
+        self.expiry: asyncio.TimerHandle | None = None
+        self.trace_id = ""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def has_room(self) -> bool:
+        return self.names.has_room
+
+    def take(self) -> _Batch | None:
+        now = self._clock()
+        flights, is_own = self.names.take(now)
+        if not flights:
+            return None
+        trace_id, self.trace_id = self.trace_id, ""
+        # Its task sends it in the next turn of the loop: from here on it counts as sent.
+        return _Batch(flights, is_own=is_own, sent_at=now, trace_id=trace_id)
 
 
 class ShardLookups:
@@ -140,12 +161,12 @@ class ShardLookups:
         """By name, the latest of each."""
         self._of_tenant: Counter[str] = Counter()
         """How many these are, by tenant."""
-        self._shards: dict[int, _Shard] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
+        self._batches: ShardBatches[_Line, _Batch] = ShardBatches(
+            partial(_Line, clock), self._begin
+        )
 
     def __repr__(self) -> str:
-        return f"<ShardLookups names={len(self._flights)} requests={len(self._tasks)}>"
+        return f"<ShardLookups names={len(self._flights)} requests={len(self._batches)}>"
 
     def ask(
         self, shard_id: int, topic: str, trace_id: str = "", *, is_fresh: bool = False
@@ -177,99 +198,79 @@ class ShardLookups:
         if older is None:
             self._of_tenant[flight.tenant] += 1
         self._flights[topic] = flight
-        shard = self._shards.setdefault(shard_id, _Shard())
-        shard.line.put(flight)
-        if shard.expiry is None:
-            self._expire_later(shard, LOOKUP_WAIT_MS_MAX / 1_000)
-        shard.trace_id = shard.trace_id or trace_id
-        self._flush_soon(shard_id, shard)
+        line = self._batches.line(shard_id)
+        line.names.put(flight)
+        if line.expiry is None:
+            self._expire_later(line, LOOKUP_WAIT_MS_MAX / 1_000)
+        line.trace_id = line.trace_id or trace_id
+        self._batches.send_soon(shard_id)
         return flight.future
 
     async def stop(self) -> None:
-        """Give up what is under way; whoever waits is told so."""
-        self._is_stopped = True
-        for shard in self._shards.values():
-            if shard.expiry is not None:
-                shard.expiry.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Give up what is under way; its callers get ``Unavailable``."""
+        for line in self._batches.lines():
+            if line.expiry is not None:
+                line.expiry.cancel()
+        await self._batches.stop()
         for flight in tuple(self._flights.values()):
             error = Unavailable("this process is stopping")
             self._settle(flight, trouble_answer(flight.topic, error))
 
-    def _flush_soon(self, shard_id: int, shard: _Shard) -> None:
-        """Send what waits once the messages at hand have been read, so that they share it."""
-        if self._is_stopped or shard.flush_is_due or not shard.line.has_room:
-            return
-        shard.flush_is_due = True
-        asyncio.get_running_loop().call_soon(self._flush, shard_id, shard)
+    def _expire_later(self, line: _Line, delay_s: float) -> None:
+        line.expiry = asyncio.get_running_loop().call_later(delay_s, self._expire, line)
 
-    def _flush(self, shard_id: int, shard: _Shard) -> None:
-        shard.flush_is_due = False
-        while shard.line:
-            flights, is_own = shard.line.take(self._clock())
-            if not flights:
-                return
-            batch = _Batch(flights, is_own=is_own)
-            # Its task sends it soon: from here on it counts as sent.
-            batch.sent_at = self._clock()
-            self._start(self._carry_out(shard_id, shard, batch, shard.trace_id))
-            shard.trace_id = ""
-
-    def _expire_later(self, shard: _Shard, delay_s: float) -> None:
-        shard.expiry = asyncio.get_running_loop().call_later(delay_s, self._expire, shard)
-
-    def _expire(self, shard: _Shard) -> None:
-        """Refuse what has waited for too long to be asked for."""
-        shard.expiry = None
+    def _expire(self, line: _Line) -> None:
+        """Refuse the names that have waited too long for a request."""
+        line.expiry = None
         overdue = self._clock() - LOOKUP_WAIT_MS_MAX / 1_000
-        while shard.line:
-            flight = shard.line.oldest
+        while line.names:
+            flight = line.names.oldest
             if flight.since > overdue:
-                self._expire_later(shard, flight.since - overdue)
+                self._expire_later(line, flight.since - overdue)
                 return
-            shard.line.discard(flight)
+            line.names.discard(flight)
             self._counters.lookups_by_result[Overloaded.reason] += 1
             error = Overloaded(f"its shard could not be asked within {LOOKUP_WAIT_MS_MAX} ms")
             self._settle(flight, trouble_answer(flight.topic, error))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        start("shard_lookup", work, self._tasks)
+    def _begin(
+        self, shard_id: int, line: _Line, batch: _Batch, tasks: set[asyncio.Task[None]]
+    ) -> None:
+        start("shard_lookup", self._carry_out(shard_id, line, batch), tasks)
 
-    async def _carry_out(self, shard_id: int, shard: _Shard, batch: _Batch, trace_id: str) -> None:
+    async def _carry_out(self, shard_id: int, line: _Line, batch: _Batch) -> None:
         try:
-            # Of the first who asked: what a request asks for others besides has no other trace.
-            with tracing.span("discovery.ask_shard", trace_id, names=len(batch.flights)):
-                await self._ask_shard(shard_id, shard, batch, tracing.outgoing() or trace_id)
+            # The request belongs to one trace, that of its first caller.
+            with tracing.span("discovery.ask_shard", batch.trace_id, names=len(batch.flights)):
+                await self._ask_shard(shard_id, line, batch, tracing.outgoing() or batch.trace_id)
         except MetadataError as error:
             self._give_up(batch, error, error.reason)
         except Exception as error:
-            # Whoever waits must be answered even if this is a mistake of ours.
+            # A bug. The callers get an error rather than no answer.
             _logger.exception("a lookup failed", shard_id=shard_id)
             self._give_up(batch, Unavailable(repr(error)), Unavailable.reason)
         finally:
-            self._make_way(shard_id, shard, batch, [])
+            self._make_way(shard_id, line, batch, [])
 
     def _give_up(self, batch: _Batch, error: MetadataError, reason: str) -> None:
         self._counters.lookups_by_result[reason] += len(batch.flights)
         for flight in batch.flights:
             self._settle(flight, trouble_answer(flight.topic, error))
 
-    def _make_way(self, shard_id: int, shard: _Shard, batch: _Batch, left: list[_Flight]) -> None:
-        """Let others be asked for: only the names that are ``left`` count as in flight."""
+    def _make_way(self, shard_id: int, line: _Line, batch: _Batch, left: list[_Flight]) -> None:
+        """Make room in the line: of the batch only the flights in ``left`` count as under way."""
         if batch.has_turn:
-            shard.line.batch_done(is_own=batch.is_own)
+            line.names.batch_done(is_own=batch.is_own)
         stay = set(left)
-        shard.line.names_done(flight for flight in batch.flights if flight not in stay)
+        line.names.names_done(flight for flight in batch.flights if flight not in stay)
         batch.has_turn, batch.flights = False, left
-        self._flush_soon(shard_id, shard)
+        self._batches.send_soon(shard_id)
 
-    async def _ask_shard(self, shard_id: int, shard: _Shard, batch: _Batch, trace_id: str) -> None:
-        """Ask until every name has a broker, by an answer that is not out of date already.
+    async def _ask_shard(self, shard_id: int, line: _Line, batch: _Batch, trace_id: str) -> None:
+        """Ask until every name has a broker, by an answer that is not outdated on arrival.
 
-        Whoever asked while the answer was on its way may know better: a change of owner that was
-        acknowledged in the meantime must show in every lookup begun behind it.
+        A lookup may have joined while the answer was on its way, and its caller may know of a later
+        change of owner: every lookup that begins after an acknowledged change must show it.
         """
         started = self._clock()
         for pause_ms in (*_PAUSES_MS, None):
@@ -299,7 +300,7 @@ class ShardLookups:
             # could have a later answer than that.
             again = [flight for flight in again if self._flights.get(flight.topic) is flight]
             # A name that no broker may have must not hold up those that some broker may.
-            self._make_way(shard_id, shard, batch, again)
+            self._make_way(shard_id, line, batch, again)
             if not again:
                 return
             if pause_ms is not None:

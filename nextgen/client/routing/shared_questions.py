@@ -1,6 +1,6 @@
 """Questions to shards: one per key at a time, many per request.
 
-Whoever asks what is being asked already waits for that answer. Questions that come while
+A caller whose question is under way already waits for that answer. Questions that come while
 ``in_flight_max`` requests to their shard are under way share the next one.
 """
 
@@ -8,26 +8,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import islice
 from typing import Generic, TypeVar
 
+from nextgen.client.routing.shard_batches import ShardBatches
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.tasks.background import start
 
 Answer = TypeVar("Answer")
 
-CarryOut = Callable[[int, list[tuple[str, int]]], Awaitable[Sequence[Answer | MetadataError]]]
-"""Asks a shard (key, number) pairs; returns their answers or errors, in order."""
+Question = tuple[str, int]
+
+CarryOut = Callable[[int, list[Question]], Awaitable[Sequence[Answer | MetadataError]]]
+"""Sends a shard (key, number) pairs; returns their answers or errors, in order."""
 
 
-class _Shard(Generic[Answer]):
-    """Questions for one shard that were not sent yet."""
+class _Line:
+    """Questions for one shard, in the order in which they came."""
 
-    __slots__ = ("flush_is_due", "requests", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: dict[tuple[str, int], asyncio.Future[Answer]] = {}
+    def __init__(self, batch_max: int, in_flight_max: int) -> None:
+        self.waiting: dict[Question, None] = {}
         self.requests = 0
-        self.flush_is_due = False
+        self._batch_max = batch_max
+        self._in_flight_max = in_flight_max
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    @property
+    def has_room(self) -> bool:
+        return self.requests < self._in_flight_max
+
+    def take(self) -> list[Question] | None:
+        if not self.has_room:
+            return None
+        batch = list(islice(self.waiting, self._batch_max))
+        for question in batch:
+            del self.waiting[question]
+        self.requests += 1
+        return batch
 
 
 class SharedQuestions(Generic[Answer]):
@@ -37,23 +57,21 @@ class SharedQuestions(Generic[Answer]):
         self, carry_out: CarryOut[Answer], *, batch_max: int, in_flight_max: int, waiting_max: int
     ) -> None:
         self._carry_out = carry_out
-        self._batch_max = batch_max
-        self._in_flight_max = in_flight_max
         self._waiting_max = waiting_max
-        self._flights: dict[tuple[str, int], asyncio.Future[Answer]] = {}
-        self._shards: dict[int, _Shard[Answer]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
+        self._flights: dict[Question, asyncio.Future[Answer]] = {}
+        self._batches: ShardBatches[_Line, list[Question]] = ShardBatches(
+            partial(_Line, batch_max, in_flight_max), self._begin
+        )
 
     def __repr__(self) -> str:
-        return f"<SharedQuestions waiting={len(self._flights)} requests={len(self._tasks)}>"
+        return f"<SharedQuestions waiting={len(self._flights)} requests={len(self._batches)}>"
 
     async def ask(self, shard_id: int, key: str, number: int = 0) -> Answer:
         """Return the shard's answer about ``key``; ``number`` is part of the question.
 
         Raises:
             Overloaded: Too many questions wait.
-            MetadataError: The shard said so, or could not be asked.
+            MetadataError: The shard refused, or could not be reached.
         """
         question = (key, number)
         flight = self._flights.get(question)
@@ -64,44 +82,28 @@ class SharedQuestions(Generic[Answer]):
         return flight.result()
 
     async def stop(self) -> None:
-        """Give up what is under way; whoever waits is told so."""
-        self._is_stopped = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Give up what is under way; its callers get ``Unavailable``."""
+        await self._batches.stop()
         for question in tuple(self._flights):
             self._settle(question, Unavailable("this process is stopping"))
 
-    def _board(self, shard_id: int, question: tuple[str, int]) -> asyncio.Future[Answer]:
+    def _board(self, shard_id: int, question: Question) -> asyncio.Future[Answer]:
         if len(self._flights) >= self._waiting_max:
             raise Overloaded(f"{self._waiting_max} questions wait for shards")
-        if self._is_stopped:
+        if self._batches.is_stopped:
             raise Unavailable("this process is stopping")
         flight: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._flights[question] = flight
-        shard = self._shards.setdefault(shard_id, _Shard())
-        shard.waiting[question] = flight
-        self._flush_soon(shard_id, shard)
+        self._batches.line(shard_id).waiting[question] = None
+        self._batches.send_soon(shard_id)
         return flight
 
-    def _flush_soon(self, shard_id: int, shard: _Shard[Answer]) -> None:
-        """Send what waits once whoever is ready to ask has asked, so that they share it."""
-        if shard.waiting and not shard.flush_is_due and shard.requests < self._in_flight_max:
-            shard.flush_is_due = True
-            asyncio.get_running_loop().call_soon(self._flush, shard_id, shard)
-
-    def _flush(self, shard_id: int, shard: _Shard[Answer]) -> None:
-        shard.flush_is_due = False
-        while not self._is_stopped and shard.waiting and shard.requests < self._in_flight_max:
-            batch = list(shard.waiting)[: self._batch_max]
-            for question in batch:
-                del shard.waiting[question]
-            shard.requests += 1
-            start("shared_questions", self._run(shard_id, shard, batch), self._tasks)
-
-    async def _run(
-        self, shard_id: int, shard: _Shard[Answer], batch: list[tuple[str, int]]
+    def _begin(
+        self, shard_id: int, line: _Line, batch: list[Question], tasks: set[asyncio.Task[None]]
     ) -> None:
+        start("shared_questions", self._run(shard_id, line, batch), tasks)
+
+    async def _run(self, shard_id: int, line: _Line, batch: list[Question]) -> None:
         try:
             answers = await self._carry_out(shard_id, batch)
             if len(answers) != len(batch):
@@ -114,17 +116,17 @@ class SharedQuestions(Generic[Answer]):
             for question in batch:
                 self._settle(question, error)
         finally:
-            shard.requests -= 1
+            line.requests -= 1
             for question in batch:
                 self._settle(question, Unavailable(f"shard {shard_id} was not asked to the end"))
-            self._flush_soon(shard_id, shard)
+            self._batches.send_soon(shard_id)
 
-    def _settle(self, question: tuple[str, int], answer: Answer | MetadataError) -> None:
+    def _settle(self, question: Question, answer: Answer | MetadataError) -> None:
         flight = self._flights.pop(question, None)
         if flight is None or flight.done():
             return
         if isinstance(answer, MetadataError):
             flight.set_exception(answer)
-            flight.exception()  # Looked at, should everybody who waited be gone.
+            flight.exception()  # Mark it as retrieved: all its callers may be cancelled.
         else:
             flight.set_result(answer)
