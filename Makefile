@@ -1,12 +1,18 @@
 .DEFAULT_GOAL := help
 VENV ?= .venv
-PROCESSES ?= 2
+# Tests of processes wait for half of their time: with three at work two cores are busy.
+PROCESSES ?= 3
+# A file's tests share a cluster. In the order of the tree the long files come first, the short ones
+# of tests/unit last, and the workers end together.
+BALANCED := --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 # Only tests that tests/unstable.toml lists get a second attempt (ADR 0064).
 TESTED := $(BIN)/python -m tests.support.second_attempt
 export VENV
+# Processes that tests start import what the last one compiled, whatever a container image forbids.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-pipeline demo test spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
+.PHONY: help setup setup-pipeline demo test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,18 +32,21 @@ up: setup ## Start a cluster on this machine; ARGS="--minimal" for one process o
 down: setup ## Stop the cluster that `make up` started
 	@$(BIN)/nextgen down $(ARGS)
 
-test: setup-pipeline ## All tests but those that take minutes or a container engine; ARGS for pytest
-	$(TESTED) -n $(PROCESSES) --dist loadfile -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
-	$(TESTED) -n $(PROCESSES) --dist loadfile -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
+test: setup-pipeline ## All tests but those of `make nightly` and those with a container engine; ARGS for pytest
+	$(TESTED) -n $(PROCESSES) $(BALANCED) -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
+	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 tests/spark $(ARGS)
 
 spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
-	$(TESTED) -n $(PROCESSES) --dist loadfile -m "spark and not slow and not chaos" --timeout=300 $(ARGS)
+	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 tests/spark $(ARGS)
+
+nightly: setup-pipeline ## The tests that take too long for each change, half an hour; ARGS for pytest
+	$(TESTED) $(BALANCED) -n 2 -m "slow and not containers" --timeout=900 $(ARGS)
 
 newest-python-test: ## A short set of the tests on the newest Python that is installed, in .venv-newest
 	scripts/newest-python.sh
 
 clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
-	$(TESTED) -m clients $(ARGS)
+	$(TESTED) -m clients tests/e2e/clients $(ARGS)
 
 check: setup lint ## Formatting, lint, types, import directions, sizes and names, stubs not stale
 	$(BIN)/pytest --quiet tests/unit/test_tidy.py
@@ -76,7 +85,7 @@ mutants: setup ## Remove each guard in turn and see what fails: writes docs/guar
 	  $(if $(MINUTES),--minutes=$(MINUTES)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 chaos: setup-pipeline ## Break clusters under load, a minute by `nextgen chaos` too, and compare what was acknowledged
-	$(BIN)/pytest -m "chaos and not slow" $(ARGS)
+	$(BIN)/pytest -m "chaos and not slow" tests/chaos $(ARGS)
 
 soak: setup ## 10,000 seeds and 30 min of chaos, goes on where it stopped; SEEDS=n MINUTES=n PARTS=n ONLY=sim or chaos
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.soak $(if $(SEEDS),--seeds=$(SEEDS)) \
@@ -84,11 +93,11 @@ soak: setup ## 10,000 seeds and 30 min of chaos, goes on where it stopped; SEEDS
 	@if $(BIN)/python -c "import atheris" 2>/dev/null; then \
 	  $(BIN)/python -m tests.fuzz.atheris_frames -max_total_time=$(or $(FUZZ_SECONDS),300); \
 	  else echo "skipped: tests/fuzz/atheris_frames.py, because atheris is not installed"; fi
-	$(BIN)/pytest -m slow tests/integration/bad_input/test_stall_budget.py
+	$(MAKE) nightly
 	$(BIN)/pytest -n $(PROCESSES) -m hypothesis --hypothesis-profile=explore --timeout=900 tests/unit
 
 compose-test: setup ## Build the image, run the cluster as containers, kill one (needs an engine)
-	$(TESTED) -m containers --timeout=1800 $(ARGS)
+	$(TESTED) -m containers --timeout=1800 tests/containers $(ARGS)
 
 clean: ## Remove what tools left behind; the virtual environment stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -193,6 +193,7 @@ def refused(producer: pulsar.Producer) -> None:
         Numbers().send(producer)
 
 
+@pytest.mark.slow
 def test_a_patient_producer_waits_until_there_is_space(
     system: PulsarSystem, disk: SmallDisk, client: pulsar.Client, topic: str
 ):

@@ -162,7 +162,7 @@ def tracebacks(site: Site) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("role", ["leader", pytest.param("follower", marks=pytest.mark.slow)])
 async def test_one_full_disk_costs_nothing_but_that_replica(site: Site, role: str) -> None:
     """1. One node's disk is filled at once, to the last byte.
     2. More is written than its journal has room for: the other two carry it.
@@ -191,6 +191,7 @@ async def test_one_full_disk_costs_nothing_but_that_replica(site: Site, role: st
     assert tracebacks(site) == []
 
 
+@pytest.mark.slow
 async def test_with_all_disks_full_nothing_is_acknowledged_and_reads_go_on(site: Site) -> None:
     """1. Space runs short everywhere, then out.
     2. Writes fail with the reason; reads, lists and lookups are answered.
@@ -224,6 +225,7 @@ async def test_with_all_disks_full_nothing_is_acknowledged_and_reads_go_on(site:
     assert tracebacks(site) == []
 
 
+@pytest.mark.slow
 async def test_disks_that_fill_up_under_writes_lose_nothing(site: Site) -> None:
     """1. All disks run full at once, in the middle of writing: some of it hangs half-way.
     2. Every node is killed and started again with its disk full.

@@ -198,6 +198,7 @@ async def test_every_process_refuses_what_is_for_nodes_to_a_stranger(tmp_path: P
     assert set(outcomes.values()) == {("UNAUTHENTICATED", "UNAUTHENTICATED")}, outcomes
 
 
+@pytest.mark.slow
 async def test_a_secret_is_introduced_and_changed_one_process_at_a_time(tmp_path: Path):
     first, second = (tmp_path / name for name in ("first", "second"))
     for file in (first, second):

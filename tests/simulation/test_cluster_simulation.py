@@ -11,13 +11,22 @@ from tests.simulation.report import SeedReport
 from tests.support.cluster_simulation.run import ClusterRun
 
 SEEDS = (1, 2)
+QUICK = (1,)
+"""Of them, those in each run of the tests; the others in `make sim` and `make nightly`."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         given: int | None = metafunc.config.getoption("--seed")
         seeds = SEEDS if given is None else (given,)
-        metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed-{seed}")
+        slow = () if given is not None else set(SEEDS) - set(QUICK)
+        metafunc.parametrize(
+            "seed",
+            [
+                pytest.param(seed, id=f"seed-{seed}", marks=[pytest.mark.slow] * (seed in slow))
+                for seed in seeds
+            ],
+        )
 
 
 @pytest.mark.timeout(300)
@@ -52,6 +61,7 @@ def test_one_seed_gives_the_same_history_twice() -> None:
     assert first.steps > 5_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_another_seed_gives_another_history() -> None:
     hashes = {ClusterRun(seed, faults=0).run().trace_hash for seed in (1, 2)}

@@ -18,6 +18,8 @@ from tests.simulation.engine.faults import CHANGES, FAULTS
 from tests.simulation.engine.run import run_seed
 
 SEEDS = range(1, 13)
+QUICK = {*SEEDS} - {2, 7, 12}
+"""Of them, those in each run of the tests; the long ones in `make sim` and `make nightly`."""
 ROOT = Path(__file__).parents[2]
 
 REPLAY = """
@@ -34,7 +36,10 @@ def hit() -> Counter[str]:
     return Counter()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=[pytest.mark.slow] * (seed not in QUICK)) for seed in SEEDS],
+)
 def test_nothing_acknowledged_is_lost_whatever_happens(seed: int, hit: Counter[str]) -> None:
     report = run_seed(seed)
 

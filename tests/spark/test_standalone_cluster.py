@@ -19,7 +19,7 @@ from tests.support.spark_rebuilds import (
 )
 from tests.support.spark_standalone import standalone_cluster, wait_for
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 JOB_WITHIN_S = 90
 

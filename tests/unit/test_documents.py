@@ -8,6 +8,9 @@ ROOT = Path(__file__).parents[2]
 PROMISE_WORDS_MAX = 35
 """Of the sentence that an invariant begins with; conditions follow in their own sentences."""
 
+MARKED_SLOW = r"@pytest\.mark\.slow[^\n]*\n(?:[@ )][^\n]*\n)*(?:async )?def (test_\w+)"
+"""A test whose decorators, of one line or several, say that it is slow."""
+
 
 def _tests_by_name() -> set[str]:
     return {
@@ -17,10 +20,35 @@ def _tests_by_name() -> set[str]:
     }
 
 
+def _slow_tests() -> set[str]:
+    """Return the tests that `make test` leaves out, all cases of them."""
+    names = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        text = path.read_text()
+        if "pytest.mark.slow" in text:
+            names |= set(re.findall(MARKED_SLOW, text))
+            if re.search(r"^pytestmark = .*mark\.slow", text, re.MULTILINE):
+                names |= set(re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE))
+    return names
+
+
 def test_every_test_that_the_invariants_name_exists():
     named = {name.strip("`") for _, _, tests in _invariants() for name in _names(tests)}
 
     assert sorted(named - _tests_by_name()) == []
+
+
+def test_every_invariant_is_guarded_by_a_test_of_each_run():
+    slow = _slow_tests()
+
+    unguarded = [
+        number
+        for number, _, tests in _invariants()
+        if {name.strip("`") for name in _names(tests)} <= slow
+    ]
+
+    assert slow
+    assert unguarded == []
 
 
 def test_invariants_are_numbered_once():

@@ -184,6 +184,7 @@ async def test_a_deleted_topic_is_forgotten_and_one_of_its_name_is_another(tmp_p
         assert (await brokers.held(owner))[topic].topic.topic_id != before
 
 
+@pytest.mark.slow
 async def test_what_changes_while_leaders_are_killed_reaches_the_brokers(tmp_path: Path) -> None:
     async with cluster_with_topics(tmp_path) as (cluster, client, brokers):
         for number in range(2):

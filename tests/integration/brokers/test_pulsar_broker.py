@@ -61,6 +61,7 @@ def test_a_smallest_cluster_carries_messages_and_keeps_them_over_a_restart(tmp_p
             assert nothing_arrives(consumer)
 
 
+@pytest.mark.slow
 def test_a_topic_moves_under_a_live_producer_and_consumer(system: PulsarSystem):
     topic = f"{TOPIC}-moving"
     with system.client() as client:

@@ -65,6 +65,7 @@ def verdict_of_all(system: PulsarSystem) -> Any:
     raise AssertionError(verdict)
 
 
+@pytest.mark.slow
 def test_owners_of_a_topic_that_moves_under_load_never_overlap(system: PulsarSystem) -> None:
     with Audit(system) as beside, system.client() as client:
         producer = client.create_producer(TOPIC)

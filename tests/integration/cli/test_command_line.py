@@ -360,6 +360,7 @@ def test_perf_of_a_named_cluster_needs_its_pulsar_port(nextgen: CommandLine):
     assert "--pulsar" in result.stderr
 
 
+@pytest.mark.slow
 def test_perf_assign_makes_one_assignment_of_many_first_lookups(nextgen: CommandLine):
     # More messages at once than gRPC lets wait by itself, and fewer names than one shard on a busy
     # machine assigns within the time after which discovery refuses them.

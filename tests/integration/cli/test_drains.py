@@ -75,6 +75,7 @@ class Lookups:
         self._stop.set()
 
 
+@pytest.mark.slow
 async def test_brokers_are_emptied_and_restarted_while_every_lookup_is_answered(
     tmp_path: Path,
 ) -> None:

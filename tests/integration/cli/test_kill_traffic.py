@@ -24,6 +24,7 @@ WINDOW_MS = 1_000
 IN_FLIGHT = 8
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_killed_broker_costs_no_message_its_order_or_a_second_copy(tmp_path: Path):
     topics = DemoTopics.choose(plain=4, partitioned=1, partitions=2)

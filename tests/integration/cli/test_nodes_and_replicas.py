@@ -30,6 +30,7 @@ def nextgen(tmp_path: Path) -> Iterator[CommandLine]:
         command_line.run("down")
 
 
+@pytest.mark.slow
 def test_everything_moves_to_a_node_that_is_added_and_the_old_one_goes(nextgen: CommandLine):
     nextgen.json("topics", "create", "acme/orders/before")
 
@@ -86,6 +87,7 @@ def test_what_the_commands_cannot_do_they_say(nextgen: CommandLine):
         assert nextgen.run(*arguments).returncode == ExitCode.USAGE
 
 
+@pytest.mark.slow
 def test_a_change_that_takes_longer_than_allowed_says_what_it_waits_for(nextgen: CommandLine):
     added = nextgen.json("nodes", "add", "shard")["node_id"]
     running = read_state(nextgen.data_dir)

@@ -56,6 +56,7 @@ async def listed(client: Client) -> list[str]:
     return sorted(names)
 
 
+@pytest.mark.slow
 async def test_a_folder_is_loaded_whole_though_a_leader_dies(tmp_path: Path) -> None:
     folder = tmp_path / "load"
     folder.mkdir()

@@ -120,6 +120,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         yield running
 
 
+@pytest.mark.slow
 async def test_an_exporter_that_is_killed_while_everybody_writes_has_neither_gap_nor_duplicate(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

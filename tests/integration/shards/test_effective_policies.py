@@ -71,6 +71,7 @@ async def cluster_with_topics(
                 await brokers.close()
 
 
+@pytest.mark.slow
 async def test_no_broker_is_behind_an_effective_write(tmp_path: Path) -> None:
     """Also not behind the first one at a leader that does not know who subscribed before it."""
     async with cluster_with_topics(tmp_path) as (cluster, client, brokers, places):

@@ -163,6 +163,7 @@ async def freeze_the_leader(
         cluster.strike(leader, signal.SIGCONT)
 
 
+@pytest.mark.slow
 async def test_a_reader_sees_each_position_once_across_kills_and_cuts(tmp_path: Path) -> None:
     """
     1. A named reader pins position 1 everywhere; two readers follow, one at a follower.

@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -25,6 +27,7 @@ BUSY_MACHINE_S = 15
 ``TIMEOUT_MS``."""
 
 
+@pytest.mark.slow
 async def test_a_killed_leader_costs_no_acknowledged_topic_and_no_wrong_answer(
     tmp_path: Path,
 ) -> None:
@@ -68,6 +71,7 @@ async def test_sigterm_hands_leadership_over_and_ends_in_time(tmp_path: Path) ->
         assert max(gaps) < BUSY_MACHINE_S
 
 
+@pytest.mark.slow
 async def test_a_killed_brokers_topics_move_to_the_other_one(tmp_path: Path) -> None:
     async with running(tmp_path) as (nodes, caller):
         before: dict[str, LookupAnswer] = {}

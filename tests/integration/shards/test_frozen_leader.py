@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from nextgen.harness.perf.frozen_leader import QUESTIONS_OF_EACH_KIND, FrozenLeader
 from tests.integration.shards.processes import Caller, running
 
@@ -66,6 +68,7 @@ async def test_a_leader_that_was_frozen_answers_nothing_that_is_out_of_date(
         assert verdicts["refused"] > 0, "it was no leader any more"
 
 
+@pytest.mark.slow
 async def test_a_leader_that_was_frozen_deposes_nobody_when_it_wakes(tmp_path: Path) -> None:
     """A leader that stands still by itself meanwhile is deposed as well: then once more."""
     async with running(tmp_path, shards=2) as (nodes, caller):

@@ -58,6 +58,7 @@ async def leader_of(cluster: LocalCluster, shard_id: int) -> str:
     return leader
 
 
+@pytest.mark.slow
 async def test_a_cluster_grows_to_five_nodes_and_shrinks_to_three_of_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,6 +167,7 @@ async def test_a_node_that_was_away_while_it_was_removed_puts_its_data_aside(
     check(load)
 
 
+@pytest.mark.slow
 async def test_whoever_dies_on_the_way_leaves_steps_that_are_made_by_the_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +196,7 @@ async def test_whoever_dies_on_the_way_leaves_steps_that_are_made_by_the_next(
     assert shards[1]["voters"] == THREE
 
 
+@pytest.mark.slow
 async def test_versions_of_the_map_that_move_no_slot_disturb_no_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
@@ -15,6 +17,7 @@ from tests.support.watch_world import Recorder
 PREFIX = f"persistent://{NAMESPACE}/"
 
 
+@pytest.mark.slow
 async def test_a_watch_misses_nothing_and_is_told_nothing_twice_while_leaders_are_killed(
     tmp_path: Path,
 ) -> None:

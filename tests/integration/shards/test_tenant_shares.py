@@ -51,6 +51,7 @@ async def take_all_that_is_given(client: Client, names: Sequence[str]) -> Counte
                 return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_tenant_that_takes_all_it_is_given_leaves_another_its_share(tmp_path: Path) -> None:
     async with LocalCluster(make_plan_on_free_ports(SIZE), tmp_path) as cluster:
