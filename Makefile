@@ -46,7 +46,7 @@ newest-python-test: ## A short set of the tests on the newest Python that is ins
 	scripts/newest-python.sh
 
 clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
-	$(TESTED) -m clients tests/e2e/clients $(ARGS)
+	$(TESTED) -n $(PROCESSES) --dist loadfile -m clients tests/e2e/clients $(ARGS)
 
 check: setup lint ## Formatting, lint, types, import directions, sizes and names, stubs not stale
 	$(BIN)/pytest --quiet tests/unit/test_tidy.py

@@ -24,6 +24,6 @@ fi
 export PYTHON=$newest VENV=.venv-newest
 scripts/setup.sh
 echo "on $("$VENV/bin/python" --version):"
-"$VENV/bin/python" -m pytest --quiet --numprocesses="${PROCESSES:-2}" --dist=loadfile \
+"$VENV/bin/python" -m pytest --quiet --numprocesses="${PROCESSES:-2}" --dist=loadfile -m "not slow" \
   tests/unit/kernel tests/unit/tasks tests/unit/replication tests/unit/runtime \
   tests/simulation/test_engine_simulation.py tests/integration/shards/test_failover.py

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.spark]
 
 EVENTS_MIN = 5_000
 

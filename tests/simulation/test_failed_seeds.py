@@ -1,8 +1,4 @@
-"""Every seed that ever failed is run again, for ever, in `make sim` and `make nightly`.
-
-Not in each run of the tests: after a change of the code a seed has another history than the one
-that failed. What that one found is held by the unit test and the mutant that came with its mend.
-"""
+"""Every seed that ever failed is run again, for ever."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ from tests.simulation.report import Kind, SeedReport
 FAILED = failed_seeds()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("kind", "seed"), FAILED, ids=[f"{k}-{s}" for k, s in FAILED])
 def test_a_seed_that_failed_once_holds(kind: Kind, seed: int) -> None:
