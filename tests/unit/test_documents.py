@@ -1,6 +1,7 @@
 """Documents that can go stale are checked against the tree."""
 
 import re
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -10,6 +11,9 @@ PROMISE_WORDS_MAX = 35
 
 MARKED_SLOW = r"@pytest\.mark\.slow[^\n]*\n(?:[@ )][^\n]*\n)*(?:async )?def (test_\w+)"
 """A test whose decorators, of one line or several, say that it is slow."""
+
+SCREEN_LINES_MAX = 40
+SCREEN_COLUMNS = 120
 
 
 def _tests_by_name() -> set[str]:
@@ -84,6 +88,47 @@ def _names(tests):
 
 def _first_sentence(promise):
     return re.split(r"(?<=\.) ", re.sub(r"\]\([^)]*\)", "]", promise))[0]
+
+
+def test_each_subject_of_operations_is_one_screen():
+    subjects = re.split(r"(?m)^#{2,3} ", (ROOT / "docs" / "operations.md").read_text())[1:]
+
+    assert len(subjects) > 40
+    too_long = {
+        subject.splitlines()[0]: lines
+        for subject in subjects
+        if (lines := _lines_on_screen(subject)) > SCREEN_LINES_MAX
+    }
+    assert too_long == {}
+
+
+def _lines_on_screen(text):
+    """Return how many lines ``text`` takes once paragraphs are wrapped; addresses do not count."""
+    prose, *code = re.split(r"(?ms)^```.*?^```$", text), *re.findall(r"(?ms)^```.*?^```$", text)
+    shown = re.sub(r"\]\([^)]*\)", "]", "".join(prose))
+    blocks = re.split(r"\n(?=\n|\||- |\d\. )|(?<=\|)\n", shown)
+    wrapped = sum(max(1, len(textwrap.wrap(block, SCREEN_COLUMNS))) for block in blocks)
+    return wrapped + sum(len(block.splitlines()) for block in code)
+
+
+def test_links_lead_to_headings():
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+    dead = [
+        f"{document.name}: {target}#{anchor}"
+        for document in documents
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text())
+        if anchor not in _anchors(document.parent / target if target else document)
+    ]
+
+    assert dead == []
+
+
+def _anchors(document):
+    text = document.read_text()
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 def test_links_between_documents_lead_somewhere():
