@@ -30,7 +30,7 @@ from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
 from discovery.service.admin.positions import PositionService
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.meter import FIRST_PROCESS, LookupMeter
 from discovery.service.lookups.topic_directory import DiscoveryTopicDirectory, KnownTopics
@@ -128,8 +128,8 @@ class LookupCore:
             self.counters,
             clock,
         )
-        self.desk = CommandDesk(MetadataCommands(self.topics), self.counters)
-        services = ClientServices(known, self.desk, self.counters)
+        self.dispatcher = CommandDispatcher(MetadataCommands(self.topics), self.counters)
+        services = ClientServices(known, self.dispatcher, self.counters)
         self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
         self._meter = _lookup_meter(config, self.counters, self.link)
         self.link.on_connected(self._meter.connected)
@@ -197,7 +197,7 @@ class LookupCore:
         """Answer what Pulsar clients have asked, and close their connections."""
         for connection in self.pulsar.connections():
             connection.hold_reading()
-        await self.desk.drain(GRACE_MS)
+        await self.dispatcher.drain(GRACE_MS)
         await self.pulsar.stop(GRACE_MS)
 
     async def stop(self) -> None:
@@ -215,7 +215,7 @@ class LookupCore:
     def _gauges(self) -> dict[str, int]:
         return {
             "pulsar_connections": self.pulsar.connection_count,
-            "pulsar_commands_waiting": self.desk.waiting,
+            "pulsar_commands_waiting": self.dispatcher.waiting,
             "absent_names": len(self.absent),
             "processes": int(bool(self.pulsar.port)),
         }
@@ -263,7 +263,7 @@ class DiscoveryNode:
         self._collector = DiscoveryCollector(self._report)
         self._server: GrpcServer | None = None
         self.workers: WorkerPool | None = None
-        over_http = HttpLookups(core.topics, core.link, core.desk, core.counters)
+        over_http = HttpLookups(core.topics, core.link, core.dispatcher, core.counters)
         self._probes = Probes(core.readiness, self._registry, routes=over_http.routes())
 
     async def start(self) -> None:

@@ -1,7 +1,7 @@
-"""Hands committed assignments to their brokers and remembers which of them are synced.
+"""Sends committed assignments to their broker managers and remembers which ones are synced.
 
-Soft state of one leader: a new one knows nothing as synced and asks each broker manager once
-more, which costs a round trip per unit at its next lookup and changes nothing at the broker.
+An assignment is synced once its broker has acknowledged it. This is soft state: a new leader sends
+each assignment again at the unit's next lookup, which changes nothing at the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shards.ports import BrokerDirectory, BrokerManagers
 from shards.wire.lookup import assignment_message, release_message
 
 _ENDED_SESSIONS_MAX = 10_000
-"""Sessions remembered as over before the directory says so: one per broker restart."""
+"""Sessions known to have ended before the directory has it: one per broker restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ Handed = tuple[Assignment, Assignment | None]
 
 
 class BrokerSync:
-    """The way from this shard's topic controller to the brokers, for one term."""
+    """The way from one shard's leader to the brokers, for one term."""
 
     def __init__(self, shard_id: int, managers: BrokerManagers, directory: BrokerDirectory) -> None:
         self._shard_id = shard_id
@@ -56,20 +56,21 @@ class BrokerSync:
         return f"<BrokerSync shard={self._shard_id} synced={len(self._synced)}>"
 
     def is_synced(self, assignment: Assignment) -> bool:
-        """Say whether its broker was seen to have it, at this epoch."""
+        """Return whether its broker has acknowledged it, at this epoch, to this leader."""
         return self._synced.get(assignment.key) == (assignment.epoch, assignment.session_id)
 
     def has_ended(self, broker_id: str, session_id: str) -> bool:
-        """Say whether a session is over, from its own manager or from the directory."""
+        """Return whether a session has ended, by its manager's answer or by the directory."""
         return session_id in self._ended or self._directory.has_ended(broker_id, session_id)
 
     async def assign(
         self, placed: Sequence[Placed], *, take_over: bool = False
     ) -> MetadataError | None:
-        """Bring assignments of one session to its broker; None once it has them all.
+        """Send assignments of one session to its broker; None once it has acknowledged them all.
 
-        With ``take_over`` it opens them at once: their clients are on their way. What was synced
-        before an error stays synced. Repeating it is harmless.
+        With ``take_over`` the broker opens the units at once, as their clients are about to
+        connect. Assignments that were synced before an error stay synced. A repetition changes
+        nothing.
         """
         error = await self._send(placed, ASSIGN_TIMEOUT_MS, take_over=take_over)
         if error is None:
@@ -78,10 +79,10 @@ class BrokerSync:
         return error
 
     async def prepare(self, placed: Sequence[Placed]) -> MetadataError | None:
-        """Have a session's broker get ready for units that may come; None once it knows of all.
+        """Have a session's broker prepare for units that may come; None once it has acknowledged.
 
-        Nothing is owned by it. A broker manager of a release without this sees a request that
-        holds nothing and refuses it as malformed: then the units go unprepared.
+        The broker does not own them yet. A broker manager of an earlier release refuses the request
+        as malformed; then the units move without preparation.
         """
         error = await self._send(placed, PREPARE_MS_MAX, prepare=True)
         return None if isinstance(error, InvalidRequest) else error
@@ -89,19 +90,20 @@ class BrokerSync:
     async def release(
         self, moved: Sequence[Handed], *, timeout_ms: int = ASSIGN_TIMEOUT_MS
     ) -> None:
-        """Tell old owners what went where; ``moved`` is pairs of the ended and the new one.
+        """Release units at their old owners; ``moved`` has the ended and the new assignments.
 
-        A session that is over needs no telling. Other trouble is raised once all were told.
+        A session that has ended is left out. One failure does not keep the others from their
+        release.
 
         Raises:
-            MetadataError: An old owner could not be told. Repeating it is harmless.
+            MetadataError: An old owner was not reached. A repetition changes nothing.
         """
-        for error in await self._tell(moved, timeout_ms, announce=False):
+        for error in await self._release_all(moved, timeout_ms, announce=False):
             raise error
 
     async def announce(self, moved: Sequence[Handed]) -> None:
-        """Tell owners what is about to go where. One that cannot be told will not know it."""
-        await self._tell(moved, ANNOUNCE_MS_MAX, announce=True)
+        """Announce to owners where their units will go. Best effort: failures are ignored."""
+        await self._release_all(moved, ANNOUNCE_MS_MAX, announce=True)
 
     async def _send(
         self,
@@ -132,18 +134,21 @@ class BrokerSync:
             return error
         return None
 
-    async def _tell(
+    async def _release_all(
         self, moved: Sequence[Handed], timeout_ms: int, *, announce: bool
     ) -> list[MetadataError]:
         by_session: dict[str, list[Handed]] = {}
         for ended, successor in moved:
             by_session.setdefault(ended.session_id, []).append((ended, successor))
         results = await asyncio.gather(
-            *(self._tell_one(group, timeout_ms, announce=announce) for group in by_session.values())
+            *(
+                self._release_at(group, timeout_ms, announce=announce)
+                for group in by_session.values()
+            )
         )
         return [error for error in results if error is not None]
 
-    async def _tell_one(
+    async def _release_at(
         self, group: Sequence[Handed], timeout_ms: int, *, announce: bool
     ) -> MetadataError | None:
         owner = group[0][0]
@@ -185,7 +190,7 @@ class BrokerSync:
 
 
 def _chunks(messages: Sequence[TopicAssignment]) -> Iterator[list[TopicAssignment]]:
-    """Yield runs that fit into one request, in number and in bytes."""
+    """Yield runs of messages that fit into one request, in number and in bytes."""
     chunk: list[TopicAssignment] = []
     size = 0
     for message in messages:

@@ -1,9 +1,9 @@
-"""Keeps this shard's leases on broker capacity ahead of need, for one term of leadership.
+"""Leases broker capacity for one shard before it is needed, for one term of leadership.
 
-Asks when leadership begins, when brokers come or go, at a third of the leases' life, and when
-more than four fifths of a lease are in use or a lookup found none free. Between those it sleeps.
-With each request it returns what has not been needed for long, see ``lease_table``. With no
-cluster manager to ask, assignments go on until the leases end.
+It sends a request to the cluster manager when leadership begins, when brokers come or go, at a
+third of the leases' life, when more than four fifths of a lease are in use, and when a lookup
+finds no free unit. Each request returns units that were not needed for long, see ``lease_table``.
+While the cluster manager is unreachable, assignments go on until the leases end.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from shards.domain.placement.rules import Candidate
 from shards.ports import BrokerDirectory, Cancellable, CapacitySource, Clock, Quotas
 
 _GROWTH_INTERVAL_SECONDS = 0.2
-"""Between two requests for more: while one is on its way, thousands of lookups may want one.
-Twice as long after each that brought nothing, up to ``_RETRY_SECONDS_MAX``: a broker may be full,
-or given nothing, for hours. Lookups that wait do not wait for that."""
+"""Between two requests for more: thousands of lookups may want one while one is on its way.
+Doubled after each request that brought nothing, up to ``_RETRY_SECONDS_MAX``: a broker may be full,
+or have a quota of 0, for hours. A request for waiting lookups does not wait that long."""
 
 _NOTHING_LEFT_SECONDS = 4 * _GROWTH_INTERVAL_SECONDS
-"""The pause after two requests for more that brought nothing. There is nothing to wait for then."""
+"""The pause after two requests that brought nothing: from then on no lookup waits for capacity."""
 
 _RETRY_SECONDS_MIN = LEASE_RETRY_MS / 1000
 _RETRY_SECONDS_MAX = 16.0
-"""Retries slow down to this; whatever changes in the directory wakes the keeper at once."""
+"""The longest pause between retries; a change in the directory ends it at once."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class LeaseKeeper:
         clock: Clock,
         shard_ids: Callable[[], Sequence[int]],
     ) -> None:
-        """``shard_ids`` says which shards there are, or raises ``Unavailable``."""
+        """``shard_ids`` returns the shards of the cluster, or raises ``Unavailable``."""
         self._shard_id = shard_id
         self._term = term
         self._source = source
@@ -73,7 +73,7 @@ class LeaseKeeper:
         self._table = LeaseTable()
         self._units_wanted = 0
         self.units_used = 0
-        """Units assigned here, as of the last time that leases were asked for."""
+        """Units assigned here, as of the last request."""
         self._grown_at = -math.inf
         self._growth_at = math.inf
         self._growth_seconds = _GROWTH_INTERVAL_SECONDS
@@ -93,15 +93,15 @@ class LeaseKeeper:
 
     @property
     def may_grow(self) -> bool:
-        """Whether asking for more may bring something: the last requests did not all fail to."""
+        """Whether a request for more may bring units: not after two that brought none."""
         return self._growth_seconds < _NOTHING_LEFT_SECONDS
 
     def start(self) -> None:
-        """Ask for leases as soon as a broker lives."""
+        """Request leases as soon as a broker is live."""
         self._task = keep("leases", self._run)
 
     def close(self) -> None:
-        """Stop asking and let go of those who wait."""
+        """Stop the requests and wake all callers of ``wait_change``."""
         self._unsubscribe()
         if self._growth is not None:
             self._growth.cancel()
@@ -121,11 +121,11 @@ class LeaseKeeper:
         return found
 
     def units_in_reach(self, broker: BrokerRecorded, units_reported: int) -> int:
-        """Return how many units of a broker this shard may come to have, as far as is known here.
+        """Return how many units of a broker this shard may come to have: an estimate.
 
-        At least what it is leased. More as far as the broker's quota or capacity goes, and other
-        shards neither have it, by the ``units_reported`` of all shards, nor hold it as their first
-        blocks.
+        At least the leased ones. More up to the broker's quota or capacity, without the units of
+        other shards: those that they use, by the ``units_reported`` of the broker, or their first
+        blocks if that is more.
         """
         lease = self._table.lease(broker.session_id, self._clock.monotonic())
         units_leased = 0 if lease is None else lease.units
@@ -141,7 +141,7 @@ class LeaseKeeper:
         return max(units_leased, leasable - elsewhere)
 
     def note_use(self, candidates: list[Candidate]) -> None:
-        """Ask for more if more than four fifths of a lease are in use."""
+        """Request more if more than four fifths of a lease are in use."""
         now = self._clock.monotonic()
         for one in candidates:
             self._table.note_use(one.session_id, one.units_used, now)
@@ -149,7 +149,7 @@ class LeaseKeeper:
             self._grow(self._growth_seconds)
 
     def want(self, units: int) -> None:
-        """Ask for so many units more than there are: lookups wait for them."""
+        """Request ``units`` more than there are: lookups wait for them."""
         self._units_wanted = max(self._units_wanted, units)
         self._grow(_GROWTH_INTERVAL_SECONDS)
 
@@ -190,7 +190,7 @@ class LeaseKeeper:
                     await self._wake.wait()
 
     async def _ask(self) -> float | None:
-        """Ask once and return the seconds until the next request is due."""
+        """Send one request; return the seconds until the next one is due."""
         wanted, self._units_wanted = self._units_wanted, 0
         asked_at, traced_at = self._clock.monotonic(), time.monotonic()
         try:
@@ -208,14 +208,14 @@ class LeaseKeeper:
             _logger.info("return refused", shard=self._shard_id, why=why)
         self._wake_waiters()
         renew_at = self._table.renew_at(asked_at)
-        # A live broker without a lease is one whose manager could not be asked a moment ago.
+        # A live broker has no lease if its manager could not be reached a moment ago.
         if len(self._table.session_ids()) < len(self._directory.live()):
             return self._retry_delay()
         self._retry_seconds = _RETRY_SECONDS_MIN
         return None if renew_at is None else max(0.2, renew_at - self._clock.monotonic())
 
     def _mark_leased(self, leases: Sequence[CapacityLease], asked_at: float) -> None:
-        """Mark when what is leased for the first time was asked for, and given."""
+        """Trace the first lease on a session: when it was requested, and when it was granted."""
         known = self._table.session_ids()
         for lease in leases:
             if lease.session_id not in known:

@@ -1,14 +1,14 @@
-"""Capacity that this shard's topic controller may use, per broker session.
+"""Capacity leases of one shard, per broker session.
 
-Soft state of one leader. The truth is the cluster manager's ledger: a new leader renews the same
-leases and has them back within one round trip, and what is assigned is in the shard's own log.
+Soft state of one leader. The cluster manager's ledger holds the leases: a new leader renews them
+and has them back within one round trip. The assigned units are in the shard's own log.
 
-    told ──▶ unused for long ──▶ returning: used no further than what is kept ──▶ told of a later
-                                 version, whatever became of the return            ──▶ told
+    leased ──▶ unused for long ──▶ returning: only the kept part is used ──▶ leased again, once the
+                                                                    ledger states a later version
 
-From the moment that a return is decided on, the shard does not use what it returns, until it is
-told the lease in a later version: then no copy of the return that is still on its way can be
-accepted. The ledger's own rule keeps those of an earlier leader out.
+While a return is under way, the shard does not use the returned units. It ends with a later version
+of the lease, whether or not the return was accepted: from then on the ledger refuses every copy of
+that return. The ledger refuses returns of an earlier leader by its term.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Lease:
     units: int
     expires_at: float  # Monotonic seconds.
     version: int = 0
-    """As the cluster manager told it; 0 from one that takes nothing back."""
+    """The cluster manager's version; 0 from a release that takes nothing back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Need:
 
     @property
     def units(self) -> int | None:
-        """None while it is too early to say."""
+        """None until ``LEASE_UNUSED_MS`` have passed."""
         return None if self._before is None else max(self._before, self._peak)
 
 
@@ -89,16 +89,17 @@ class LeaseTable:
         return lease if lease is not None and now < lease.expires_at else None
 
     def note_use(self, session_id: str, units_used: int, now: float) -> None:
-        """Note what is in use at this moment: what was used lately is not returned."""
+        """Note the units in use at this moment: units used lately are not returned."""
         need = self._needs.get(session_id)
         if need is None:
             need = self._needs[session_id] = _Need(now)
         need.note(units_used, now)
 
     def begin_returns(self, first_blocks: Mapping[str, int]) -> None:
-        """Stop using what was not needed for ``LEASE_UNUSED_MS``, to be given back from here on.
+        """Begin to return units that were not needed for ``LEASE_UNUSED_MS``.
 
-        ``first_blocks`` has, by session id, the least that is kept; others return nothing.
+        ``first_blocks`` has, by session id, the least that is kept; sessions that it lacks return
+        nothing.
         """
         for session_id, lease in tuple(self._leases.items()):
             need = self._needs.get(session_id)
@@ -112,7 +113,7 @@ class LeaseTable:
                 self._leases[session_id] = self._limited(session_id, lease)
 
     def returns(self) -> list[LeaseReturn]:
-        """Return what is being given back, as it is to be said in every request until settled."""
+        """Return the returns under way. Every request carries them until they are settled."""
         return [
             LeaseReturn(
                 broker_id=each.broker_id,
@@ -126,7 +127,8 @@ class LeaseTable:
     def replace(self, leases: Iterable[CapacityLease], asked_at: float) -> None:
         """Take over an answer of the cluster manager: all leases of the shard.
 
-        Their time counts from ``asked_at``, when the request left, so they end here first.
+        Their time counts from ``asked_at``, when the request was sent, so they end here before they
+        end at the cluster manager.
         """
         told = [
             Lease(
@@ -145,7 +147,7 @@ class LeaseTable:
         self._leases = {lease.session_id: self._limited(lease.session_id, lease) for lease in told}
 
     def forget_sessions(self, live: Container[str]) -> None:
-        """Forget what is about sessions that are not ``live``: they never return."""
+        """Forget sessions that are not ``live``: an ended session never returns."""
         for known in (self._returning, self._needs):
             for session_id in [each for each in known if each not in live]:
                 del known[session_id]
@@ -162,7 +164,7 @@ class LeaseTable:
         return asked_at + max(0.0, soonest - asked_at) / 3
 
     def _limited(self, session_id: str, lease: Lease) -> Lease:
-        """Return ``lease`` without the units that are being given back."""
+        """Return ``lease`` without the units that are being returned."""
         returning = self._returning.get(session_id)
         if returning is None or lease.units <= returning.keeps:
             return lease

@@ -1,18 +1,18 @@
-"""The placement rules of tenants and namespaces, as far as this shard's units need them.
+"""The placement policies of the tenants and namespaces of one shard's units.
 
-    first unit of a namespace ──▶ watched at its home shards, and read there for who waits
+    first unit of a namespace ──▶ watched at its home shards, and read there meanwhile
                                      │ the watch has its snapshot
                                      ▼
-                              known here: no unit waits for its rules any more
+                              known here: units need no read any more
 
-A read comes after the question, so what it says is right for who asked. What is kept beyond the
-question is kept true by the watch alone: a change that happened before the watch began is in its
-snapshot, and one after it waits, if it is to be effective, until it was taken in here. The home
-shard stops waiting for who is silent, so what a silent stream told is not relied on either.
+A read begins after its request, so its result is valid for that request only. Policies that are
+kept are kept valid by the watch: its snapshot has the changes before it, and an effective write
+waits until this shard has acknowledged the changes after it. The home shard stops waiting for a
+silent subscriber, so the policies of a silent stream are not used either.
 
-A decision takes time: the read, and its commit. A change that comes in between is acknowledged once
-what was decided by the earlier rules is certain, so that behind an effective write nothing is
-assigned by them any more. What was read, and is not watched yet, the home shard expects to be.
+A decision takes time: the read, and the commit. A change in between is acknowledged once every
+decision by the earlier policies is certain, so after an effective write nothing is assigned by
+them. The home shard expects a watch for every name that was read and is not watched yet.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from shards.ports import Clock, HomeShards, MetadataReader, ShardWatching
 from shards.sessions.metadata_state import MetadataState, state_after, state_of
 
 _ATTEMPT_LATE_MS = 0.9 * RULES_ATTEMPT_MS
-"""An attempt that failed so late had no time left. One that failed at once will do so again."""
+"""An attempt that failed so late ran out of time and is repeated; one that failed early is not."""
 
 _SETTLE_PAUSE_SECONDS = 0.1
-"""Before it is asked again whether decisions are certain."""
+"""The pause before it is checked again whether decisions are certain."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class PlacementPolicies:
-    """What is said of the parents of one shard's topics, for one term. Owned by one event loop."""
+    """The policies of the parents of one shard's topics, for one term. Owned by one event loop."""
 
     def __init__(
         self,
@@ -67,19 +67,19 @@ class PlacementPolicies:
         clock: Clock,
         settled: Callable[[], Awaitable[None]],
     ) -> None:
-        """``settled`` returns once everything that was decided so far is certain."""
+        """``settled`` returns once every decision so far is certain."""
         self._subscriber_id = subscriber_id
         self._homes = homes
         self._metadata = metadata
         self._clock = clock
         self._settled = settled
         self._namespaces: OrderedDict[str, tuple[_Followed, _Followed]] = OrderedDict()
-        """Tenant and namespace of each namespace, the one used longest ago first."""
+        """The tenant and namespace watched for each namespace, least recently used first."""
         self._followed: dict[str, _Followed] = {}
         self._held: Counter[_Held] = Counter()
-        """What is being decided by: no later change of it is acknowledged."""
+        """Policies that decisions under way use: no later change of them is acknowledged."""
         self._settling: list[_Held] = []
-        """Of these, what was decided by; it waits for being certain. One task waits for all."""
+        """Those whose decisions are made and not certain yet. One task waits for all of them."""
         self._settler: asyncio.Task[None] | None = None
         self._streams: dict[int, ShardWatching] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,11 +90,11 @@ class PlacementPolicies:
 
     @property
     def namespace_count(self) -> int:
-        """Namespaces that are followed."""
+        """Namespaces that are watched."""
         return len(self._namespaces)
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """End all watches."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -104,7 +104,7 @@ class PlacementPolicies:
         self._settling.clear()
 
     def known(self, namespace: str) -> Policies | None:
-        """Return what a namespace and its tenant say together, None if that has to be read."""
+        """Return the merged policies of a namespace and its tenant, None if they must be read."""
         pair = self._namespaces.get(namespace)
         if pair is None:
             return None
@@ -119,11 +119,11 @@ class PlacementPolicies:
 
     @contextlib.asynccontextmanager
     async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[Rules]:
-        """Give what namespaces and their tenants say, to decide and propose by inside.
+        """Return the policies of namespaces and their tenants, to decide and propose by inside.
 
-        What is not known here is read. A change that comes meanwhile is effective once everything
-        that was proposed inside is certain. One that came before does not wait: however much is
-        decided without a pause, there is an end to what was begun by the earlier rules.
+        Policies that are not known here are read. A change that arrives inside becomes effective
+        once everything that was proposed inside is certain. A change from before does not wait for
+        it, so a change is never delayed for ever by one decision after another.
         """
         names = list(dict.fromkeys(namespaces))
         held = [one for name in names for one in self._hold(name)]
@@ -133,15 +133,15 @@ class PlacementPolicies:
             self._let_go_settled(held)
 
     async def read(self, namespaces: Sequence[str]) -> dict[str, Policies | MetadataError]:
-        """Return what each namespace and its tenant say, read after this call began, or why not.
+        """Return the policies of each namespace, read after this call began, or why they are not.
 
-        They are known here a little later. One that does not exist says nothing. What is decided
-        by it later than at once may be behind a change: see ``deciding``.
+        A namespace that does not exist has no policies. The caller decides by the result at once:
+        later it may be outdated, see ``deciding``. Reading a namespace also begins to watch it.
         """
         return await self._read(namespaces, RULES_READ_MS)
 
     async def find(self, namespaces: Iterable[str]) -> dict[str, Policies | MetadataError]:
-        """Return what is known here of each namespace, and of the others what ``read`` says."""
+        """Return the policies known here, and read those of the other namespaces."""
         found: dict[str, Policies | MetadataError] = {}
         unknown = []
         for namespace in dict.fromkeys(namespaces):
@@ -155,7 +155,7 @@ class PlacementPolicies:
         return found
 
     async def _rules(self, names: Sequence[str]) -> Rules:
-        """Read what is not known, again if an attempt took too long, for ``RULES_READ_MS``."""
+        """Read policies that are not known, again after a slow attempt, for ``RULES_READ_MS``."""
         said: dict[str, Policies | MetadataError] = {}
         began_at = asked_at = now = self._clock.monotonic()
         while unknown := [name for name in names if self.known(name) is None]:
@@ -179,7 +179,7 @@ class PlacementPolicies:
                 self._follow(namespace)
         except Unavailable as error:
             return dict.fromkeys(namespaces, error)
-        # By home, so that one that cannot be asked concerns nobody else.
+        # By home shard, so that one that cannot be reached fails only its own namespaces.
         pages = await asyncio.gather(
             *(self._read_group(group, timeout_ms) for group in groups.values())
         )
@@ -247,13 +247,13 @@ class PlacementPolicies:
     # Decisions under way ----------------------------------------------------------------------
 
     def changed(self, followed: _Followed) -> None:
-        """It may say something else: what was decided before may not be certain yet."""
+        """Note a change: decisions by the earlier policies may not be certain yet."""
         held = self._keep((followed,))
         followed.changes += 1
         self._let_go_settled(held)
 
     def _hold(self, namespace: str) -> Sequence[_Held]:
-        """Follow a namespace and its tenant until they are let go of; none that cannot be."""
+        """Watch a namespace and its tenant until they are released; none if that fails."""
         try:
             self._follow(namespace)
         except MetadataError:
@@ -274,7 +274,7 @@ class PlacementPolicies:
             self._settler = self._run(self._settle())
 
     async def _settle(self) -> None:
-        """Let go of what was decided by, all that there is at a time, once that is certain."""
+        """Release held policies, all at a time, once the decisions by them are certain."""
         while self._settling:
             held, self._settling = self._settling, []
             await self._wait_settled()
@@ -285,7 +285,7 @@ class PlacementPolicies:
             try:
                 return await self._settled()
             except MetadataError as error:
-                # Nearly always the term is over, which ends this as well.
+                # Nearly always the term is over, which also ends this task.
                 _logger.debug("decisions are not certain yet", why=str(error))
                 await asyncio.sleep(_SETTLE_PAUSE_SECONDS)
 
@@ -300,7 +300,7 @@ class PlacementPolicies:
             stream.acknowledge()
 
     def _withheld(self, stream: ShardWatching) -> set[int]:
-        """Return the watches that told of a change behind what something is being decided by."""
+        """Return the watches with a change that decisions under way do not know."""
         return {
             followed.watch_id
             for followed, changes in self._held
@@ -326,19 +326,19 @@ class PlacementPolicies:
         return stream
 
     def _stopped(self, shard_id: int) -> None:
-        """Forget what a broken stream brought; the next question opens another one."""
+        """Forget the policies of a broken stream; the next read opens another one."""
         if self._is_closed:
             return
         stream = self._streams.pop(shard_id)
         self._drop(lambda followed: followed.stream is stream)
 
     def ended(self, ended: _Followed, error: MetadataError) -> None:
-        """A watch was ended by the other side: its name is read, and watched, when it is needed."""
+        """Handle a watch that its home shard ended: the next read of the name watches it again."""
         _logger.warning("rules watch ended", name=ended.name, why=str(error))
         self._drop(lambda followed: followed is ended)
 
     def _drop(self, is_useless: Callable[[_Followed], bool]) -> None:
-        """Follow anew, when they are needed, those whose watch tells nothing any more."""
+        """Forget names whose watch is over; the next read watches them again."""
         for namespace, pair in tuple(self._namespaces.items()):
             if any(map(is_useless, pair)):
                 self._forget(namespace)
@@ -347,7 +347,7 @@ class PlacementPolicies:
                 del self._followed[name]
 
     def _forget(self, namespace: str) -> None:
-        """Follow it no longer, once what was decided by it is certain."""
+        """Stop watching a namespace once every decision by its policies is certain."""
         pair = self._namespaces.pop(namespace)
         self._let_go_settled(self._keep(pair))
         for followed in pair:
@@ -355,7 +355,7 @@ class PlacementPolicies:
 
 
 class Rules:
-    """What counts for some namespaces while something is decided; see ``deciding``."""
+    """The policies of some namespaces during a decision; see ``deciding``."""
 
     def __init__(
         self,
@@ -370,9 +370,9 @@ class Rules:
         self._asked_at = asked_at
 
     def of(self, namespace: str) -> Policies | MetadataError:
-        """Return what a namespace and its tenant say as of now, or why that is not known.
+        """Return the present policies of a namespace and its tenant, or why they are not known.
 
-        To be asked where it is decided: no await may be between.
+        Call it where the decision is made: no await may be in between.
         """
         known = self._owner.known(namespace)
         if known is not None:
@@ -395,7 +395,7 @@ class _Followed:
         self.is_known = False
         self.policies = NO_POLICIES
         self.changes = 0
-        """How often it was told something that it may not have said before."""
+        """How many changes the watch has brought, snapshots included."""
         self._owner = owner
         self._state: MetadataState | None = None
         self._position = 0
@@ -413,7 +413,7 @@ class _Followed:
         self._position = position
         self.is_known = True
         self.policies = _policies_of(self._state)
-        # Also if it says what was said before: what was read meanwhile may be older.
+        # Also if the policies are the same: a read in between may have returned older ones.
         self._owner.changed(self)
 
     def on_events(self, events: Sequence[Event]) -> None:
@@ -427,18 +427,18 @@ class _Followed:
             self._owner.changed(self)
 
     def on_position(self, position: int) -> None:
-        """Nothing but a place: what is known is as it was."""
+        """Ignore a position without a change."""
 
     def on_ended(self, error: MetadataError) -> None:
         self._owner.ended(self, error)
 
 
 _Held = tuple[_Followed, int]
-"""What is being decided by, and its ``changes`` when that began."""
+"""Policies that a decision uses, and their ``changes`` when it began."""
 
 
 def rules_for(parents: Policies, topic: Topic) -> PlacementRules:
-    """Return the rules that count for the units of ``topic``."""
+    """Return the placement rules of the units of ``topic``."""
     if not topic.policies:
         return parents.placement
     return merge(namespace=parents, topic=unpack_policies(topic.policies)).placement

@@ -1,9 +1,9 @@
-"""Chooses brokers for one shard's units: gathers what the pure rules need, and keeps count.
+"""Chooses brokers for one shard's units: collects the input of the pure rules and counts units.
 
     begin ──▶ the live sessions as they are at this moment ──▶ place, place, place ──▶ end
 
-A round is used without an await in between: each placement counts for those after it, and what
-was placed is proposed before anybody else decides.
+A round is used without an await in between. Each placement counts for those after it, and the
+caller proposes the placements before another decision is made: that is the lock.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class UnitPlacer:
         return f"<UnitPlacer refused_by={len(self._full_until)}>"
 
     def note_full(self, session_id: str) -> None:
-        """A broker's manager refused units for lack of room, whatever the lease says.
+        """Note that a broker manager refused units for lack of room, in spite of a lease.
 
-        The session gets nothing for ``REFUSAL_REMEMBERED_MS``.
+        The session gets no units for ``REFUSAL_REMEMBERED_MS``.
         """
         self._full_until.pop(session_id, None)
         until = self._clock.monotonic() + REFUSAL_REMEMBERED_MS / 1000
@@ -73,10 +73,10 @@ class UnitPlacer:
             del self._full_until[next(iter(self._full_until))]
 
     def begin(self, *, is_plan: bool = False) -> PlacementRound:
-        """Return a round over the sessions that live.
+        """Return a round over the live sessions.
 
-        With ``is_plan`` a session has the room that it may come to have, not what is leased: what
-        is placed in such a round is not to be proposed, and the round is not to be ended.
+        With ``is_plan`` a session has the room that it may come to have, not only its lease. The
+        caller MUST NOT propose the placements of such a round, and does not end it.
         """
         now = self._clock.monotonic()
         wall_ms = self._clock.wall_ms()
@@ -126,7 +126,7 @@ class UnitPlacer:
 
 
 class PlacementRound:
-    """Made by ``UnitPlacer.begin``; used at once and ended."""
+    """One round of placements, made by ``UnitPlacer.begin``. Use it at once, then end it."""
 
     def __init__(
         self,
@@ -147,12 +147,12 @@ class PlacementRound:
 
     @cached_property
     def _units_leased(self) -> int:
-        """Units that the shard may have assigned on open brokers, all in all."""
+        """Units that the shard has leased on open brokers, in all."""
         return sum(each.units_leased for each in self._candidates if not each.closed)
 
     @property
     def may_get_room(self) -> bool:
-        """Whether more capacity may be leased if it is asked for."""
+        """Whether a request may bring more capacity."""
         return self._leases.may_grow
 
     @property
@@ -165,7 +165,7 @@ class PlacementRound:
         return any(candidate.session_id == session_id for candidate in self._candidates)
 
     def room_at(self, broker_id: str) -> int:
-        """Return how many units more a broker may be given, 0 if it is closed or not there."""
+        """Return how many more units a broker may get, 0 if it is closed or unknown."""
         for candidate in self._candidates:
             if candidate.broker_id == broker_id and candidate.has_room:
                 return candidate.units_leased - candidate.units_used
@@ -182,16 +182,16 @@ class PlacementRound:
         asked_by: str = "",
         may_use_reserve: Callable[[int], Rejected | None] | None = None,
     ) -> Placement | Rejected:
-        """Choose a broker for one unit of ``topic``, or say why none, with the rule's name.
+        """Choose a broker for one unit of ``topic``, or return why there is none, with the rule.
 
         Args:
-            assignment: What the unit has at present; it counts for nothing where it goes next.
-            parents: What namespace and tenant say, from ``PlacementPolicies``.
-            target: The broker that was asked for; "" for any.
-            avoid: Session ids that it shall not go to.
-            asked_by: Of moves: who wanted it.
+            assignment: The unit's present assignment; anti-affinity does not count it.
+            parents: The policies of namespace and tenant, from ``PlacementPolicies``.
+            target: The requested broker; "" for any.
+            avoid: Sessions that the unit must not go to.
+            asked_by: The origin of a move.
             may_use_reserve: Is called, with the units leased in all, if the chosen broker has only
-                its reserve left, and says why the unit may not have it. Without it, it may.
+                its reserve left; returns why the unit may not use it. Without it, it may.
         """
         rules = rules_for(parents, topic)
         spread = self._spread_of(topic, rules)
@@ -217,9 +217,9 @@ class PlacementRound:
     def forbids(
         self, topic: Topic, assignment: Assignment | None, parents: Policies, broker_id: str
     ) -> str:
-        """Return the rule that keeps a unit from a broker, "" if none does.
+        """Return the rule that forbids a unit at a broker, "" if none does.
 
-        Asked of the broker it is on, the answer says whether it has to leave.
+        If a rule forbids it at its own broker, the unit has to leave.
         """
         rules = rules_for(parents, topic)
         spread = self._spread_of(topic, rules)
@@ -232,7 +232,7 @@ class PlacementRound:
     def note_move(
         self, topic: Topic, assignment: Assignment, parents: Policies, broker_id: str
     ) -> None:
-        """Note that a unit is to go to a broker: the rules of those after it count it there."""
+        """Count a unit at the broker that it will move to, for the placements after it."""
         spread = self._spread_of(topic, rules_for(parents, topic))
         if spread is None:
             return
@@ -241,7 +241,7 @@ class PlacementRound:
                 spread.move(assignment, candidate.session_id)
 
     def end(self) -> None:
-        """Have more capacity leased if what was placed has used up most of it."""
+        """Request more capacity if the placements have used up most of it."""
         self._leases.note_use([each for each in self._candidates if each.units_leased])
 
     def _spare_reserve(
@@ -252,7 +252,7 @@ class PlacementRound:
         peers: Peers,
         avoid: Container[str],
     ) -> Choice | Rejected:
-        """Return ``choice``, another broker with idle room, or why the unit gets no reserve."""
+        """Return ``choice``, another broker with room beside its reserve, or a refusal."""
         if self._candidates[choice.place].has_idle_room:
             return choice
         refusal = may_use_reserve(self._units_leased)
@@ -264,7 +264,7 @@ class PlacementRound:
         return refusal if isinstance(elsewhere, Rejected) else elsewhere
 
     def _spread_of(self, topic: Topic, rules: PlacementRules) -> _Spread | None:
-        """Return where the topic's partitions are, None if that does not matter."""
+        """Return where the topic's partitions are, None if no rule depends on it."""
         if topic.partitions < 2:
             return None
         if rules.anti_affinity is AntiAffinity.NONE and not rules.units_per_broker_max:
@@ -300,7 +300,7 @@ class _Spread:
         self._units[session_id] += 1
 
     def peers_of(self, assignment: Assignment | None, rules: PlacementRules) -> Peers:
-        """Return where the others are, as seen by the unit that ``assignment`` is of."""
+        """Return where the other partitions are, without the unit of ``assignment``."""
         own = "" if assignment is None else assignment.session_id
         if not self._units[own]:
             units = self._units

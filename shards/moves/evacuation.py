@@ -1,12 +1,12 @@
-"""Takes units away from brokers in the background: from those that are lost, and those that drain.
+"""Moves units away from lost and from draining brokers, in the background.
 
-    session has units here ──┬─ it ended   ─▶ assigned anew, as a lookup would   ─╮  at a pace, the
-                             ├─ it drains  ─▶ moved, its clients hardly notice   ─┤  busiest first
+    session has units here ──┬─ it ended   ─▶ assigned again, as by a lookup     ─╮  at a pace, the
+                             ├─ it drains  ─▶ moved, while its clients go on     ─┤  busiest first
                              ╰─ it lives   ─▶ left alone                          ╯  until none left
 
-What clients look up does not wait for this. Nothing is remembered that a new leader would miss:
-what is left to do is what the sessions still have. A broker that drains and dies is lost, one
-whose drain is undone keeps what it still has.
+Lookups do not wait for this. There is no state that a new leader would miss: the work left is the
+units that the sessions still have. A draining broker that dies is lost; a broker whose drain is
+cancelled keeps the units that it still has.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from shards.ports import BrokerDirectory, Clock
 from shards.state.shard_state import ShardState
 
 _LOOK_SECONDS = 5.0
-"""Between two looks when nothing changes: brokers report their load at most so often."""
+"""Between two checks when nothing changes: brokers report their load at most so often."""
 
 _RETRY_SECONDS_MIN = 2.0
 _RETRY_SECONDS_MAX = 60.0
-"""After a pass that brought nothing away, for a lease or a move that takes long. Twice as long
-after each such pass, since rules may keep units where they are for good; what changes among the
-brokers wakes it earlier."""
+"""The pause after a pass that moved nothing, because of a missing lease or a slow move. It doubles
+after each such pass, since rules may keep units where they are for good. A change among the brokers
+ends it earlier."""
 
 _UNKNOWN_LOOKS = 2
-"""Looks after which a session that the directory does not know is asked for: a new one is there
-in a moment, one that ended before the directory's memory began never is."""
+"""Checks after which the manager of a session that the directory lacks is asked about it. A new
+session appears in a moment; one that ended before the directory's memory began never does."""
 
 _CARRY_TIMEOUT_MS = 20_000
 """For one batch: a move waits for caches and for brokers that hang."""
@@ -62,14 +62,14 @@ _logger = structlog.get_logger(__name__)
 
 
 class Why(StrEnum):
-    """Why a session's units are taken away: a metric's label."""
+    """Why a session is evacuated: a metric's label."""
 
     LOST = "lost"
     DRAIN = "drain"
 
 
 class Evacuation:
-    """Evacuations of one shard's units, for one term. ``shard_ids`` are all of the cluster's."""
+    """Evacuations of one shard's units, for one term. ``shard_ids`` returns all shards."""
 
     def __init__(
         self,
@@ -108,29 +108,29 @@ class Evacuation:
 
     @property
     def units_under_way(self) -> int:
-        """Units that are still to leave the sessions which are being emptied."""
+        """Units that have not left the sessions under evacuation yet."""
         return sum(self._state.reads.used_units(session_id) for session_id in self._sessions)
 
     def start(self) -> None:
-        """Look after the sessions from here on."""
+        """Begin to check the sessions."""
         self._task = keep("evacuations", self._run)
 
     def close(self) -> None:
-        """Stop at once; what is left is the next leader's."""
+        """Stop at once; the next leader goes on with the units that are left."""
         self._unsubscribe()
         for task in (self._task, *self._sessions.values()):
             if task is not None:
                 task.cancel()
 
     def broker_of(self, session_id: str) -> str:
-        """Return the broker of a session that has units here, "" if it has none any more."""
+        """Return the broker of a session with units here, "" if it has none any more."""
         known = self._directory.session(session_id)
         if known is not None:
             return known.broker_id
         units = self._state.scans.units_of_session(session_id, "", 1)
         return units[0].broker_id if units else ""
 
-    # Looking ----------------------------------------------------------------------------------
+    # Checking ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
@@ -156,7 +156,7 @@ class Evacuation:
         self._ask_for_unknown(usage)
 
     def _why(self, session_id: str) -> Why | None:
-        """Return why a session is to be emptied, None if it is not."""
+        """Return why a session has to be evacuated, None if it does not."""
         known = self._directory.session(session_id)
         if known is not None and not self._sync.has_ended(known.broker_id, session_id):
             return Why.DRAIN if known.draining else None
@@ -164,7 +164,7 @@ class Evacuation:
         return Why.LOST if broker_id and self._sync.has_ended(broker_id, session_id) else None
 
     def _ask_for_unknown(self, usage: dict[str, int]) -> None:
-        """Have a unit of each session looked up that nobody knows: its manager knows."""
+        """Look up a unit of each session that the directory lacks: its broker manager answers."""
         self._unknown = {
             session_id: self._unknown.get(session_id, 0) + 1
             for session_id in usage
@@ -182,7 +182,10 @@ class Evacuation:
         task.add_done_callback(lambda _: self._sessions.pop(session_id, None))
 
     async def _empty(self, session_id: str) -> None:
-        """Empty a session while there is a reason to; one that nobody knows is asked for first."""
+        """Evacuate a session while there is a reason to.
+
+        If the directory lacks it, a lookup of one unit first asks its broker manager.
+        """
         began = self._clock.monotonic()
         try:
             broker, before = self.broker_of(session_id), self._state.reads.used_units(session_id)
@@ -220,7 +223,7 @@ class Evacuation:
                 pause_s = min(2 * pause_s, _RETRY_SECONDS_MAX)
 
     async def _pass(self, session_id: str, why: Why) -> int:
-        """Go over the units once, at the pace, while the reason stands; return how many left."""
+        """Go over the units once, at the pace, while the reason holds; return how many left."""
         order = EvacuationOrder(
             self._state, self._units, session_id, self.loads.busiest(session_id)
         )
@@ -229,7 +232,7 @@ class Evacuation:
         left = 0
         try:
             while self._why(session_id) is why:
-                # An operator may have asked for another rate meanwhile.
+                # An operator may have set another rate meanwhile.
                 rate = part * self._units_per_second(session_id, why)
                 await asyncio.sleep(pace.wait_seconds(rate))
                 if len(batches) >= EVACUATION_BATCHES_MAX:
@@ -250,7 +253,7 @@ class Evacuation:
                 batch.cancel()
 
     def _pace_of(self, session_id: str, why: Why) -> tuple[Pace, float]:
-        """Return a pace for a pass, and which part of the cluster's rate is this shard's."""
+        """Return the pace of a pass, and this shard's part of the cluster's rate."""
         if why is Why.DRAIN:
             return Pace(self._clock.monotonic), self._part([session_id])
         # All lost sessions together go at one pace, however many there are.
@@ -265,7 +268,7 @@ class Evacuation:
         return wanted or DRAIN_UNITS_PER_SECOND
 
     def _part(self, session_ids: Sequence[str]) -> float:
-        """Return this shard's part of what is to leave some sessions, as it is now."""
+        """Return this shard's part of the units that have to leave some sessions, as of now."""
         here = [self._state.reads.used_units(session_id) for session_id in session_ids]
         reported = [self.loads.units_reported(session_id) for session_id in session_ids]
         of_all = [max(pair) for pair in zip(here, reported, strict=True)]
@@ -279,7 +282,7 @@ class Evacuation:
             return ()
 
     async def _wait_for_better(self, pause_s: float) -> None:
-        """Wait until brokers change, not too short a time, and at most so long."""
+        """Wait until brokers change: at least ``_RETRY_SECONDS_MIN`` and at most ``pause_s``."""
         changed = asyncio.Event()
         unsubscribe = self._directory.on_change(changed.set)
         try:
@@ -293,7 +296,7 @@ class Evacuation:
     # Carrying out -----------------------------------------------------------------------------
 
     async def _carry(self, units: Sequence[Assignment], why: Why) -> int:
-        """Take units away and return how many left."""
+        """Assign units again or move them; return how many left."""
         done = await (self._assign_anew(units) if why is Why.LOST else self._move(units))
         self._metrics.note_evacuated(why.value, done)
         return done

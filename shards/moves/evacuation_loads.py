@@ -1,7 +1,7 @@
-"""What brokers carried when they last said so, kept beyond the end of their sessions.
+"""The last load report of each broker session, kept beyond the end of the session.
 
-The directory forgets a session's load with the session, which is just when it is asked which of
-its units are the busiest. Rates are smoothed here, report by report, for whoever compares them.
+The directory forgets the load of a session that ends, and an evacuation needs it just then, to
+begin with the busiest units. The rates of units are smoothed over the reports, for rebalances.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from shards.domain.placement.rebalance import smoothed
 from shards.ports import BrokerDirectory
 
 RATES_PER_SESSION_MAX = 4 * BUSIEST_UNITS_MAX
-"""Smoothed rates kept of a session: those that fade beside those of the last report."""
+"""Smoothed rates kept of a session: of the last report's units and of earlier, fading ones."""
 
 _MESSAGE_BYTES = 256
-"""What a message costs beside its bytes, in bytes: many small ones are work too."""
+"""The cost of a message beside its bytes, in bytes: many small messages are work too."""
 
 
 class EvacuationLoads:
@@ -35,7 +35,7 @@ class EvacuationLoads:
         return f"<EvacuationLoads sessions={len(self._reports)}>"
 
     def look(self, wanted: Collection[str]) -> None:
-        """Take in what is new; sessions that neither live nor are ``wanted`` are forgotten."""
+        """Read new reports; forget sessions that are neither live nor ``wanted``."""
         live = {broker.session_id for broker in self._directory.live()}
         for session_id in live:
             report = self._directory.load(session_id)
@@ -46,7 +46,7 @@ class EvacuationLoads:
             del self._rates[session_id]
 
     def units_reported(self, session_id: str) -> int:
-        """Return how many units of all shards the broker said it has, 0 if it said nothing."""
+        """Return how many units of all shards the broker reported, 0 without a report."""
         report = self._reports.get(session_id)
         return 0 if report is None else report.topics
 
@@ -80,6 +80,6 @@ class EvacuationLoads:
 
 
 def rate_of(load: TopicLoad) -> int:
-    """Return one number for a unit's traffic: bytes a second, messages counted as some."""
+    """Return a unit's traffic in bytes a second, with ``_MESSAGE_BYTES`` for each message."""
     messages = load.messages_in_per_second + load.messages_out_per_second
     return int(load.bytes_in_per_second + load.bytes_out_per_second + _MESSAGE_BYTES * messages)

@@ -1,8 +1,7 @@
-"""How many units may go by now: a steady rate, so that the end of an evacuation can be foretold.
+"""A steady rate of units, so that the end of an evacuation can be computed.
 
-The last of N units goes N ÷ rate seconds after the first could have. Time that was not used is
-lost but for ``_BURST_SECONDS`` of it: after a minute without capacity no minute's worth goes at
-once.
+The last of N units goes N ÷ rate seconds after the first one could go. Unused time is lost, except
+``_BURST_SECONDS`` of it: after a minute without capacity there is no burst of a minute's units.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _BURST_SECONDS = 0.5
-"""As long as one batch may take to be decided without slowing the whole."""
+"""A batch may take so long to be decided without slowing the evacuation."""
 
 PACE_INTERVAL_SECONDS = 0.2
-"""Between two batches: a commit and a message each, whatever their size."""
+"""Between two batches: each costs a commit and a message, whatever its size."""
 
 
 class Pace:
@@ -31,7 +30,7 @@ class Pace:
         return f"<Pace earned={self._earned:.1f}>"
 
     def take(self, rate: float, units_max: int) -> int:
-        """Return how many units may go at this moment, at most ``units_max``; they are spent."""
+        """Spend and return the units that may go at this moment, at most ``units_max``."""
         now = self._now()
         earned = self._earned + (now - self._as_of) * rate
         most = 1.0 + rate * (PACE_INTERVAL_SECONDS + _BURST_SECONDS)
@@ -41,21 +40,21 @@ class Pace:
         return units
 
     def give_back(self, units: int) -> None:
-        """Return what was taken and not used."""
+        """Return units that were taken and not used."""
         self._earned += units
 
     def wait_seconds(self, rate: float) -> float:
-        """Return after how long ``take`` gives something, at least one interval."""
+        """Return after how many seconds ``take`` returns units, at least one interval."""
         missing = max(0.0, 1.0 - self._earned)
         return max(PACE_INTERVAL_SECONDS, missing / rate)
 
 
 def share_of_rate(units_per_second: float, units: int, units_of_all: int, shards: int) -> float:
-    """Return this shard's part of a rate that is meant for the whole cluster.
+    """Return this shard's part of a rate for the whole cluster.
 
-    By its part of all units, if that is known, so that all shards end at the same time; equal
-    parts if not. What is known is a report and may be old: a shard takes at most twice and at
-    least half of an equal part.
+    The part is proportional to its units, so that all shards end at the same time, or equal if
+    ``units_of_all`` is unknown. That number is from a report and may be old, so a shard takes at
+    least half and at most twice an equal part.
     """
     equal = units_per_second / shards
     if units_of_all <= 0:

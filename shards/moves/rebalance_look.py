@@ -1,11 +1,11 @@
-"""What a rebalance sees of one shard's units: some to even out, all of them for their rules' sake.
+"""Reads one shard's units for a rebalance, in bounded steps.
 
-    the fullest brokers' units ─▶ read anew for each plan, up to a bound ─╮
-    what lies behind the bound ─▶ swept, a part for each plan: only those ─┴─▶ ``Look``
-                                  that their rules forbid are kept
+    units of the fullest brokers ─▶ read again for each plan, up to a bound ─╮
+    units behind the bound       ─▶ swept, a part for each plan; only those  ─┴─▶ ``Look``
+                                    that a rule forbids where they are stay
 
-Only what is read can be evened out, and for that the fullest brokers do. Where a rule forbids a
-unit has nothing to do with how full its broker is: for that every unit is read once in a run.
+To even out the brokers, the units of the fullest ones are enough. A rule may forbid a unit at any
+broker, however full, so one run of plans reads every unit once for the rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shards.ports import BrokerDirectory, Clock
 from shards.state.shard_state import ShardState
 
 PAGE_UNITS = 500
-"""Units read from the view, and planned, before others get their turn on the loop."""
+"""Units read from the view and planned in one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -40,10 +40,10 @@ class Unit:
     assignment: Assignment
     parents: Policies
     is_bound: bool
-    """Whether any rule, or another partition, may have a say in where it goes."""
+    """Whether a rule, or another partition, may restrict where it goes."""
 
     def is_forbidden_at(self, broker_id: str, placing: PlacementRound) -> bool:
-        """Say whether a rule keeps it from a broker; asked of its own: whether it has to leave."""
+        """Return whether a rule forbids it at a broker. If at its own, the unit has to leave."""
         if not self.is_bound:
             return False
         return bool(placing.forbids(self.topic, self.assignment, self.parents, broker_id))
@@ -51,13 +51,13 @@ class Unit:
 
 @dataclass(slots=True)
 class Sweep:
-    """How far the units behind the bound were read, in one run of plans."""
+    """How far one run of plans has read the units behind the bound."""
 
     left: list[tuple[str, str]] = field(default_factory=list)
-    """Sessions, each with the key behind which its units were not read yet."""
+    """Sessions, each with the key behind which its units are still to be read."""
 
     units_read: int = 0
-    """What was read to even out when it began included."""
+    """Includes the units that the first plan read to even out."""
 
     @property
     def is_over(self) -> bool:
@@ -66,23 +66,23 @@ class Sweep:
 
 @dataclass(slots=True)
 class Look:
-    """The shard's units as they were when a plan was begun."""
+    """The shard's units as of the beginning of a plan."""
 
     sweep: Sweep
     brokers: dict[str, BrokerRecorded] = field(default_factory=dict)
-    """Those that take part: they may be given units. By broker id."""
+    """The brokers that may get units, by broker id."""
 
     units: dict[str, Unit] = field(default_factory=dict)
-    """Those that may be planned, by name."""
+    """The units that may be planned, by name."""
 
     weights: dict[str, int] = field(default_factory=dict)
-    """Of the units that are not like any other, by name."""
+    """Weights of units that are not of weight one, by name."""
 
     misplaced: dict[str, None] = field(default_factory=dict)
-    """Names of units that their rules forbid where they are, as they were read."""
+    """Names of units that a rule forbids where they are, in the order of reading."""
 
     units_unread: int = 0
-    """Units of the brokers that take part which the sweep has not come to."""
+    """Units of these brokers that the sweep has not read yet."""
 
 
 class RebalanceLooks:
@@ -108,7 +108,7 @@ class RebalanceLooks:
         return f"<RebalanceLooks of {self._state!r}>"
 
     async def look(self, sweep: Sweep | None = None) -> Look:
-        """Read units as a plan needs them; go on with ``sweep``, or begin one.
+        """Read the units for one plan; go on with ``sweep``, or begin one.
 
         Raises:
             MetadataError: The term is over.
@@ -130,9 +130,9 @@ class RebalanceLooks:
         return look
 
     async def _read_fullest(self, look: Look) -> list[tuple[str, str]]:
-        """Read units, those of the fullest brokers first; return what lies behind the bound."""
+        """Read units, of the fullest brokers first; return the sessions left behind the bound."""
         unread = []
-        # What lies beyond the bound is not moved: it is not to be what the fullest ones have.
+        # Units behind the bound are not moved, so these must not be those of the fullest brokers.
         for broker in sorted(look.brokers.values(), key=self._use_of, reverse=True):
             after, is_read = "", False
             while not is_read and len(look.units) < REBALANCE_UNITS_READ_MAX:
@@ -146,7 +146,7 @@ class RebalanceLooks:
         return unread
 
     async def _go_on(self, look: Look) -> None:
-        """Sweep some units more; of those only the misplaced are kept."""
+        """Sweep some more units; keep only the misplaced ones."""
         sweep, units_read = look.sweep, 0
         sessions = {broker.session_id for broker in look.brokers.values()}
         while sweep.left and units_read < REBALANCE_UNITS_SWEPT_MAX:
@@ -170,11 +170,11 @@ class RebalanceLooks:
     ) -> None:
         names = [parse_topic(unit.name) for unit in page]
         parents = {name.namespace_text: self._policies.known(name.namespace_text) for name in names}
-        missing = [namespace for namespace, said in parents.items() if said is None]
+        missing = [namespace for namespace, known in parents.items() if known is None]
         if missing:
-            said = await self._policies.read(missing)
-            # What cannot be read now leaves its units where they are.
-            parents |= {name: one for name, one in said.items() if isinstance(one, Policies)}
+            found = await self._policies.read(missing)
+            # Units whose policies cannot be read now stay where they are.
+            parents |= {name: one for name, one in found.items() if isinstance(one, Policies)}
         topics = self._state.reads.load_topics([name.base_text for name in names])
         placing = self._placer.begin()
         for name, topic, assignment in zip(names, topics, page, strict=True):
@@ -183,7 +183,7 @@ class RebalanceLooks:
                 continue
             is_bound = topic.partitions > 1 or rules_for(above, topic) != NO_RULES
             unit = Unit(topic, assignment, above, is_bound)
-            # One that went from a broker to another meanwhile is read twice: the later one counts.
+            # A unit that moved meanwhile is read twice: the later reading counts.
             look.misplaced.pop(name.text, None)
             if unit.is_forbidden_at(assignment.broker_id, placing):
                 look.misplaced[name.text] = None

@@ -1,10 +1,10 @@
-"""Spreads one shard's units evenly over the brokers that live: plans, says so, and does it.
+"""Spreads one shard's units evenly over the live brokers.
 
-    look at units, rules, loads ─▶ plan (pure, ``domain.rebalance``) ─▶ moves, at a pace ─▶ again
-                                        ╰─ asked for the plan alone: that is the answer
+    read units, rules, loads ─▶ plan (pure, ``domain.rebalance``) ─▶ moves, at a pace ─▶ again
+                                     ╰─ the answer to a request for the plan only
 
-Each shard evens out its own units. What is left after a round is planned anew, until nothing is
-or a round moved nothing. A unit that was moved stays where it is for a while.
+Each shard evens out its own units. Rounds follow each other until nothing is left to move or a
+round has moved nothing. A unit that was moved stays where it is for a while.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ _logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """``moves`` is by name the broker that a unit is to go to, "" for any that its rules allow."""
+    """``moves`` has the target broker of each unit by name, "" for any that its rules allow."""
 
     burdens: Sequence[Burden]
     moves: dict[str, str]
     units: dict[str, Unit]
     sweep: Sweep
     is_needed: bool
-    """Whether brokers are, or at the run's beginning were, too far from their shares."""
+    """Whether brokers are too far from their shares, or were at the beginning of the run."""
 
     reason: str
 
     @property
     def is_all(self) -> bool:
-        """Whether there is nothing to move, and nothing that was not read."""
+        """Whether there is nothing to move, and every unit was read."""
         return not self.moves and self.sweep.is_over
 
 
@@ -116,20 +116,20 @@ class Rebalancer:
         return f"<Rebalancer shard={self._shard_id} left={self._left}>"
 
     def close(self) -> None:
-        """Stop at once; moves that were begun are finished by whoever leads next."""
+        """Stop at once; the next leader finishes the moves that were begun."""
         if self._task is not None:
             self._task.cancel()
 
     @property
     def units_under_way(self) -> int:
-        """Units that a rebalance or an evacuation is still to move.
+        """Units that a rebalance or an evacuation has still to move.
 
-        One at least while a rebalance looks for what is left.
+        At least one while a rebalance makes its next plan.
         """
         return (self._left or int(self._is_running)) + self._evacuation.units_under_way
 
     async def count(self, _request: UnitCountRequest) -> UnitCountResponse:
-        """Return how many units each session has here, and how many are to leave theirs."""
+        """Return how many units each session has here, and how many have to leave."""
         usage = self._state.scans.usage()
         brokers = {broker.session_id: broker for broker in self._directory.live()}
         for session_id in brokers:
@@ -146,11 +146,11 @@ class Rebalancer:
         return answer
 
     async def answer(self, request: RebalanceRequest) -> RebalanceResponse:
-        """Plan; begin what was planned unless only the plan is wanted. Or stop what is under way.
+        """Plan, and begin the moves unless only the plan is wanted. Or stop a rebalance.
 
         Raises:
             InvalidRequest: The rate is too high.
-            MetadataError: What is said of a namespace could not be read, or leadership moved.
+            MetadataError: A namespace's policies could not be read, or leadership moved.
         """
         if request.units_per_second > DRAIN_UNITS_PER_SECOND_MAX:
             raise InvalidRequest(
@@ -175,7 +175,7 @@ class Rebalancer:
 
     async def _plan(self, *, is_begun: bool, sweep: Sweep | None = None) -> _Found:
         look = await self._looks.look(sweep)
-        # A little old after a while, which the mover notices: it asks the rules again.
+        # The plan ages while it is carried out, so the mover checks the rules again.
         placing = self._placer.begin(is_plan=True)
         away, stuck = await _drive_away(look, placing)
         burdens = self._burdens(look, away, stuck, placing)
@@ -198,7 +198,7 @@ class Rebalancer:
         stuck: Collection[str],
         placing: PlacementRound,
     ) -> list[Burden]:
-        """Return the brokers with what they have: units that rules drive away count no more."""
+        """Return the brokers with their units, without those that a rule drives away."""
         now = self._clock.monotonic()
         movable: dict[str, list[Movable]] = {broker_id: [] for broker_id in look.brokers}
         extra: dict[str, int] = dict.fromkeys(look.brokers, 0)
@@ -244,7 +244,7 @@ class Rebalancer:
             self._left = len(found.moves)
 
     async def _round(self, found: _Found, pace: Pace, rate: float) -> int:
-        """Carry out the moves of one plan at the pace; return how many units went."""
+        """Carry out the moves of one plan at the pace; return how many units moved."""
         waiting = list(found.moves.items())
         batches: set[asyncio.Task[int]] = set()
         moved = 0
@@ -316,7 +316,7 @@ class Rebalancer:
         except MetadataError:
             return 1
 
-    # Saying -----------------------------------------------------------------------------------
+    # Answers ----------------------------------------------------------------------------------
 
     def _response(self, reason: str) -> RebalanceResponse:
         return RebalanceResponse(
@@ -394,9 +394,9 @@ def _reason(
 
 
 async def _drive_away(look: Look, placing: PlacementRound) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the moves of units that have to leave their brokers, and by name why others cannot.
+    """Return moves of units that have to leave their brokers, and by name why others cannot.
 
-    One by one, as they will go: where partitions are to be apart, the last ones may stay.
+    The units are placed one by one: where partitions must be apart, the last ones may stay.
     """
     away: dict[str, str] = {}
     stuck: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Moves and deletions that the former leader may not have finished, found at the end of the log.
 
-The log says that a unit was moved, taken from its broker, or ended with its topic, not that its old
-owner was told. A new leader therefore tells once more: doing it again changes nothing at a broker,
-leaving it out would let an owner of the past hold a unit until its session ends.
+The log records that a unit was moved, unassigned or deleted, not that its old owner has released
+it. A new leader therefore repeats the release: a repetition changes nothing at the broker, and
+without it the old owner could hold the unit until its session ends.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from shards.domain.assignment import (
 )
 
 RECENT_MS = 30_000
-"""A move ends well within it: sync and release have deadlines of 5 s, the caches one of 2 s."""
+"""Longer than a move takes: sync and release have deadlines of 5 s, the caches one of 2 s."""
 
 RECENT_EVENTS_MAX = 50_000
-"""Events at the end of the log that are looked through: some ten seconds of hard moving."""
+"""Events at the end of the log that are read: some ten seconds of moves at full rate."""
 
 EVENTS_PER_TURN_MAX = 50
-"""Events looked through at a time: about a millisecond."""
+"""Events read in one turn of the loop: about a millisecond."""
 
 PAUSE_PARTS = 9
-"""The loop is left to others for so many times as long: the first requests of a term matter more,
-and nobody answers with what was moved while the caches' time-to-live runs."""
+"""Each turn is followed by a pause of so many times its length: the first requests of a term come
+first, and caches are not relied on before their time-to-live is over."""
 
 _REASONS = frozenset({*MOVE_REASONS.values(), REASON_IDLE, REASON_UNLOADED})
 _TRACES = tuple(reason.encode() for reason in (*_REASONS, REASON_TOPIC_DELETED))
@@ -40,13 +40,13 @@ _TRACES = tuple(reason.encode() for reason in (*_REASONS, REASON_TOPIC_DELETED))
 
 @dataclass(frozen=True, slots=True)
 class RecentMoves:
-    """What may be left to do of the end of a log."""
+    """Moves and deletions at the end of a log that may be unfinished."""
 
     moved: dict[str, int]
     """Name and epoch of each unit whose latest change is a move or an unassignment."""
 
     deleted: list[Assignment]
-    """What ended with its topic, of nobody: the view has forgotten it, whoever held it has not."""
+    """Assignments that ended with their topic, without a broker: the view has forgotten it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class _Found:
 async def recent_moves(log: ReplicatedLog) -> RecentMoves:
     """Return the recent moves, unassignments and deletions, each kind in the order of the log.
 
-    One is old if its own leader wrote something so much later: two times of one clock. This
-    process's clock, which may have leapt, is not asked. Deletions of the present term are left
-    out: who decides them tells of them.
+    A change is old if the leader that wrote it wrote something ``RECENT_MS`` later. Both times are
+    of one clock; this process's clock may have leapt and is not used. Deletions of the present
+    term are left out: this leader releases their units itself.
     """
     status = log.status
     position = max(status.first_position, status.commit_position - RECENT_EVENTS_MAX + 1)
@@ -83,7 +83,7 @@ async def recent_moves(log: ReplicatedLog) -> RecentMoves:
         for entry in entries:
             for record in entry.records:
                 last_payloads[entry.term] = record.payload
-                # Nearly all of a log is something else, and not worth decoding.
+                # Nearly all records are about something else: do not decode them.
                 if found.moved or any(trace in record.payload for trace in _TRACES):
                     _note_changes(record.payload, entry.term, found)
         position = entries[-1].next_position
@@ -120,6 +120,6 @@ def _note_changes(payload: bytes, term: int, found: _Found) -> None:
         if changed.reason in _REASONS:
             found.moved[changed.name] = change
         elif changed.reason == REASON_TOPIC_DELETED:
-            # Whatever is created of the same name is another: what comes behind changes nothing.
+            # A later topic of the same name has another id, so later changes do not undo this.
             ended = Assignment(changed.topic_id, changed.unit, changed.name, changed.epoch, "", "")
             found.deleted[ended] = change

@@ -20,7 +20,7 @@ from nextgen.tasks.background import start
 
 
 class CommitTrace:
-    """Made for a proposal that is recorded. ``applying`` owns what waits for the view."""
+    """Traces one sampled proposal. ``applying`` owns the tasks that wait for the view."""
 
     def __init__(
         self,
@@ -59,5 +59,5 @@ class CommitTrace:
         try:
             await self._log.wait_applied(index)
         except MetadataError:
-            return  # The replica stops: nothing is applied that anybody could wait for.
+            return  # The replica stops and applies nothing more.
         tracing.record("apply", committed_at, time.monotonic(), self._span)

@@ -1,7 +1,7 @@
-"""The level of each event of a shard, and how an event that is too late for a member is named.
+"""The level of each event of a shard, and the refusal of an event that a member may not know.
 
-See ``nextgen.kernel.events.levels``. An event type keeps its level for ever. One that is added has
-the level of the program that adds it.
+See ``nextgen.kernel.events.levels``. An event type keeps its level for ever. A new type gets the
+level of the program that introduces it.
 """
 
 from __future__ import annotations
@@ -52,6 +52,6 @@ def level_of(events: Iterable[DomainEvent]) -> int:
 def not_known(
     shard_id: int, events: Iterable[DomainEvent], level: int, members: Sequence[str]
 ) -> Refused:
-    """Return why ``events`` are not proposed: ``members`` may not know those above ``level``."""
+    """Return the refusal of ``events``: ``members`` may not know those above ``level``."""
     late = next(event for event in events if EVENT_LEVELS[type(event)] > level)
     return not_known_everywhere(f"shard {shard_id}", members, f"{stored_name(late)} events")

@@ -28,7 +28,7 @@ from shards.state.commit_trace import CommitTrace
 
 
 class MeasuredLog:
-    """Passes everything on to ``log``; observes the seconds from proposal to commit."""
+    """Delegates to ``log`` and observes the seconds from proposal to commit."""
 
     def __init__(
         self, log: ReplicatedLog, seconds: Histogram, monotonic: Callable[[], float]
@@ -113,7 +113,7 @@ class MeasuredLog:
         await self._log.stop()
 
     def close(self) -> None:
-        """Stop waiting for what is traced; the log itself goes on."""
+        """Stop waiting for traced commits; the log itself goes on."""
         for task in self._applying:
             task.cancel()
 

@@ -1,8 +1,8 @@
 """How long a shard's leader keeps the outcomes of commands: by its own monotonic clock.
 
-The leader orders what is forgotten, in the records that it proposes anyway; every replica obeys
-(ADR 0053). A leader knows nothing of the time before its term, so it keeps for the whole window
-what its predecessors recorded.
+The records of the leader carry the order to forget, and every replica obeys (ADR 0053). A leader
+cannot measure the time before its term, so it keeps the outcomes of its predecessors for the whole
+window.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from nextgen.kernel.limits.outcome import OUTCOME_WINDOW_MS, OUTCOME_WINDOW_POSITIONS
 
 OUTCOME_ORDERS_LEVEL = 4
-"""Level of the records with an order (``nextgen.kernel.events.levels``): an earlier program would
-pass over it, and its view would differ."""
+"""The level of records with an order (``nextgen.kernel.events.levels``): an earlier program would
+ignore the order, and its view would differ."""
 
 SAMPLE_MS = 1_000
 """Time between two orders of a leader, and how much longer than necessary an outcome is kept."""
 
 
 class OutcomeRetention:
-    """What one leader orders, for one term. ``monotonic`` is in seconds."""
+    """The orders of one leader, for one term. ``monotonic`` is in seconds."""
 
     def __init__(self, monotonic: Callable[[], float], position: int) -> None:
         self._monotonic = monotonic
@@ -32,10 +32,10 @@ class OutcomeRetention:
         return f"<OutcomeRetention samples={len(self._samples)}>"
 
     def order(self, position: int) -> int:
-        """Return from which position on outcomes are kept, 0 if there is nothing to order yet.
+        """Return the position from which on outcomes are kept, 0 if no order is due.
 
-        ``position`` is the last that is known to be committed. The first order of a term may ask
-        for nothing to be forgotten: from it on outcomes are kept by time.
+        ``position`` is the last that is known to be committed. The first order of a term may be 1,
+        which forgets nothing but begins to keep outcomes by time.
         """
         now = self._monotonic()
         if now < self._next_at:
@@ -49,6 +49,6 @@ class OutcomeRetention:
         seen_at, aged = samples[0]
         if seen_at > now - window_s:
             return 1
-        # Whatever is recorded behind that moment stands at ``aged`` or later: a rejection moves
-        # no position.
+        # Outcomes recorded after that moment have the position ``aged`` or a later one: a rejection
+        # advances no position.
         return max(1, min(aged, position - OUTCOME_WINDOW_POSITIONS + 1))

@@ -1,6 +1,6 @@
-"""The states a shard leader has in memory: those in flight, and some that it has read.
+"""The states that a shard's leader has in memory: pending ones, and some that it has read.
 
-Only this leader changes its shard, so what it has once read stays true until it changes it itself.
+Only this leader changes its shard, so a state that it has read stays valid until it changes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TouchedKeys = tuple[tuple[StateKind, tuple[str, ...]], ...]
 class StateCache:
     """States by kind and key. A pending state stays until the view has it, others may be dropped.
 
-    ``None`` as a state is knowledge too: there is nothing under the key.
+    A state ``None`` means that nothing is stored under the key.
     """
 
     def __init__(self, cached_max: int = SHARD_STATES_CACHED_MAX) -> None:
@@ -28,7 +28,7 @@ class StateCache:
     def find(
         self, kind: StateKind, keys: Iterable[str]
     ) -> tuple[dict[str, State | None], list[str]]:
-        """Return what is known of ``keys``, and the keys that nothing is known of."""
+        """Return the states in memory of ``keys``, and the keys that have none."""
         pending, settled = self._pending[kind], self._settled[kind]
         found: dict[str, State | None] = {}
         missing: list[str] = []
@@ -42,13 +42,13 @@ class StateCache:
         return found, missing
 
     def remember(self, kind: StateKind, states: Mapping[str, State | None]) -> None:
-        """Keep what was read from the view."""
+        """Keep states that were read from the view."""
         settled = self._settled[kind]
         settled.update(states)
         self._trim(settled)
 
     def change(self, sequence: int, states: States) -> TouchedKeys:
-        """Take over what proposal ``sequence`` changed; returns what to settle it with."""
+        """Keep the states after proposal ``sequence``; return the keys to settle it with."""
         for kind, changed in states.items():
             pending, settled = self._pending[kind], self._settled[kind]
             for key, state in changed.items():
@@ -57,14 +57,14 @@ class StateCache:
         return tuple([(kind, tuple(changed)) for kind, changed in states.items()])
 
     def settle(self, sequence: int, touched: TouchedKeys, *, keeps: bool = True) -> None:
-        """Note that the view has what proposal ``sequence`` changed.
+        """Note that the view has applied proposal ``sequence``.
 
-        Unless ``keeps`` it is read from there when it is next asked for.
+        Unless ``keeps``, its states leave memory and the next read goes to the view.
         """
         for kind, keys in touched:
             pending, settled = self._pending[kind], self._settled[kind]
             for key in keys:
-                # A later proposal may have changed it again: that one is still in flight.
+                # A later proposal may have changed it again and is still in flight.
                 if key in pending and pending[key][0] == sequence:
                     state = pending.pop(key)[1]
                     if keeps:

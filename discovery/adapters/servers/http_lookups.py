@@ -22,7 +22,7 @@ from aiohttp import web
 
 from discovery.ports import Directory
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import (
@@ -67,12 +67,12 @@ class HttpLookups:
         self,
         topics: TopicDirectory,
         cluster: Directory,
-        desk: CommandDesk,
+        dispatcher: CommandDispatcher,
         counters: DiscoveryCounters,
     ) -> None:
         self._topics = topics
         self._cluster = cluster
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._counters = counters
 
     def routes(self) -> list[web.RouteDef]:
@@ -154,7 +154,7 @@ class HttpLookups:
                 sent = path.split("/")
                 parts = [unquote(sent[place], errors="strict") for place in places]
                 asked = {key: values[-1] for key, values in parse_qs(query).items()}
-                content = await self._desk.answer(
+                content = await self._dispatcher.answer(
                     partial(work, parts, asked), is_listing=work == self._list
                 )
                 return web.json_response(content)

@@ -1,7 +1,7 @@
-"""One Pulsar client of discovery: lookups from the cache at once, the rest through the desk.
+"""One Pulsar client of discovery: lookups from the cache at once, the rest through the dispatcher.
 
 bytes ─ answer_burst ─┬─ LOOKUP, PARTITIONED_METADATA that the cache knows: answered in place
-                      └─ one frame ─ general codec ─┬─ metadata command ─▶ desk ─▶ answer
+                      └─ one frame ─ general codec ─┬─ metadata command ─▶ dispatcher ─▶ answer
                                                     └─ what is a broker's: refused
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from discovery.adapters.servers.loop_turns import LoopTurns
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from discovery.service.lookups.topic_directory import KnownTopics
 from nextgen.kernel.limits.discovery import (
     DISCOVERY_SHORT_READ_BYTES,
@@ -67,11 +67,13 @@ _SCALABLE_TOPICS: Final = frozenset(
 class ClientServices:
     """What all connections of one process share."""
 
-    __slots__ = ("clock", "counters", "desk", "greeting", "known", "turns")
+    __slots__ = ("clock", "counters", "dispatcher", "greeting", "known", "turns")
 
-    def __init__(self, known: KnownTopics, desk: CommandDesk, counters: DiscoveryCounters) -> None:
+    def __init__(
+        self, known: KnownTopics, dispatcher: CommandDispatcher, counters: DiscoveryCounters
+    ) -> None:
         self.known = known
-        self.desk = desk
+        self.dispatcher = dispatcher
         self.counters = counters
         self.greeting = Greeting()
         self.clock = asyncio.get_running_loop().time
@@ -92,7 +94,7 @@ class DiscoveryConnection(PulsarConnection):
         super().__init__(keep_alive, services.greeting)
         self._services = services
         self.waiting_commands = 0
-        """Commands of this connection that the desk has."""
+        """Commands of this connection that are being answered."""
         self._is_full = False
         """Whether too many of them wait."""
         self._unread = b""
@@ -149,7 +151,7 @@ class DiscoveryConnection(PulsarConnection):
         self._unread = b""
 
     def command_done(self) -> None:
-        """The desk has answered one of ``waiting_commands``, or given it up."""
+        """Note that one of ``waiting_commands`` was answered or given up."""
         self.waiting_commands -= 1
         if (
             self._is_full
@@ -222,12 +224,12 @@ class DiscoveryConnection(PulsarConnection):
         """See ``PulsarConnection.handle``."""
         kind = command.type
         services = self._services
-        if services.desk.handles(kind):
+        if services.dispatcher.handles(kind):
             if kind == BaseCommand.LOOKUP:
                 services.counters.pulsar_lookups += 1
             elif kind != BaseCommand.PARTITIONED_METADATA:
                 services.counters.pulsar_other_commands += 1
-            services.desk.take(self, command)
+            services.dispatcher.take(self, command)
             if self.waiting_commands >= DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX:
                 self._is_full = True
                 self._pause_or_resume()

@@ -1,3 +1,4 @@
-"""Where is a topic served? From the cache at once, else asked of its shard, tenant by tenant.
-No answer is older than the streams allow. The servers of all protocols call it.
+"""Lookups: from the caches, else from the topic's shard, with a turn for each tenant.
+
+No answer is older than the streams of the caches allow. The servers of all protocols call it.
 """

@@ -1,13 +1,12 @@
-"""Names that wait to be asked of one shard: every tenant has its turn.
+"""Names that wait for a request to one shard, with a turn for each tenant.
 
     many names of a tenant  ──▶ requests of its own, never all that may be under way
     few names of others     ──▶ share a request, and always find one
 
-A request is answered when its slowest name is, and a name that no broker has room for is slow. So
-a tenant with more than ``LOOKUP_TENANT_NAMES_SHARED_MAX`` names, waiting or under way, shares its
-requests with nobody. Within a tenant names are asked for in their order, until the oldest has
-waited for longer than ``LOOKUP_QUEUE_MS_MAX``: then more comes than is answered,
-and the latest go first.
+The slowest name of a request delays the others, and a name that no broker has room for is slow. So
+a tenant with more than ``LOOKUP_TENANT_NAMES_SHARED_MAX`` names, waiting or under way, shares no
+requests. Within a tenant names go in their order, until the oldest has waited for longer than
+``LOOKUP_QUEUE_MS_MAX``: then more names come than are answered, and the latest go first.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ Item = TypeVar("Item", bound=Waiting)
 
 
 def tenant_in(topic: str) -> str:
-    """Return the tenant of a canonical topic name, "" of what is none."""
+    """Return the tenant of a canonical topic name, "" of another text."""
     return topic.partition("://")[2].partition("/")[0]
 
 
 class LookupLine(Generic[Item]):
-    """Pure: the caller says what time it is, and when requests and names are done."""
+    """Pure: the caller passes the time, and reports when requests and names are done."""
 
     def __init__(self) -> None:
         self._by_age: OrderedDict[str, Item] = OrderedDict()
         self._tenants: OrderedDict[str, OrderedDict[str, Item]] = OrderedDict()
         """The names of each tenant, oldest first; the tenant whose turn is next comes first."""
         self._under_way: Counter[str] = Counter()
-        """Names that the shard is being asked for, by tenant."""
+        """Names under way, by tenant."""
         self._names_under_way = 0
         self._shared_batches = 0
         self._own_batches = 0
-        """Requests that a tenant with many names has for itself."""
+        """Requests that serve one tenant with many names only."""
 
     def __repr__(self) -> str:
         return f"<LookupLine names={len(self)} tenants={len(self._tenants)}>"
@@ -73,12 +72,12 @@ class LookupLine(Generic[Item]):
         return next(iter(self._by_age.values()))
 
     def put(self, item: Item) -> None:
-        """Add a name, which does not wait yet."""
+        """Add a name that does not wait yet."""
         self._by_age[item.topic] = item
         self._tenants.setdefault(item.tenant, OrderedDict())[item.topic] = item
 
     def discard(self, item: Item) -> None:
-        """Forget a name that waits."""
+        """Remove a name that waits."""
         del self._by_age[item.topic]
         names = self._tenants[item.tenant]
         del names[item.topic]
@@ -91,10 +90,10 @@ class LookupLine(Generic[Item]):
         return self._shared_batches + self._own_batches < LOOKUP_BATCHES_IN_FLIGHT_MAX
 
     def take(self, now: float) -> tuple[list[Item], bool]:
-        """Remove and return the names of the next request, and whether a tenant has it for itself.
+        """Remove and return the names of the next request, and whether it serves one tenant only.
 
-        They are under way until ``name_done``, the request until ``batch_done``. No names: what
-        waits has to wait for what is under way.
+        The names are under way until ``names_done``, the request until ``batch_done``. Without
+        names no request may begin before another one is done.
         """
         free = LOOKUP_NAMES_IN_FLIGHT_MAX - self._names_under_way
         if free <= 0 or not self.has_room:
@@ -111,12 +110,12 @@ class LookupLine(Generic[Item]):
         return taken, is_own
 
     def batch_done(self, *, is_own: bool) -> None:
-        """A request counts no more, though names of it may."""
+        """Note that a request is done, though some of its names may still be under way."""
         self._own_batches -= is_own
         self._shared_batches -= not is_own
 
     def names_done(self, items: Iterable[Item]) -> None:
-        """The shard is not being asked for these any more."""
+        """Note that these names are not under way any more."""
         for item in items:
             self._names_under_way -= 1
             self._under_way[item.tenant] -= 1

@@ -35,10 +35,10 @@ _NO_POSITIONS: Mapping[int, int] = {}
 
 
 class OpenLookup:
-    """A lookup that waits for shards: what the cache had, and the places that are open.
+    """A lookup that waits for shards: the answers of the cache, and the places without one.
 
-    At a place of ``fresh`` the shard is asked behind the lookup's beginning, and so is every shard
-    of which the caller knows a position (``known``).
+    A place in ``fresh`` needs an answer that its shard gives after the lookup began. So does every
+    name of a shard of which the caller knows a position (``known``).
     """
 
     __slots__ = ("answers", "began_at", "demands", "fresh", "known", "missing", "request")
@@ -65,10 +65,9 @@ class OpenLookup:
 class LookupService:
     """Answers ``Lookup`` and ``LookupStream`` messages, from bytes to bytes.
 
-    A message that the cache can answer in full never waits: see ``answer_at_once``. What an answer
-    promises is in ADR 0051: linearizable where that is asked for, else no older than
-    ``LOOKUP_STALENESS_MS_MAX`` when the lookup begins, and never behind an earlier answer of this
-    service about the same topic.
+    A message that the cache can answer in full never waits: see ``answer_at_once``. An answer is
+    linearizable if the request demands it, else not older than ``LOOKUP_STALENESS_MS_MAX`` when the
+    lookup begins, and never behind an earlier answer of this service about the topic (ADR 0051).
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class LookupService:
         self._lookups = ShardLookups(shards, directory, cache, absent, counters, clock)
 
     def answer_at_once(self, data: bytes) -> bytes | OpenLookup:
-        """Return the serialised ``LookupResponse``, or what has to wait for ``answer_later``.
+        """Return the serialised ``LookupResponse``, or a lookup to pass to ``answer_later``.
 
         Raises:
             InvalidRequest: ``data`` is not a lookup within the limits.
@@ -102,7 +101,7 @@ class LookupService:
         names = request.topics
         now = self._clock()
         answers, missing = self._cache.lookup(names, now)
-        # Looked at once, and for nothing by nearly every message: the fast path counts in µs.
+        # One check for both: nearly no message has demands, and the fast path takes microseconds.
         demands = request.fresh or bool(request.min_epochs)
         fresh = self._take_out(request, answers, missing) if demands else _NO_PLACES
         known: Mapping[int, int] = _NO_POSITIONS
@@ -123,14 +122,14 @@ class LookupService:
     ) -> bytes:
         """Return the serialised ``LookupResponse`` once the shards have answered.
 
-        Names whose shard has not answered within ``timeout_ms`` are answered as retryable: one
-        shard without a leader costs the names of the others nothing but the wait.
+        A name whose shard has not answered within ``timeout_ms`` gets a retryable answer, so that a
+        shard without a leader does not fail the names of other shards.
         """
         trace_id = lookup.request.trace_id
         if tracing.active is None:
             return await self._answer_metered(lookup, timeout_ms, trace_id)
-        # The text in the message says who asked, also on a stream that others share; without
-        # one it is the call's own span, and else a trace begins here.
+        # The message carries the caller's trace, also on a shared stream. Without it the call's own
+        # span is the parent, or a trace begins here.
         parent = trace_id or tracing.traceparent()
         with tracing.span("discovery.lookup", parent, missing=len(lookup.missing)):
             lookup_steps.step(9)
@@ -183,7 +182,7 @@ class LookupService:
         return await self.answer_later(answer, timeout_ms)
 
     async def locate(self, name: TopicName) -> LookupAnswer:
-        """Return where one name is served, or the answer that says why not.
+        """Return the answer for one name: its broker, or a rejection.
 
         Raises:
             Unavailable: No shard map is known here yet.
@@ -218,7 +217,7 @@ class LookupService:
         ).SerializeToString()
 
     async def stop(self) -> None:
-        """Give up what waits for shards."""
+        """Give up the lookups that wait for shards."""
         await self._lookups.stop()
 
     def _asked(
@@ -240,7 +239,7 @@ class LookupService:
         except MetadataError as error:
             self._counters.lookups_by_result[error.reason] += 1
             return trouble_answer(topic, error)
-        # A question that is under way may be from before what the caller knows of the shard.
+        # A question under way may be older than the position that the caller knows of the shard.
         is_fresh = is_fresh or shard_id in known
         return self._lookups.ask(shard_id, topic, trace_id, is_fresh=is_fresh)
 
@@ -252,9 +251,9 @@ class LookupService:
     def _take_out(
         self, request: LookupRequest, answers: list[bytes], missing: list[int]
     ) -> Container[int]:
-        """Take cached answers out of ``answers`` that the request does not accept.
+        """Remove cached answers that the request does not accept.
 
-        Returns the places whose shard is to be asked anew.
+        Returns the places that need a fresh answer of their shard.
 
         Raises:
             InvalidRequest: See ``demanded_epochs``.

@@ -1,7 +1,7 @@
 """Reports each minute of this process's lookups to the cluster manager, which records it.
 
-The Join stream acknowledges nothing, so what was reported is kept for a while and sent again after
-each reconnect. The cluster manager takes each minute of a process once.
+The Join stream has no acknowledgements, so reports are kept for a while and sent again after each
+reconnect. The cluster manager records each minute of a process once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FIRST_PROCESS = 1
 
 
 def process_name(number: int, started_at_ms: int) -> str:
-    """Return what a process's windows are reported under: ``w2-1763800000``.
+    """Return the name under which a process reports its windows: ``w2-1763800000``.
 
-    One that is started again is another, so that both halves of its minute count.
+    A restarted process has another name, so that both halves of its minute count.
     """
     return f"w{number}-{started_at_ms // 1_000}"
 
@@ -57,18 +57,18 @@ class LookupMeter:
         return f"<LookupMeter good={self.good} bad={self.bad}>"
 
     def start(self) -> None:
-        """Begin to look at the clock, at the end of each minute."""
+        """Begin to report, at the end of each minute."""
         self._tick()
 
     def stop(self) -> None:
-        """Report the minute that is not over, and no more."""
+        """Report the present minute as it is, and end."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
             self._take(self._windows.finish(self._unix_ms(), self._tally))
 
     def connected(self) -> None:
-        """Say again what an earlier connection may have lost."""
+        """Send the kept windows again: an earlier connection may have lost them."""
         for window in self._kept:
             self._send(_message(window))
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from discovery.service.lookups import command_desk
+from discovery.service.lookups import command_dispatcher
 from discovery.service.lookups import topic_directory as topics
 from nextgen.kernel.errors import ConnectionLost, Unavailable
 from nextgen.kernel.routing.names import parse_topic
@@ -394,7 +394,7 @@ async def test_a_proxy_is_refused(site):
 async def test_commands_beyond_the_bound_are_to_be_repeated_and_the_connection_goes_on(
     site, monkeypatch
 ):
-    monkeypatch.setattr(command_desk, "DISCOVERY_COMMANDS_WAITING_MAX", 3)
+    monkeypatch.setattr(command_dispatcher, "DISCOVERY_COMMANDS_WAITING_MAX", 3)
     release = asyncio.Event()
 
     async def wait(_request):

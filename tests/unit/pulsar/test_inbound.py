@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.limits.inbound import (
     COMMAND_FIELDS_MAX,
     CONNECTIONS_BEFORE_CONNECT_MAX,
@@ -263,8 +263,8 @@ def test_discovery_tells_a_slow_frame_from_reads_that_end_inside_frames() -> Non
 
     async def main() -> None:
         counters = DiscoveryCounters()
-        desk = CommandDesk(MetadataCommands(None), counters)  # type: ignore[arg-type]
-        services = ClientServices(KnowsEverything(), desk, counters)  # type: ignore[arg-type]
+        dispatcher = CommandDispatcher(MetadataCommands(None), counters)  # type: ignore[arg-type]
+        services = ClientServices(KnowsEverything(), dispatcher, counters)  # type: ignore[arg-type]
         busy, slow = (MemoryTransport(DiscoveryConnection(KeepAlive(), services)) for _ in range(2))
         for transport in (busy, slow):
             transport.receive(connect_frame())

@@ -11,7 +11,7 @@ from discovery.adapters.servers import pulsar_connection
 from discovery.adapters.servers.loop_turns import LoopTurns
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.discovery import (
     DISCOVERY_ROUNDS_BETWEEN_TURNS,
@@ -56,8 +56,8 @@ class World:
     def __init__(self, known: Any) -> None:
         counters = DiscoveryCounters()
         self.directory = Held()
-        self.desk = CommandDesk(MetadataCommands(self.directory), counters)  # type: ignore[arg-type]
-        self.services = ClientServices(known, self.desk, counters)
+        self.dispatcher = CommandDispatcher(MetadataCommands(self.directory), counters)  # type: ignore[arg-type]
+        self.services = ClientServices(known, self.dispatcher, counters)
         self.now = 0.0
         self.services.turns = LoopTurns(self._later)
 
@@ -81,7 +81,7 @@ async def cached():
 async def uncached():
     world = World(KnowsNothing())
     yield world
-    await world.desk.drain(0)
+    await world.dispatcher.drain(0)
 
 
 def lookups(count: int, first: int = 1) -> bytes:
@@ -170,15 +170,15 @@ async def test_discovery_turn_commands_max_begin_at_once_and_one_more_has_to_wai
     client = uncached.connect()
 
     client.receive(lookups(DISCOVERY_TURN_COMMANDS_MAX))
-    assert uncached.desk.waiting == DISCOVERY_TURN_COMMANDS_MAX
+    assert uncached.dispatcher.waiting == DISCOVERY_TURN_COMMANDS_MAX
     assert not client.is_reading_paused
 
     client.receive(lookups(DISCOVERY_TURN_COMMANDS_MAX + 2, first=100))
-    assert uncached.desk.waiting == 2 * DISCOVERY_TURN_COMMANDS_MAX
+    assert uncached.dispatcher.waiting == 2 * DISCOVERY_TURN_COMMANDS_MAX
     assert client.is_reading_paused
 
     await rounds(2 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
-    assert uncached.desk.waiting == 2 * DISCOVERY_TURN_COMMANDS_MAX + 2
+    assert uncached.dispatcher.waiting == 2 * DISCOVERY_TURN_COMMANDS_MAX + 2
     assert not client.is_reading_paused
 
 
@@ -194,10 +194,12 @@ async def test_discovery_connection_commands_waiting_max_wait_and_one_more_is_no
     client.receive(lookups(2, first=WAITING_MAX))
     await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
 
-    assert uncached.desk.waiting == WAITING_MAX, "the one beyond it is not begun, and not refused"
+    assert uncached.dispatcher.waiting == WAITING_MAX, (
+        "the one beyond it is not begun, and not refused"
+    )
     assert client.is_reading_paused
     other.receive(lookups(1))
-    assert uncached.desk.waiting == WAITING_MAX + 1
+    assert uncached.dispatcher.waiting == WAITING_MAX + 1
 
     uncached.directory.released.set()
     await rounds(20 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
@@ -221,10 +223,10 @@ async def test_what_comes_with_the_handshake_has_turns_too(uncached):
     client = MemoryTransport(DiscoveryConnection(KeepAlive(), uncached.services))
 
     client.receive(connect_frame() + lookups(3 * DISCOVERY_TURN_COMMANDS_MAX))
-    assert uncached.desk.waiting <= DISCOVERY_TURN_COMMANDS_MAX
+    assert uncached.dispatcher.waiting <= DISCOVERY_TURN_COMMANDS_MAX
 
     await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
-    assert uncached.desk.waiting == 3 * DISCOVERY_TURN_COMMANDS_MAX
+    assert uncached.dispatcher.waiting == 3 * DISCOVERY_TURN_COMMANDS_MAX
 
 
 async def test_a_client_that_does_not_read_has_no_further_turns(cached):

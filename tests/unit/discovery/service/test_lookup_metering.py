@@ -9,8 +9,8 @@ import pytest
 from discovery.adapters.servers.http_lookups import HttpLookups
 from discovery.domain.answer_cache import AnswerCache
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups import command_desk
-from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups import command_dispatcher
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from discovery.service.lookups.lookup import LookupService
 from discovery.wire import encoded_answer_facts
 from nextgen.kernel.errors import NotLeader, Refused, Unavailable
@@ -171,7 +171,7 @@ class Front:
     def __init__(self) -> None:
         self.directory = Directory()
         self.counters = DiscoveryCounters()
-        self.desk = CommandDesk(MetadataCommands(self.directory), self.counters)
+        self.dispatcher = CommandDispatcher(MetadataCommands(self.directory), self.counters)
 
     async def take(self, topic="t", kind=BaseCommand.LOOKUP):
         command = BaseCommand(type=kind)
@@ -180,8 +180,8 @@ class Front:
         else:
             asked = pulsar.CommandGetTopicsOfNamespace(namespace=topic, request_id=1)
             command.getTopicsOfNamespace.CopyFrom(asked)
-        self.desk.take(Asker(), command)
-        while self.desk.waiting:
+        self.dispatcher.take(Asker(), command)
+        while self.dispatcher.waiting:
             await asyncio.sleep(0)
 
     @property
@@ -222,7 +222,7 @@ async def test_a_bad_name_in_a_command_is_answered_and_other_commands_are_no_loo
 
 
 async def test_a_command_for_which_there_is_no_room_is_a_failure_of_ours(front, monkeypatch):
-    monkeypatch.setattr(command_desk, "DISCOVERY_COMMANDS_WAITING_MAX", 0)
+    monkeypatch.setattr(command_dispatcher, "DISCOVERY_COMMANDS_WAITING_MAX", 0)
 
     await front.take()
 
@@ -232,7 +232,7 @@ async def test_a_command_for_which_there_is_no_room_is_a_failure_of_ours(front, 
 @pytest.mark.parametrize(("error", "failed"), OUTCOMES)
 async def test_a_lookup_over_http_counts_like_the_others(front, error, failed):
     front.directory.error = error
-    lookups = HttpLookups(front.directory, StaticLink(), front.desk, front.counters)
+    lookups = HttpLookups(front.directory, StaticLink(), front.dispatcher, front.counters)
     route = next(each for each in lookups.routes() if each.path.startswith("/lookup"))
 
     class Request:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups import command_desk
-from discovery.service.lookups.command_desk import CommandDesk
+from discovery.service.lookups import command_dispatcher
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -59,10 +59,10 @@ def directory():
 
 
 @pytest.fixture
-async def desk(directory):
-    desk = CommandDesk(MetadataCommands(directory), DiscoveryCounters())
-    yield desk
-    await desk.drain(0)
+async def dispatcher(directory):
+    dispatcher = CommandDispatcher(MetadataCommands(directory), DiscoveryCounters())
+    yield dispatcher
+    await dispatcher.drain(0)
 
 
 async def settled() -> None:
@@ -70,59 +70,59 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_command_is_answered_when_its_answer_is_there(desk, directory):
+async def test_a_command_is_answered_when_its_answer_is_there(dispatcher, directory):
     asker = Asker()
-    desk.take(asker, lookup(7))
+    dispatcher.take(asker, lookup(7))
     await settled()
-    assert (asker.answers, asker.waiting_commands, desk.waiting) == ([], 1, 1)
+    assert (asker.answers, asker.waiting_commands, dispatcher.waiting) == ([], 1, 1)
 
     directory.released.set()
     await settled()
 
     assert asker.answers[0].lookupTopicResponse.request_id == 7
-    assert (asker.waiting_commands, desk.waiting) == (0, 0)
+    assert (asker.waiting_commands, dispatcher.waiting) == (0, 0)
 
 
-async def test_all_commands_are_bounded_together_with_requests_over_http(desk, monkeypatch):
-    monkeypatch.setattr(command_desk, "DISCOVERY_COMMANDS_WAITING_MAX", 2)
-    over_http = asyncio.create_task(desk.answer(asyncio.Event().wait))
+async def test_all_commands_are_bounded_together_with_requests_over_http(dispatcher, monkeypatch):
+    monkeypatch.setattr(command_dispatcher, "DISCOVERY_COMMANDS_WAITING_MAX", 2)
+    over_http = asyncio.create_task(dispatcher.answer(asyncio.Event().wait))
     await settled()
     asker = Asker()
 
-    desk.take(asker, lookup(1))
-    desk.take(asker, lookup(2))
+    dispatcher.take(asker, lookup(1))
+    dispatcher.take(asker, lookup(2))
     with pytest.raises(Overloaded):
-        await desk.answer(asyncio.Event().wait)
+        await dispatcher.answer(asyncio.Event().wait)
 
     assert [each.lookupTopicResponse.request_id for each in asker.answers] == [2]
     over_http.cancel()
     await asyncio.gather(over_http, return_exceptions=True)
-    assert desk.waiting == 1
+    assert dispatcher.waiting == 1
 
 
-async def test_listings_have_a_bound_of_their_own(desk, directory, monkeypatch):
-    monkeypatch.setattr(command_desk, "DISCOVERY_LISTINGS_MAX", 1)
+async def test_listings_have_a_bound_of_their_own(dispatcher, directory, monkeypatch):
+    monkeypatch.setattr(command_dispatcher, "DISCOVERY_LISTINGS_MAX", 1)
     asker = Asker()
 
-    desk.take(asker, listing(1))
-    desk.take(asker, listing(2))
-    desk.take(asker, lookup(3))
+    dispatcher.take(asker, listing(1))
+    dispatcher.take(asker, listing(2))
+    dispatcher.take(asker, lookup(3))
     with pytest.raises(Overloaded):
-        await desk.answer(asyncio.Event().wait, is_listing=True)
+        await dispatcher.answer(asyncio.Event().wait, is_listing=True)
 
     (refused,) = asker.answers
     assert (refused.error.request_id, refused.error.error) == (2, pulsar.MetadataError)
     directory.released.set()
     await settled()
-    desk.take(asker, listing(4))
+    dispatcher.take(asker, listing(4))
     await settled()
     assert asker.answers[-1].getTopicsOfNamespaceResponse.request_id == 4
 
 
-async def test_draining_answers_what_was_taken(desk, directory):
+async def test_draining_answers_what_was_taken(dispatcher, directory):
     asker = Asker()
-    desk.take(asker, lookup(1))
-    draining = asyncio.create_task(desk.drain(5_000))
+    dispatcher.take(asker, lookup(1))
+    draining = asyncio.create_task(dispatcher.drain(5_000))
     await settled()
     assert not draining.done()
 
@@ -132,12 +132,12 @@ async def test_draining_answers_what_was_taken(desk, directory):
     assert len(asker.answers) == 1
 
 
-async def test_draining_gives_up_what_takes_too_long(desk):
+async def test_draining_gives_up_what_takes_too_long(dispatcher):
     asker = Asker()
-    desk.take(asker, lookup(1))
+    dispatcher.take(asker, lookup(1))
     await settled()
 
-    await desk.drain(1)
+    await dispatcher.drain(1)
 
     assert asker.answers == []
-    assert (desk.waiting, asker.waiting_commands) == (0, 0)
+    assert (dispatcher.waiting, asker.waiting_commands) == (0, 0)

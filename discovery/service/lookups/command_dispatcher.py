@@ -1,4 +1,4 @@
-"""Where commands wait that cannot be answered at once: how many may, and who is told otherwise."""
+"""Answers metadata commands that the fast path cannot, in bounded numbers."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Answer = TypeVar("Answer")
 
 
 class Asker(Protocol):
-    """A connection as the desk sees it."""
+    """A connection whose commands are answered."""
 
     waiting_commands: int
-    """Those that the desk has of it. An asker that has too many sends no more."""
+    """Its commands under way. A connection with too many of them reads no more."""
 
     def send_command(self, command: BaseCommand) -> None: ...
 
     def command_done(self) -> None:
-        """Count one of ``waiting_commands`` less."""
+        """Count one of ``waiting_commands`` as done."""
 
 
-class CommandDesk:
+class CommandDispatcher:
     """Answers metadata commands in tasks of its own. Owned by one event loop.
 
-    What is too much is answered at once, as trouble that passes.
+    A command beyond the limits is refused at once, with a retryable error.
     """
 
     def __init__(self, commands: MetadataCommands, counters: DiscoveryCounters) -> None:
@@ -47,7 +47,7 @@ class CommandDesk:
         self._listings = 0
 
     def __repr__(self) -> str:
-        return f"<CommandDesk waiting={self._waiting} listings={self._listings}>"
+        return f"<CommandDispatcher waiting={self._waiting} listings={self._listings}>"
 
     @property
     def waiting(self) -> int:
@@ -59,7 +59,7 @@ class CommandDesk:
         return self._commands.handles(command_type)
 
     def take(self, asker: Asker, command: BaseCommand) -> None:
-        """Have ``command`` answered to ``asker``, sooner or later."""
+        """Begin to answer ``command`` to ``asker``."""
         is_listing = command.type == BaseCommand.GET_TOPICS_OF_NAMESPACE
         try:
             self._check_room(is_listing=is_listing)
@@ -75,16 +75,16 @@ class CommandDesk:
         self._listings += is_listing
         task = start("pulsar_command", self._answer(asker, command))
         self._tasks.add(task)
-        # Not at the end of the task: one that is cancelled before it begins has no end.
+        # A callback, since a task that is cancelled before it begins runs no code of its own.
         task.add_done_callback(partial(self._done, asker, is_listing))
 
     async def answer(
         self, work: Callable[[], Awaitable[Answer]], *, is_listing: bool = False
     ) -> Answer:
-        """Return what ``work`` does, for an asker without a connection of its own to count by.
+        """Return the result of ``work``, for an HTTP request, which has no connection to count by.
 
         Raises:
-            Overloaded: Too much waits; ``work`` was not begun.
+            Overloaded: Too many commands wait; ``work`` was not begun.
         """
         try:
             self._check_room(is_listing=is_listing)
@@ -100,7 +100,7 @@ class CommandDesk:
             self._listings -= is_listing
 
     async def drain(self, timeout_ms: int) -> None:
-        """Return once everything taken is answered; after ``timeout_ms`` the rest is given up."""
+        """Return once all commands are answered; after ``timeout_ms`` the rest is given up."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_ms / 1_000)
         for task in self._tasks:
@@ -117,7 +117,7 @@ class CommandDesk:
         if tracing.active is None:
             asker.send_command(await self._answer_to(command))
             return
-        # Pulsar's protocol carries no trace: it begins here.
+        # Pulsar's protocol carries no trace, so one begins here.
         with tracing.span(f"pulsar.{BaseCommand.Type.Name(command.type)}", ""):
             asker.send_command(await self._answer_to(command))
 
@@ -132,7 +132,7 @@ class CommandDesk:
             tally.given_up((clock() - began_at) * 1_000)
             raise
         error = answer.lookupTopicResponse.error
-        # Of refusals none has this code: see ``server_error_of``.
+        # No refusal has this code: see ``server_error_of``.
         failed = error == ServerError.MetadataError
         tally.add((clock() - began_at) * 1_000, failed=int(failed))
         return answer
