@@ -86,7 +86,7 @@ class ExchangeStream:
         self._in_flight_gauge.inc()
         waited_ms = (asyncio.get_running_loop().time() - arrived_at) * 1_000
         try:
-            self._send(await self._desk.answer(request, self._send, waited_ms=waited_ms))
+            self._send(await self._desk.answer(request, waited_ms=waited_ms))
         finally:
             self._in_flight_gauge.dec()
 

@@ -29,22 +29,16 @@ from nextgen.runtime.telemetry import lookup_steps, tracing
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import (
     CONSISTENCY_EFFECTIVE,
-    AssignResponse,
     Consistency,
     MoveResponse,
-    ReleaseResponse,
     ShardLookupResponse,
     ShardRequest,
     ShardResponse,
     UnassignResponse,
 )
 from shards.node.replica import Replica
-from shards.sessions import assign_trace
 
 _ANSWERED_STEPS: Mapping[str | None, int] = {"lookup": 22, "assign": 21}
-
-Progress = Callable[[ShardResponse], None]
-"""Is given the answers that have ``more`` set."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -59,11 +53,10 @@ class RequestDesk:
     async def answer(
         self,
         request: ShardRequest,
-        on_progress: Progress | None = None,
         *,
         waited_ms: float = 0.0,
     ) -> ShardResponse:
-        """Return the final answer to ``request``; an error is in it, never raised.
+        """Return the answer to ``request``; an error is in it, never raised.
 
         ``waited_ms`` passed since it arrived. One whose time is over by then is not begun: nobody
         waits for it, and others do.
@@ -75,7 +68,7 @@ class RequestDesk:
             if left_ms <= 0:
                 raise TimeoutError
             async with timeout(left_ms / 1000):
-                response = await self.carry_out(request, left_ms, on_progress)
+                response = await self.carry_out(request, left_ms)
         except TimeoutError:
             late = DeadlineExceeded(f"shard {request.shard_id} had {timeout_ms} ms to answer")
             response = self._failed(late)
@@ -89,9 +82,7 @@ class RequestDesk:
         response.shard_map_version = self._view.shard_map_version
         return response
 
-    def local(
-        self, shard_id: int
-    ) -> Callable[[ShardRequest, Progress | None], Awaitable[ShardResponse]] | None:
+    def local(self, shard_id: int) -> Callable[[ShardRequest], Awaitable[ShardResponse]] | None:
         """Return the short cut to a shard that this node leads: see ``ShardRouter``."""
         replica = self._replicas.get(shard_id)
         if replica is None or replica.leader is None:
@@ -115,26 +106,22 @@ class RequestDesk:
             self._view.shard_map_version,
         )
 
-    async def carry_out(
-        self, request: ShardRequest, timeout_ms: int, on_progress: Progress | None
-    ) -> ShardResponse:
+    async def carry_out(self, request: ShardRequest, timeout_ms: int) -> ShardResponse:
         """Return the answer to ``request``.
 
         Raises:
             MetadataError: Why there is none.
         """
         if tracing.active is None:
-            return await self._carry_out(request, timeout_ms, on_progress)
+            return await self._carry_out(request, timeout_ms)
         name = f"shard.{request.WhichOneof('body')}"
         with tracing.span(name, request.trace_id, shard=request.shard_id):
             _mark_begun(request)
-            response = await self._carry_out(request, timeout_ms, on_progress)
+            response = await self._carry_out(request, timeout_ms)
             _mark_answered(request)
             return response
 
-    async def _carry_out(
-        self, request: ShardRequest, timeout_ms: int, on_progress: Progress | None
-    ) -> ShardResponse:
+    async def _carry_out(self, request: ShardRequest, timeout_ms: int) -> ShardResponse:
         replica = self.replica(request.shard_id)
         body = request.WhichOneof("body")
         carry_out = _BODIES.get(body)
@@ -144,12 +131,10 @@ class RequestDesk:
             raise InvalidRequest(f"a trace id has at most {TRACE_ID_CHARACTERS_MAX} characters")
         if replica.is_between_leaders and _needs_leader(request):
             await replica.wait_elected(min(timeout_ms, ELECTION_WAIT_MS))
-        return await carry_out(replica, request, timeout_ms, on_progress)
+        return await carry_out(replica, request, timeout_ms)
 
-    async def _answer_locally(
-        self, request: ShardRequest, on_progress: Progress | None
-    ) -> ShardResponse:
-        return await self.carry_out(request, request.timeout_ms, on_progress)
+    async def _answer_locally(self, request: ShardRequest) -> ShardResponse:
+        return await self.carry_out(request, request.timeout_ms)
 
     def _failed(self, error: MetadataError) -> ShardResponse:
         version = self._view.shard_map_version
@@ -181,9 +166,7 @@ def _needs_leader(request: ShardRequest) -> bool:
     return True
 
 
-async def _execute(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _execute(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     leader.metrics.commands.inc(len(request.execute.commands))
     if request.execute.consistency not in Consistency.values():
@@ -196,17 +179,13 @@ async def _execute(
     return ShardResponse(execute=response, position=leader.state.position)
 
 
-async def _bulk_create(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _bulk_create(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.inventory.create_in_bulk(request.bulk_create)
     return ShardResponse(bulk_create=response, position=leader.state.position)
 
 
-async def _get(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _get(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     if not request.get.min_position:
         leader = replica.leading()
         if request.get.subscriber_id:
@@ -217,18 +196,14 @@ async def _get(
     return ShardResponse(get=response, position=replica.reader.position)
 
 
-async def _list(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _list(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     if not request.list.min_position:
         replica.leading()
     response = await replica.reader.list(request.list)
     return ShardResponse(list=response, position=replica.reader.position)
 
 
-async def _lookup(
-    replica: Replica, request: ShardRequest, timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _lookup(replica: Replica, request: ShardRequest, timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     started = time.monotonic()
     seconds = leader.metrics.lookups_failed
@@ -244,60 +219,35 @@ async def _lookup(
     )
 
 
-async def _assign(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, on_progress: Progress | None
-) -> ShardResponse:
+async def _assign(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
-
-    def sequenced(sequence: int) -> None:
-        assign_trace.mark_received(sequence)
-        if on_progress is not None:
-            first = AssignResponse(sequence=sequence)
-            on_progress(ShardResponse(request_id=request.request_id, more=True, assign=first))
-
-    response = await leader.brokers.assign(request.assign, sequenced)
+    response = await leader.brokers.assign(request.assign)
     return ShardResponse(assign=response)
 
 
-async def _follow(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _follow(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     return ShardResponse(follow=await replica.leading().brokers.follow(request.follow))
 
 
-async def _release(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, on_progress: Progress | None
-) -> ShardResponse:
+async def _release(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
-
-    def sequenced(sequence: int) -> None:
-        if on_progress is not None:
-            first = ReleaseResponse(sequence=sequence)
-            on_progress(ShardResponse(request_id=request.request_id, more=True, release=first))
-
-    response = await leader.brokers.release(request.release, sequenced)
+    response = await leader.brokers.release(request.release)
     return ShardResponse(release=response)
 
 
-async def _grant(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _grant(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.brokers.grant(request.grant)
     return ShardResponse(grant=response, position=leader.state.position)
 
 
-async def _move(
-    replica: Replica, request: ShardRequest, timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _move(replica: Replica, request: ShardRequest, timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     answers = await leader.mover.move(request.move.moves, timeout_ms=timeout_ms)
     return ShardResponse(move=MoveResponse(answers=answers), position=leader.state.position)
 
 
-async def _unassign(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _unassign(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     wanted = request.unassign
     outcomes = await leader.unassigner.unassign(wanted.units, wanted.reason)
@@ -306,25 +256,19 @@ async def _unassign(
     )
 
 
-async def _drain(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _drain(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.drains.drain(request.drain)
     return ShardResponse(drain=response, position=leader.state.position)
 
 
-async def _unit_count(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _unit_count(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.rebalancer.count(request.unit_count)
     return ShardResponse(unit_count=response, position=leader.state.position)
 
 
-async def _rebalance(
-    replica: Replica, request: ShardRequest, _timeout_ms: int, _progress: Progress | None
-) -> ShardResponse:
+async def _rebalance(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.rebalancer.answer(request.rebalance)
     return ShardResponse(rebalance=response, position=leader.state.position)
@@ -332,7 +276,7 @@ async def _rebalance(
 
 _BODIES: dict[
     str | None,
-    Callable[[Replica, ShardRequest, int, Progress | None], Awaitable[ShardResponse]],
+    Callable[[Replica, ShardRequest, int], Awaitable[ShardResponse]],
 ] = {
     "execute": _execute,
     "bulk_create": _bulk_create,

@@ -43,7 +43,7 @@ def note_trace(sent: Sent) -> None:
 
 
 def mark_received(sequence: int) -> None:
-    """Mark step 12: the controller is told the position."""
+    """Mark step 12: the assignment has its position in the broker's sequence."""
     lookup_steps.step(12, position=sequence)
 
 

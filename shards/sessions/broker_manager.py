@@ -8,7 +8,7 @@ leadership.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired, Unavailable
 from nextgen.kernel.events.decider import Rejected
@@ -47,9 +47,6 @@ from shards.wire.inventory import item_message, topic_message
 _READS_MAX = 3
 """Reads of one request: a broker that says late what it has makes what was read before too old."""
 
-OnSequenced = Callable[[int], None]
-"""Is told the sequence as soon as the deliveries have their place in it."""
-
 
 class BrokerManager:
     """Sessions, deliveries and grants of one shard's brokers, for one term."""
@@ -86,9 +83,7 @@ class BrokerManager:
         self.metadata.close()
         self.sessions.close(error)
 
-    async def assign(
-        self, request: AssignRequest, on_sequenced: OnSequenced | None = None
-    ) -> AssignResponse:
+    async def assign(self, request: AssignRequest) -> AssignResponse:
         """Deliver assignments, and before them the metadata that the session was not yet sent.
 
         Those that are ``prepared`` are held by nobody: the broker only learns what may come.
@@ -135,8 +130,7 @@ class BrokerManager:
                 self._bring_up_to_date(assignment)
                 sequence = session.append(Delivery(assign=assignment, trace_id=trace_id))
                 self._hold(session.metadata.note_assigned(assignment))
-            if on_sequenced is not None:
-                on_sequenced(sequence)
+            assign_trace.mark_received(sequence)
             lookup_steps.step(19, position=sequence)
             await session.wait_synced(sequence)
         return AssignResponse(sequence=sequence, synced=True, watched=watched)
@@ -153,9 +147,7 @@ class BrokerManager:
             await session.reported.wait()
         return FollowResponse(follows=self.metadata.follows(request.home_shard_id))
 
-    async def release(
-        self, request: ReleaseRequest, on_sequenced: OnSequenced | None = None
-    ) -> ReleaseResponse:
+    async def release(self, request: ReleaseRequest) -> ReleaseResponse:
         """Tell a broker what it no longer owns; returns once its sync position covers that.
 
         Of what is ``announced`` it learns only where that is about to go.
@@ -176,8 +168,6 @@ class BrokerManager:
             topic = session.metadata.note_released(release)
             if topic is not None:
                 self.metadata.drop(topic)
-        if on_sequenced is not None:
-            on_sequenced(sequence)
         await session.wait_synced(sequence)
         return ReleaseResponse(sequence=sequence, synced=True)
 

@@ -25,8 +25,8 @@ BEFORE = (
     *((11, 12), (12, 19), (19, 20), (20, 21), (21, 22), (22, 23)),
 )
 """Step and one that rests on it, so they are in order however long any process stands still. A
-controller asks for leases (5) whenever it likes, and is told the position (12) when the metadata
-is there that has its place before the assignment."""
+controller asks for leases (5) whenever it likes, and an assignment has its position (12) when the
+metadata is there that has its place before the assignment."""
 
 BEFORE_IF_PROMPT = ((2, 6), (3, 11))
 """A session is there before its broker has read so (2), and capacity is granted and topics are

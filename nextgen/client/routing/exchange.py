@@ -39,9 +39,6 @@ from nextgen.tasks.background import join, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
-Progress = Callable[[ShardResponse], None]
-"""Is called with each answer that has ``more`` set."""
-
 _EXCHANGE = "/nextgen.v1.ShardService/Exchange"
 _SILENCE_MS_SUSPECT = 1_500
 
@@ -59,7 +56,6 @@ class _Pending:
 
     shard_id: int
     future: asyncio.Future[ShardResponse]
-    on_progress: Progress | None
 
 
 class _Connection:
@@ -108,9 +104,7 @@ class _Connection:
             start("exchange_reader", self._read_answers(call), on_failure=self._broke),
         ]
 
-    async def request(
-        self, request: ShardRequest, *, timeout_ms: int, on_progress: Progress | None
-    ) -> ShardResponse:
+    async def request(self, request: ShardRequest, *, timeout_ms: int) -> ShardResponse:
         if self.is_closed:
             raise NotConnected(f"the connection to {self.endpoint} is closed")
         if len(self._pending) >= EXCHANGE_IN_FLIGHT_MAX:
@@ -127,7 +121,7 @@ class _Connection:
         future: asyncio.Future[ShardResponse] = self._loop.create_future()
         if not self._pending:
             self._asked_at = self._loop.time()
-        self._pending[request_id] = _Pending(request.shard_id, future, on_progress)
+        self._pending[request_id] = _Pending(request.shard_id, future)
         self._outbox[request_id] = data
         self._wake.set()
         sent_at = self._loop.time()
@@ -228,10 +222,7 @@ class _Connection:
 
     def _dispatch(self, response: ShardResponse) -> None:
         if response.more:
-            pending = self._pending.get(response.request_id)
-            if pending is not None and pending.on_progress is not None:
-                pending.on_progress(response)
-            return
+            return  # From a shard node of an earlier release: the answer follows.
         pending = self._pending.pop(response.request_id, None)
         if pending is None or pending.future.done():
             return  # Its caller stopped waiting.
@@ -276,13 +267,11 @@ class ExchangePool:
         request: ShardRequest,
         *,
         timeout_ms: int,
-        on_progress: Progress | None = None,
     ) -> ShardResponse:
-        """Send ``request`` to ``endpoint`` (host:port) and return its final answer.
+        """Send ``request`` to ``endpoint`` (host:port) and return its answer.
 
         Request id, shard map version and timeout of ``request`` are filled in here, so one
-        object must not be in two calls at the same time. ``on_progress`` gets each answer with
-        ``more``, on the loop, before this returns. Cancelling, like a time that is over, stops the
+        object must not be in two calls at the same time. Cancelling, like a deadline, stops the
         waiting, and the request only as long as it was not sent.
 
         Raises:
@@ -302,7 +291,7 @@ class ExchangePool:
         if remaining_ms <= 0:
             raise NotConnected(f"{endpoint} was connected too late to send anything")
         request.shard_map_version = self._shard_map_version()
-        return await connection.request(request, timeout_ms=remaining_ms, on_progress=on_progress)
+        return await connection.request(request, timeout_ms=remaining_ms)
 
     def drop(self, endpoint: str, reason: str) -> None:
         """Close the connection to ``endpoint``; what waits there fails as ``ConnectionLost``."""

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from nextgen.client.cluster.link import ChangeListener
 from nextgen.client.cluster.view import ClusterView
-from nextgen.client.routing.exchange import ExchangePool, NotConnected, Progress
+from nextgen.client.routing.exchange import ExchangePool, NotConnected
 from nextgen.client.transport.retry_pause import retry_pause_ms
 from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import (
@@ -48,7 +48,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
-LocalShard = Callable[[ShardRequest, Progress | None], Awaitable[ShardResponse]]
+LocalShard = Callable[[ShardRequest], Awaitable[ShardResponse]]
 """Answers a request in this process. Raises ``MetadataError`` or sets ``error``."""
 
 LocalShards = Callable[[int], LocalShard | None]
@@ -113,7 +113,6 @@ class _Attempts:
     request: ShardRequest
     deadline: float
     idempotent: bool
-    on_progress: Progress | None
     trace_id: str = ""
     """What the caller put into the request, each attempt being a child of it."""
     retries: int = 0
@@ -163,22 +162,18 @@ class ShardRouter:
         *,
         timeout_ms: int,
         idempotent: bool = True,
-        on_progress: Progress | None = None,
     ) -> ShardResponse:
         """Have the shard's leader answer ``request``, with at most ``ROUTER_RETRIES_MAX`` retries.
 
         ``idempotent``: carrying it out twice is harmless (a read, or every command has an id).
         ``request`` belongs to the router until this returns. A command in it with an
-        ``issued_position`` and ``shard_id`` keeps them at every attempt. With retries
-        ``on_progress`` may be called again for what it was called for already.
+        ``issued_position`` and ``shard_id`` keeps them at every attempt.
 
         Raises:
             MetadataError: What the last attempt said; indefinite if any attempt was, and the
                 later ones did not settle it.
         """
-        return await self._call(
-            lambda: shard_id, request, timeout_ms, idempotent=idempotent, on_progress=on_progress
-        )
+        return await self._call(lambda: shard_id, request, timeout_ms, idempotent=idempotent)
 
     async def call_key(
         self,
@@ -187,7 +182,6 @@ class ShardRouter:
         *,
         timeout_ms: int,
         idempotent: bool = True,
-        on_progress: Progress | None = None,
     ) -> ShardResponse:
         """As ``call``, to the shard of ``routing_key``, looked up again after a map change."""
         return await self._call(
@@ -195,7 +189,6 @@ class ShardRouter:
             request,
             timeout_ms,
             idempotent=idempotent,
-            on_progress=on_progress,
         )
 
     async def call_any(
@@ -208,7 +201,7 @@ class ShardRouter:
         """
         local = self._local(shard_id)
         if local is not None:
-            return await self._ask_local(local, shard_id, request, timeout_ms, None)
+            return await self._ask_local(local, shard_id, request, timeout_ms)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
         endpoints = self._link.view.replica_endpoints(shard_id)
@@ -240,10 +233,9 @@ class ShardRouter:
         timeout_ms: int,
         *,
         idempotent: bool,
-        on_progress: Progress | None,
     ) -> ShardResponse:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1_000
-        attempts = _Attempts(resolve, request, deadline, idempotent, on_progress)
+        attempts = _Attempts(resolve, request, deadline, idempotent)
         attempts.trace_id = request.trace_id
         if request.HasField("execute") and request.execute.issued_position:
             attempts.issued_at = request.shard_id
@@ -315,18 +307,14 @@ class ShardRouter:
         if local is not None:
             attempts.suspect, attempts.suspect_term = None, term
             remaining_ms = max(1, self._remaining_ms(attempts))
-            return await self._ask_local(
-                local, shard_id, attempts.request, remaining_ms, attempts.on_progress
-            )
+            return await self._ask_local(local, shard_id, attempts.request, remaining_ms)
         endpoint = await self._endpoint(attempts, shard_id)
         timeout_ms = self._remaining_ms(attempts)
         if timeout_ms <= 0:
             raise _NoTimeLeft(f"shard {shard_id}: no time left to ask {endpoint}")
         attempts.suspect, attempts.suspect_term = endpoint, term
         try:
-            return await self._pool.request(
-                endpoint, attempts.request, timeout_ms=timeout_ms, on_progress=attempts.on_progress
-            )
+            return await self._pool.request(endpoint, attempts.request, timeout_ms=timeout_ms)
         except (NotConnected, ConnectionLost):
             attempts.dead.add(endpoint)
             raise
@@ -385,13 +373,12 @@ class ShardRouter:
         shard_id: int,
         request: ShardRequest,
         timeout_ms: int,
-        on_progress: Progress | None,
     ) -> ShardResponse:
         request.shard_id = shard_id
         request.timeout_ms = timeout_ms
         try:
             async with timeout(timeout_ms / 1_000):
-                response = await local(request, on_progress)
+                response = await local(request)
         except TimeoutError as error:
             raise DeadlineExceeded(
                 f"shard {shard_id}, led here, did not answer within {timeout_ms} ms"

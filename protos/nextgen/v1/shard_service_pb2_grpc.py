@@ -80,8 +80,7 @@ class ShardServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Exchange(self, request_iterator, context):
-        """Requests are answered out of order, matched by request_id. An answer with `more` is
-        followed by another one for the same request.
+        """Requests are answered out of order, matched by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

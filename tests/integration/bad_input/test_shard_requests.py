@@ -36,7 +36,7 @@ async def ask(site: Site, *requests: pb.ShardRequest) -> dict[int, pb.ShardRespo
             await stream.write(request.SerializeToString())
         await stream.done_writing()
         answers = [pb.ShardResponse.FromString(data) async for data in stream]
-    return {answer.request_id: answer for answer in answers if not answer.more}
+    return {answer.request_id: answer for answer in answers}
 
 
 async def reasons(site: Site, *requests: pb.ShardRequest) -> list[str]:

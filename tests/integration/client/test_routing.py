@@ -270,8 +270,7 @@ async def test_a_map_that_moves_no_slot_disturbs_no_request(servers, link, route
 
 
 async def test_a_shard_led_here_takes_the_shortcut(servers, link):
-    async def local(request, on_progress):
-        assert on_progress is None
+    async def local(request):
         return pb.ShardResponse(position=request.shard_id)
 
     pool = ExchangePool(lambda: 1)
@@ -286,7 +285,7 @@ async def test_a_shard_led_here_takes_the_shortcut(servers, link):
 async def test_a_local_leader_that_steps_down_is_left(servers, link):
     led = {1}
 
-    async def local(_request, _on_progress):
+    async def local(_request):
         led.clear()
         raise NotLeader(1, servers[0].endpoint)
 

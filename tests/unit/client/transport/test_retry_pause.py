@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nextgen.client.cluster.link import ChangeListener
 from nextgen.client.cluster.view import ClusterView
-from nextgen.client.routing.exchange import ExchangePool, Progress
+from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ClusterSource, ShardRouter
 from nextgen.client.transport.retry_pause import retry_pause_ms
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
@@ -36,7 +36,7 @@ class RefusingShard:
         self._error = error
         self._refusals = refusals
 
-    async def answer(self, request: ShardRequest, progress: Progress | None) -> ShardResponse:
+    async def answer(self, request: ShardRequest) -> ShardResponse:
         self.asked_at_ms.append(asyncio.get_running_loop().time() * 1_000)
         if len(self.asked_at_ms) <= self._refusals:
             raise self._error

@@ -60,7 +60,7 @@ class Node:
         link = Link(shard.cluster_view)
         unused: Any = None
 
-        async def answer(request: ShardRequest, _progress: object) -> ShardResponse:
+        async def answer(request: ShardRequest) -> ShardResponse:
             return await shard.desk.answer(request)
 
         router = ShardRouter(link, unused, local=lambda _shard_id: answer)

@@ -123,7 +123,7 @@ def test_the_short_cut_exists_only_while_the_shard_is_led_here(tmp_path: Path) -
         assert local is not None
         request = get_tenant()
         request.timeout_ms = 1_000
-        assert (await local(request, None)).get.items
+        assert (await local(request)).get.items
 
         shard.log.lose_leadership()
 

@@ -141,21 +141,18 @@ def test_metadata_that_is_not_there_fails_the_assignment_and_sends_nothing(tmp_p
     in_shard(tmp_path, scenario)
 
 
-def test_the_first_answer_says_the_sequence_and_the_last_that_it_is_synced(tmp_path: Path) -> None:
+def test_assign_is_answered_with_its_position_once_the_broker_has_synced_it(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         (topic,) = await shard.create_topics("t")
         broker = await shard.start_broker("broker-1")
-        progress: list[pb.ShardResponse] = []
         request = pb.ShardRequest(
             request_id=5, shard_id=1, timeout_ms=1_000, assign=assign_request(broker, topic)
         )
 
-        last = await shard.desk.answer(request, progress.append)
+        answer = await shard.desk.answer(request)
 
-        (first,) = progress
-        assert (first.request_id, first.more) == (5, True)
-        assert (first.assign.sequence, first.assign.synced) == (3, False)
-        assert (last.assign.sequence, last.assign.synced) == (3, True)
+        assert answer.request_id == 5
+        assert (answer.assign.sequence, answer.assign.synced) == (3, True)
 
     in_shard(tmp_path, scenario)
 
