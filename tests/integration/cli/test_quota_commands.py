@@ -101,7 +101,8 @@ async def test_quotas_are_set_from_a_file_shown_and_obeyed(tmp_path: Path) -> No
         assert broker["quota_units"] == BROKER_QUOTA
 
         await refuses_what_is_stale_or_does_not_fit(cluster, file)
-        assert await shown(cluster) == held | {"brokers": (await shown(cluster))["brokers"]}
+        # What brokers have at the moment changes by itself.
+        assert await shown(cluster) | {"brokers": []} == held | {"brokers": []}
         code, printed, _ = await nextgen(cluster, "events", "0", "--type", "quotas_set")
         assert code == 0
         assert printed.count("quotas_set") == 1

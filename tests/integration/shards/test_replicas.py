@@ -141,6 +141,7 @@ async def test_a_leader_is_removed_and_may_come_back(
     assert leader in shard["voters"]
 
 
+@pytest.mark.slow
 async def test_a_node_that_was_away_while_it_was_removed_puts_its_data_aside(
     tmp_path: Path,
 ) -> None:
