@@ -134,3 +134,33 @@ def test_other_threads_of_this_process_see_the_world_as_it_is() -> None:
     (first, others_first), (second, others_second) = drawn
     assert first == second, "what another thread draws changes nothing"
     assert others_first != others_second
+
+
+def test_timers_of_one_instant_run_in_the_order_in_which_they_were_set() -> None:
+    async def main() -> None:
+        loop, ran = asyncio.get_running_loop(), []
+        at = loop.time() + 1
+        timers = [loop.call_at(at, ran.append, number) for number in range(200)]
+        for timer in timers[::3]:
+            timer.cancel()
+
+        await asyncio.sleep(2)
+
+        assert ran == [number for number in range(200) if number % 3]
+
+    isolated(main)
+
+
+def test_cancelled_timers_are_thrown_away_and_the_others_run() -> None:
+    async def main() -> None:
+        loop, ran = asyncio.get_running_loop(), []
+        for number in range(1_000):
+            loop.call_later(60 + number, ran.append, number).cancel()
+        loop.call_later(2, ran.append, "late")
+        loop.call_later(1, ran.append, "early")
+        await asyncio.sleep(3)
+
+        assert ran == ["early", "late"]
+        assert len(loop._scheduled) < 10  # type: ignore[attr-defined]
+
+    isolated(main)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from concurrent.futures._base import PENDING
 from contextvars import Context, copy_context
 from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
 from tests.support.sim_process import PROCESS, SimProcess
@@ -75,6 +76,14 @@ class _ProcessTimer(asyncio.TimerHandle):
             if self.process is not None:
                 self.process.stepped()
 
+    def cancel(self) -> None:
+        # All that asyncio's own does outside its debug mode. Most timers are cancelled.
+        if not self._cancelled:
+            self._cancelled = True
+            if self._scheduled:
+                self._loop._timer_cancelled_count += 1
+            self._callback = self._args = None
+
     def when(self) -> float:
         process = PROCESS.get()
         return super().when() + (process.clock_ahead_s if process else 0.0)
@@ -123,20 +132,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         if self._closed:
             self._check_closed()
-        now, at_s = self.now_s, when
+        ahead_s = 0.0
         if self._clocks_differ:
             caller = PROCESS.get()
-            if caller is not None:
-                now += caller.clock_ahead_s
-                at_s -= caller.clock_ahead_s
-        if when > now:
+            ahead_s = 0.0 if caller is None else caller.clock_ahead_s
+        at_s = when - ahead_s
+        if when > self.now_s + ahead_s:
             # Not due by its caller's clock, but for rounding by the loop's: set again and again
             # at once, it would let no time pass.
             at_s = max(at_s, self.now_s + _TIMER_S_MIN)
         if context is None:
             context = copy_context()
         timer = _ProcessTimer(at_s, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
+        self._push(timer)
         return timer
 
     def call_later(
@@ -144,20 +152,34 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
+    def _push(self, timer: _ProcessTimer) -> None:
+        heappush(self._scheduled, timer)
+
     def leap(self, process: SimProcess, seconds: float) -> None:
         """Set the clock of ``process`` ahead, as after a suspend: its timers are due earlier."""
         self._clocks_differ = True
         process.clock_ahead_s += seconds
-        for timer in self._scheduled:
+        for timer in self._timers():
             if timer.process is process:
                 timer._when -= seconds
-        heapq.heapify(self._scheduled)
+        self._order_timers()
+
+    def _timers(self) -> list[_ProcessTimer]:
+        return self._scheduled
+
+    def _order_timers(self) -> None:
+        heapify(self._scheduled)
 
 
 class IsolatedLoop(VirtualTimeLoop):
     """One that knows no sockets and no threads: nothing outside can change what happens."""
 
+    _scheduled: list[tuple[float, int, _ProcessTimer]]
+    """A heap, as in asyncio's own loops. Timers of one instant run in the order in which they
+    were set, and tuples of numbers are compared without a call."""
+
     def __init__(self) -> None:
+        self._timer_serials = itertools.count()
         super().__init__(_BlindSelector(self))
 
     def call_soon_threadsafe(
@@ -171,9 +193,11 @@ class IsolatedLoop(VirtualTimeLoop):
         Those look at sockets before each round of callbacks. A simulation makes a hundred
         thousand rounds, most of one callback, and has no sockets.
         """
-        ready = self._ready
+        ready, resolution_s = self._ready, self._clock_resolution
         while True:
-            self._move_time_on()
+            timers = self._scheduled
+            if not ready or (timers and timers[0][0] < self.now_s + resolution_s):
+                self._move_time_on()
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if handle._cancelled:
@@ -198,22 +222,36 @@ class IsolatedLoop(VirtualTimeLoop):
         timers = self._scheduled
         cancelled = self._timer_cancelled_count
         if cancelled and len(timers) > _MANY_TIMERS and cancelled / len(timers) > 0.5:
-            for timer in timers:
-                timer._scheduled = not timer._cancelled
-            timers = self._scheduled = [timer for timer in timers if timer._scheduled]
-            heapq.heapify(timers)
-            self._timer_cancelled_count = 0
-        while timers and timers[0]._cancelled:
+            timers = self._drop_cancelled()
+        while timers and timers[0][2]._cancelled:
             self._timer_cancelled_count -= 1
-            heapq.heappop(timers)._scheduled = False
+            heappop(timers)[2]._scheduled = False
         if not self._ready and not self._stopping:
             assert timers, "nothing will ever happen again"
-            self.now_s += min(max(0.0, timers[0]._when - self.now_s), _JUMP_S_MAX)
+            self.now_s += min(max(0.0, timers[0][0] - self.now_s), _JUMP_S_MAX)
         end_s = self.now_s + self._clock_resolution
-        while timers and timers[0]._when < end_s:
-            timer = heapq.heappop(timers)
+        while timers and timers[0][0] < end_s:
+            timer = heappop(timers)[2]
             timer._scheduled = False
             self._ready.append(timer)
+
+    def _drop_cancelled(self) -> list[tuple[float, int, _ProcessTimer]]:
+        for _, _, timer in self._scheduled:
+            timer._scheduled = not timer._cancelled
+        timers = self._scheduled = [each for each in self._scheduled if each[2]._scheduled]
+        heapify(timers)
+        self._timer_cancelled_count = 0
+        return timers
+
+    def _push(self, timer: _ProcessTimer) -> None:
+        heappush(self._scheduled, (timer._when, next(self._timer_serials), timer))
+
+    def _timers(self) -> list[_ProcessTimer]:
+        return [timer for _, _, timer in self._scheduled]
+
+    def _order_timers(self) -> None:
+        self._scheduled = [(timer._when, serial, timer) for _, serial, timer in self._scheduled]
+        heapify(self._scheduled)
 
     def _report(self, handle: asyncio.Handle, error: BaseException) -> None:
         self.call_exception_handler(

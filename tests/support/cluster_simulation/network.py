@@ -27,7 +27,7 @@ RETRANSMISSION_MS_MAX = 400.0
 SYN_INTERVAL_S = 1.0
 
 BEHIND_S = 1e-6
-"""Between two messages of one direction: timers of one instant have no order."""
+"""Between two messages of one direction, so that their order rests on no timer's."""
 
 
 class Trace:
