@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 _INSTANT = struct.Struct("<d")
 
+_PARTS_MAX = 1_000
+"""Taken into the hash together: one call for each would be most of what a trace costs."""
+
 
 class Trace:
     """Takes in everything; equal runs have equal hashes. ``echo`` gets each line of text."""
@@ -15,29 +18,43 @@ class Trace:
     def __init__(self, clock: Callable[[], float], echo: Callable[[str], None] | None) -> None:
         self._clock = clock
         self._hash = hashlib.blake2b(digest_size=16)
+        self._parts: list[bytes] = []
+        self._names: dict[str, bytes] = {}
         self._echo = echo
         self.steps = 0
 
     @property
     def digest(self) -> str:
+        self._flush()
         return self._hash.hexdigest()
 
     def step(self, process_name: str) -> None:
         """Count one callback of a process."""
         self.steps += 1
-        self._hash.update(_INSTANT.pack(self._clock()) + process_name.encode())
+        name = self._names.get(process_name)
+        if name is None:
+            name = self._names[process_name] = process_name.encode()
+        parts = self._parts
+        parts.append(_INSTANT.pack(self._clock()))
+        parts.append(name)
+        if len(parts) > _PARTS_MAX:
+            self._flush()
 
     def frame(self, sender: str, target: str, frame: bytes, text: Callable[[], str]) -> None:
         """Note a frame as it arrives; ``text`` is asked only if somebody reads."""
-        self._hash.update(frame)
+        self._parts.append(frame)
         if self._echo is not None:
             self._say(f"{sender} > {target}: {text()}")
 
     def note(self, line: str) -> None:
         """Note anything else."""
-        self._hash.update(line.encode())
+        self._parts.append(line.encode())
         if self._echo is not None:
             self._say(line)
+
+    def _flush(self) -> None:
+        self._hash.update(b"".join(self._parts))
+        self._parts.clear()
 
     def _say(self, line: str) -> None:
         assert self._echo is not None

@@ -15,7 +15,7 @@ from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.faults import BY_NAME, FAULTS, Fault
 from tests.simulation.engine.membership import Membership
 from tests.simulation.engine.simulation import EngineSimulation
-from tests.simulation.engine.states import State
+from tests.simulation.engine.states import State, is_in
 from tests.support.sim_node import SimNode
 
 HUNT_S_MAX = 3.0
@@ -102,7 +102,7 @@ class Conductor:
         def look(stepped: SimNode) -> None:
             # One that is frozen makes no steps: whoever does looks at all.
             for node in world.nodes if wanted is State.FROZEN else [stepped]:
-                if not caught.done() and wanted in world.states_of(node):
+                if not caught.done() and is_in(world, node, wanted):
                     self._inject(fault, node)
                     caught.set_result(None)
 

@@ -7,6 +7,7 @@ where the engine's own word must not count.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from nextgen.replication.config import RaftConfig
@@ -290,60 +291,65 @@ class NobodyIsDisturbed(Invariant):
         )
 
 
+@dataclass(slots=True)
+class _Leadership:
+    """One that is watched: when its voters were heard, and until when it needs no look."""
+
+    term: int
+    configuration: int
+    began: float
+    heard: dict[NodeId, float]
+    sure_until: float
+
+
 class NoLeaderWithoutMajority(Invariant):
     """A leader that hears no majority stops answering within its bound (Raft thesis, 6.2)."""
 
     def __init__(self, world: Observed) -> None:
         super().__init__(world)
-        self._term: dict[NodeId, int] = {}
-        self._configuration: dict[NodeId, int] = {}
-        self._began: dict[NodeId, float] = {}
-        self._heard: dict[NodeId, dict[NodeId, float]] = {}
-        self._excused_until: dict[NodeId, float] = {}
-        self._sure_until: dict[NodeId, float] = {}
+        self._watched: dict[NodeId, _Leadership] = {}
+        self._bound_s = (world.config.heartbeat_ms + SLACK_MS) / 1000
 
     def restarted(self, node: SimNode) -> None:
         # A process that slept finds out with its next heartbeat, not before.
-        self._excused_until[node.node_id] = self.world.now + self._bound_ms / 1000
+        self._excuse(self._watched.get(node.node_id))
 
     def arrived(self, sender: NodeId, target: NodeId, message: Message) -> None:
-        if message["type"] == "append_answer" and message["term"] == self._term.get(target):
-            self._heard[target][sender] = self.world.now
+        if message["type"] == "append_answer":
+            watched = self._watched.get(target)
+            if watched is not None and message["term"] == watched.term:
+                watched.heard[sender] = self.world.now
 
     def after_step(self, node: SimNode) -> None:
         assert node.log is not None
-        node_id, now = node.node_id, self.world.now
-        core = node.log.engine.core
+        engine = node.log.engine
+        core = engine.core
         if not core.leads:
-            self._term.pop(node_id, None)
             return
-        index = configuration_known_by(node.log.engine)
-        if self._term.get(node_id) != core.term:
-            self._term[node_id] = core.term
-            self._heard[node_id] = {}
-            self._configuration.pop(node_id, None)
-        if self._configuration.get(node_id) != index:
+        node_id, now, term = node.node_id, self.world.now, core.term
+        index = configuration_known_by(engine)
+        watched = self._watched.get(node_id)
+        if watched is None or watched.term != term:
+            watched = self._watched[node_id] = _Leadership(term, -1, now, {}, 0.0)
+        if watched.configuration != index:
             # Other voters: nobody had to hear them before, and the next heartbeat finds out.
-            self._excused_until[node_id] = now + self._bound_ms / 1000
-            self._configuration[node_id] = index
-            self._began[node_id] = now
-            self._sure_until[node_id] = 0.0
-        if now < max(self._excused_until[node_id], self._sure_until.get(node_id, 0.0)):
+            watched.configuration, watched.began, watched.sure_until = index, now, 0.0
+            self._excuse(watched)
+        if now < watched.sure_until:
             return
         voters = self.world.voters_of(node)
-        heard = self._heard[node_id]
-        began = self._began[node_id]
+        heard, began = watched.heard, watched.began
         times = sorted((now if v == node_id else heard.get(v, began) for v in voters), reverse=True)
-        bound_s = (self.world.config.leader_contact_ms_max + self._bound_ms) / 1000
-        self._sure_until[node_id] = times[len(voters) // 2] + bound_s
+        contact_s = self.world.config.leader_contact_ms_max / 1000
+        watched.sure_until = times[len(voters) // 2] + contact_s + self._bound_s
         require(
-            self._sure_until[node_id] >= now or not node.log.is_leader,
-            f"{node_id} leads term {core.term} and has not heard a majority of {voters} in time",
+            watched.sure_until >= now or not node.log.is_leader,
+            f"{node_id} leads term {term} and has not heard a majority of {voters} in time",
         )
 
-    @property
-    def _bound_ms(self) -> float:
-        return self.world.config.heartbeat_ms + SLACK_MS
+    def _excuse(self, watched: _Leadership | None) -> None:
+        if watched is not None:
+            watched.sure_until = max(watched.sure_until, self.world.now + self._bound_s)
 
 
 class WhoForgotKeepsQuiet(Invariant):

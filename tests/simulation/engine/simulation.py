@@ -13,6 +13,7 @@ from nextgen.replication.config import RaftConfig
 from nextgen.replication.journal.journal import Journal
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Entry, NodeId, Record, Role, RoleChange
+from nextgen.replication.raft.replica import RaftReplica
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.clients import Clients
 from tests.simulation.engine.history import History, Violation
@@ -76,7 +77,7 @@ class EngineSimulation(RaftSimulation):
         self.clients = Clients(self)
         self.in_step: Callable[[SimNode], None] | None = None
         """Called after each step with the node that made it: for who waits for a state."""
-        self._nodes = {node.node_id: node for node in self.nodes}
+        self._nodes: dict[str, SimNode] = {node.node_id: node for node in self.nodes}
         self._tasks: set[asyncio.Task[None]] = set()
         self._chains: dict[int, str] = {}
         self._written = 0
@@ -172,10 +173,10 @@ class EngineSimulation(RaftSimulation):
         self.trace.step(process.name)
         if self.failure is not None:
             return
-        node = self._nodes[NodeId(process.name)]
+        node = self._nodes[process.name]
         if node.process is process and node.log is not None:
             try:
-                self._check(node)
+                self._check(node, node.log.engine)
             except Violation as violation:
                 self.fail(str(violation))
             if node.node_id in self._lost and not node.log.engine.journal.doubt_index:
@@ -198,15 +199,15 @@ class EngineSimulation(RaftSimulation):
 
         journal.when_durable(trust)
 
-    def _check(self, node: SimNode) -> None:
-        assert node.log is not None
-        engine = node.log.engine
+    def _check(self, node: SimNode, engine: RaftReplica) -> None:
         core, journal = engine.core, engine.journal
-        self._has_a_majority.after_step(node)
+        leads = core.leads
+        if leads:
+            self._has_a_majority.after_step(node)
         seen = (
             engine,
             core.term,
-            core.leads,
+            leads,
             engine.commit_index,
             journal.last_index,
             journal.last_term,

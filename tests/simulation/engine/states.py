@@ -38,10 +38,11 @@ class SnapshotWatch:
 
     def __init__(self) -> None:
         self._chunk_at: dict[tuple[NodeId, NodeId], float] = {}
+        self._newest_at = float("-inf")
 
     def arrived(self, sender: NodeId, target: NodeId, message: Message, now: float) -> None:
         if message["type"] == "snapshot_chunk":
-            self._chunk_at[sender, target] = now
+            self._chunk_at[sender, target] = self._newest_at = now
         elif message["type"] == "snapshot_answer" and message["installed"]:
             self._chunk_at.pop((target, sender), None)
 
@@ -52,6 +53,8 @@ class SnapshotWatch:
         return any(pair[1] == node_id for pair in self._under_way(now))
 
     def _under_way(self, now: float) -> list[tuple[NodeId, NodeId]]:
+        if (now - self._newest_at) * 1000 >= TRANSFER_MS:
+            return []
         return [pair for pair, at in self._chunk_at.items() if (now - at) * 1000 < TRANSFER_MS]
 
 
@@ -91,6 +94,22 @@ def states_of(world: Surveyed, node: SimNode) -> tuple[State, ...]:
     if world.snapshots.receives(node.node_id, world.now):
         found.append(State.RECEIVING)
     return tuple(found)
+
+
+_OF_LEADERS = frozenset({State.LEADER_BUSY, State.LEADER_IDLE, State.CHANGING})
+_OF_OTHERS = frozenset(
+    {State.CANDIDATE, State.FOLLOWER, State.BEHIND, State.IN_DOUBT, State.LEARNER}
+)
+
+
+def is_in(world: Surveyed, node: SimNode, state: State) -> bool:
+    """Return whether ``state`` is among ``states_of`` the node. Asked after every step."""
+    log = node.log
+    if log is not None:
+        leads = log.engine.leadership is not None
+        if state in (_OF_OTHERS if leads else _OF_LEADERS):
+            return False
+    return state in states_of(world, node)
 
 
 def _following(world: Surveyed, node: SimNode) -> State:

@@ -19,13 +19,14 @@ from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
-from nextgen.replication.mesh.frames import FrameReader, Message, decode_frame, encode_frame
+from nextgen.replication.mesh.frames import Message, decode_frame, encode_frame
 from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, RoleChange
 from nextgen.runtime.lifecycle.data_directory import LOCK_FILE
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.sim_disk import SimDisk
+from tests.support.sim_network import LENGTH_BYTES
 
 RAFT_CONFIG = RaftConfig(
     journal_segment_bytes=48 * 1024,
@@ -85,8 +86,7 @@ class MeshFabric:
         if is_cut or target.connected.get(sender.node_id) is not sender:
             return
         self.network.trace.note(f"{sender.node_id}>{target.node_id} raft", frame)
-        (body,) = FrameReader().receive_data(frame)
-        target.receive(sender.node_id, *decode_frame(body))
+        target.receive(sender.node_id, *decode_frame(frame[LENGTH_BYTES:]))
 
     def _later(
         self, mesh: SimulatedMesh, work: Callable[[], None], delay_ms: float | None = None

@@ -19,7 +19,7 @@ from tests.support.virtual_time import IsolatedLoop, VirtualWorker
 
 T = TypeVar("T")
 
-STEPS_PER_COLLECTION = 50_000
+STEPS_PER_COLLECTION = 200_000
 """Callbacks between two collections of garbage."""
 
 STEPS_AT_ONE_INSTANT_MAX = 500_000
