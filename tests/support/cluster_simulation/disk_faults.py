@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from nextgen.replication.journal.format import HEADER_BYTES
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_simulation.components import has_disk, kind_of
 from tests.support.cluster_simulation.process import DISK_DELAY_MS
 from tests.support.cluster_simulation.simulation import ClusterSimulation, Node
@@ -23,6 +24,10 @@ FIRST_START_S_MAX = 3.0
 
 HANG_S = (120.0, 300.0)
 """How long a sync hangs in the runs that have one so long."""
+
+LAST_HANG_S = 20.0
+"""A hang outlasts all other faults by so much at most: a power cut ends it. The rest of it would
+be most of what such a run costs, in a cluster to which nothing else happens any more."""
 
 SHORT_HANG_S = (2.0, 12.0)
 LONG_HANGS = 0.1
@@ -58,6 +63,7 @@ class DiskFaults:
         self._come_back = come_back
         self._may_hang_long = chance.random() < LONG_HANGS
         self._forgot: set[str] = set()
+        self._others_are_over = asyncio.Event()
         self.kinds: dict[str, Callable[[Node], Awaitable[None] | None]] = {
             "slow disk": self._slow,
             "full disk": self._fill,
@@ -66,6 +72,10 @@ class DiskFaults:
             "lost disk": self._lose,
             "rotten tail": self._rot,
         }
+
+    def others_are_over(self) -> None:
+        """Nothing else goes wrong any more."""
+        self._others_are_over.set()
 
     def may_hit(self, kind: str, node: Node) -> bool:
         """Return whether ``kind`` at ``node`` leaves a majority that has everything."""
@@ -99,8 +109,24 @@ class DiskFaults:
         self._counts["long hang"] += is_long
         node.is_disk_sick = True
         node.process.hang_disk(hang_s)
-        await asyncio.sleep(hang_s + 0.5)
-        node.is_disk_sick = False
+        if await self._ends_by_itself(hang_s + 0.5):
+            node.is_disk_sick = False
+            return
+        if node.is_up:
+            node.crash(power_cut=True)
+        await self._recover(node)
+
+    async def _ends_by_itself(self, hang_s: float) -> bool:
+        """Wait for the end of a hang; return False if it is to be ended before that."""
+        ends_at_s = self._simulation.loop.now_s + hang_s
+        try:
+            async with timeout(hang_s):
+                await self._others_are_over.wait()
+        except TimeoutError:
+            return True
+        rest_s = ends_at_s - self._simulation.loop.now_s
+        await asyncio.sleep(min(rest_s, LAST_HANG_S))
+        return rest_s <= LAST_HANG_S
 
     async def _fill(self, node: Node) -> None:
         assert node.machine is not None

@@ -322,6 +322,7 @@ class Faults:
         """End every fault and start whatever is down."""
         anybody = next(iter(self._simulation.nodes.values()))
         self._heal(anybody)
+        self._disks.others_are_over()
         # Whoever was asked to stop, or is away, comes back by itself.
         await asyncio.gather(*self._lasting)
         self._heal(anybody)
