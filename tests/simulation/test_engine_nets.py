@@ -10,7 +10,7 @@ from nextgen.replication.journal.format import decode_segment_header
 from nextgen.replication.ports import Record
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.liveness import Liveness
-from tests.simulation.engine.outage import DOWN_S, STAY_DOWN_S, Outage
+from tests.simulation.engine.outage import DOWN_S, LED_S, LOOK_S, STAY_DOWN_S, Outage
 from tests.simulation.engine.simulation import EngineSimulation
 from tests.support.sim_node import DATA, GROUP, SimNode
 from tests.support.virtual_time import run_virtual
@@ -159,6 +159,40 @@ def test_an_outage_leaves_a_minority_until_the_longest_log_is_back() -> None:
             await outage
             while world.leading() is None:
                 await asyncio.sleep(0.1)
+
+    assert simulated(scenario).failure is None
+
+
+def test_an_outage_is_over_soon_after_the_rest_is_led() -> None:
+    async def scenario(world: EngineSimulation) -> None:
+        leader = world.leading()
+        assert leader is not None
+        outage = asyncio.ensure_future(Outage(world, leader).run())
+        await asyncio.sleep(1.5)
+        assert world.leading() is None
+        while world.leading() is None:
+            await asyncio.sleep(0.01)
+        led_at_s = world.now
+
+        await outage
+
+        assert LED_S - LOOK_S <= world.now - led_at_s <= LED_S + 2 * LOOK_S
+
+    assert simulated(scenario).failure is None
+
+
+def test_clients_that_wait_in_an_outage_go_on_when_somebody_leads() -> None:
+    async def scenario(world: EngineSimulation) -> None:
+        kill_leader(world)
+        await asyncio.sleep(0.01)
+        assert world.leading() is None
+        world.outages = 1
+        began_s = world.now
+
+        await world.clients._pause(10_000)
+
+        assert world.leading() is not None
+        assert world.now - began_s < 5
 
     assert simulated(scenario).failure is None
 

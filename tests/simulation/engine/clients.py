@@ -20,6 +20,17 @@ from tests.support.sim_node import SimNode
 REQUEST_DEADLINE_S = 3.0
 """After which a client gives up; what it asked for may still happen."""
 
+WRITE_PAUSE_S_MAX = 0.06
+READ_PAUSE_S_MAX = 0.04
+TAIL_PAUSE_S_MAX = 0.3
+IDLE_FACTOR = 10
+"""How much longer clients pause in an outage while nobody leads. They go on as soon as somebody
+does: some faults show in the first moments of a term only."""
+
+FIRST_S_MAX = 0.01
+"""From the beginning of a term until clients that waited for it ask: a leader that may not answer
+yet has no entry of its own committed by then."""
+
 DISK_CHECKS_EVERY = 200
 """One of so many acknowledgements is looked for on the disks themselves."""
 
@@ -31,7 +42,9 @@ class Served(Protocol):
     history: History
     nodes: list[SimNode]
     stopping: bool
+    outages: int
 
+    def leading(self) -> SimNode | None: ...
     def voters_of(self, node: SimNode) -> tuple[NodeId, ...]: ...
     def voters_at(self, node: SimNode, index: int) -> tuple[NodeId, ...]: ...
     def node(self, node_id: NodeId) -> SimNode: ...
@@ -46,11 +59,17 @@ class Clients:
         self._chance = world.chance
         self._history = world.history
         self._acks = 0
+        self._idle: dict[asyncio.Future[None], None] = {}
+
+    def somebody_leads(self) -> None:
+        """Have the clients that wait for a leader go on."""
+        for waiting in self._idle:
+            _wake(waiting)
 
     async def write_for_ever(self, name: str) -> None:
         number = 0
         while not self._world.stopping:
-            await asyncio.sleep(self._chance.uniform(0, 0.06))
+            await self._pause(WRITE_PAUSE_S_MAX)
             node = self._chance.choice(self._world.nodes)
             if node.log is None or not node.log.is_leader:
                 continue
@@ -84,7 +103,7 @@ class Clients:
     async def read_for_ever(self) -> None:
         """Linearizable reads: whatever was acknowledged before one began is in its answer."""
         while not self._world.stopping:
-            await asyncio.sleep(self._chance.uniform(0, 0.04))
+            await self._pause(READ_PAUSE_S_MAX)
             node = self._chance.choice(self._world.nodes)
             log, process = node.log, node.process
             if log is None or process is None:
@@ -106,7 +125,7 @@ class Clients:
         """Read the log by position, wherever it can be read, and compare it with what was seen."""
         position = 1
         while not self._world.stopping:
-            await asyncio.sleep(self._chance.uniform(0, 0.3))
+            await self._pause(TAIL_PAUSE_S_MAX)
             node = self._chance.choice(self._world.nodes)
             if node.log is None or node.process is None or not node.process.may_run:
                 continue
@@ -127,6 +146,26 @@ class Clients:
                     f"that begins at {entry.first_position}",
                 )
                 position = entry.next_position
+
+    async def _pause(self, seconds_max: float) -> None:
+        world = self._world
+        is_idle = bool(world.outages) and world.leading() is None
+        if is_idle and await self._wait_led(self._chance.uniform(0, IDLE_FACTOR * seconds_max)):
+            seconds_max = FIRST_S_MAX
+        await asyncio.sleep(self._chance.uniform(0, seconds_max))
+
+    async def _wait_led(self, seconds: float) -> bool:
+        """Wait until somebody leads, so long at most; say whether somebody does."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _wake, waiting)
+        self._idle[waiting] = None
+        try:
+            await waiting
+        finally:
+            timer.cancel()
+            del self._idle[waiting]
+        return self._world.leading() is not None
 
     def _check_acknowledged(self, node: SimNode, record: Record, commit: Commit) -> None:
         """AnswerImpliesCommitted, and durable on a majority of the voters of the moment."""
@@ -164,3 +203,8 @@ class Clients:
         return commit.index <= journal.durable_index and (
             journal.term_of(commit.index) == commit.term
         )
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -28,6 +28,9 @@ only where most of what goes wrong is one."""
 OUTAGE_SHARE = 0.6
 """Of all rounds of such a seed."""
 
+OUTAGE_VOTERS_MIN = 3
+"""With fewer there is no outage: in such a seed the group grows up to so many, and keeps them."""
+
 CALM_S_MAX = 12.0
 """For a group without faults to have a leader that commits."""
 
@@ -40,7 +43,8 @@ class Conductor:
         self._chance = world.chance
         every, which = OUTAGE_SEEDS
         self._outage_share = OUTAGE_SHARE if world.seed % every == which else 0.0
-        self._membership = Membership(world)
+        voters_min = OUTAGE_VOTERS_MIN if self._outage_share else 1
+        self._membership = Membership(world, voters_min)
         self._stages: dict[State, Callable[[], None]] = {
             State.CANDIDATE: self._lose_leader,
             State.BEHIND: self._isolate_follower,
@@ -137,7 +141,11 @@ class Conductor:
 
     def _strike_leader(self) -> None:
         leader = self._world.leading()
-        if leader is not None:
+        if leader is None:
+            return
+        if len(self._world.voters_of(leader)) < OUTAGE_VOTERS_MIN:
+            self._change(None)
+        else:
             self._inject(BY_NAME["outage"], leader)
 
     # Stages -----------------------------------------------------------------------------------

@@ -20,10 +20,14 @@ SPARES_MAX = 2
 
 
 class Membership:
-    """Picks a step that makes sense, asks the leader for it and looks after the machines."""
+    """Picks a step that makes sense, asks the leader for it and looks after the machines.
 
-    def __init__(self, world: EngineSimulation) -> None:
+    It removes no voter of ``voters_min`` or fewer.
+    """
+
+    def __init__(self, world: EngineSimulation, voters_min: int = 1) -> None:
         self._world = world
+        self._voters_min = voters_min
         self._founders = set(world.members)
         self._busy = False
 
@@ -75,7 +79,7 @@ class Membership:
             possible.append(MemberChange(ChangeKind.ADD_LEARNER, spare))
         possible += [MemberChange(ChangeKind.PROMOTE, learner) for learner in learners]
         possible += [MemberChange(ChangeKind.REMOVE, learner) for learner in learners[:1]]
-        if len(voters) > 1 and not self._in_doubt(voters):
+        if len(voters) > self._voters_min and not self._in_doubt(voters):
             possible.append(MemberChange(ChangeKind.REMOVE, chance.choice(voters)))
         wanted = [change for change in possible if kind in (None, change.kind)]
         return chance.choice(wanted) if wanted else None

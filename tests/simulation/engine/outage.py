@@ -25,6 +25,12 @@ HANGING_SHARE = 0.7
 STAY_DOWN_S = (9.0, 15.0)
 """Longer than the bound of liveness, so that it is judged."""
 
+LED_S = 1.0
+"""A group that has had a leader for so long is led: there is no more to judge, and what it does
+under load until the others return would be most of what an outage costs."""
+
+LOOK_S = 0.25
+
 
 class Struck(Protocol):
     """The simulation as an outage sees it."""
@@ -37,6 +43,7 @@ class Struck(Protocol):
     outages: int
     stopping: bool
 
+    def leading(self) -> SimNode | None: ...
     def node(self, node_id: NodeId) -> SimNode: ...
     def voters_of(self, node: SimNode) -> tuple[NodeId, ...]: ...
     def restart_soon(self, node: SimNode) -> None: ...
@@ -78,7 +85,7 @@ class Outage:
             if victim.process is not None:
                 victim.crash()
         self._start([self._leader])
-        if await self._goes_on(chance.uniform(*STAY_DOWN_S)):
+        if await self._is_led_within(chance.uniform(*STAY_DOWN_S)):
             self._start(self._victims)
 
     async def _cut_leader_off(self, seconds: float) -> bool:
@@ -108,6 +115,16 @@ class Outage:
     async def _goes_on(self, seconds: float) -> bool:
         await asyncio.sleep(seconds)
         return self._world.calm_periods == self._period and not self._world.stopping
+
+    async def _is_led_within(self, seconds: float) -> bool:
+        """Wait until the rest is led, so long at most; say whether the outage goes on."""
+        led_s = 0.0
+        while seconds > 0 and led_s < LED_S:
+            if not await self._goes_on(LOOK_S):
+                return False
+            seconds -= LOOK_S
+            led_s = 0.0 if self._world.leading() is None else led_s + LOOK_S
+        return True
 
     async def _write(self) -> None:
         record = Record(f"cut off {self._world.chance.getrandbits(64)}".encode(), 1)

@@ -164,6 +164,8 @@ class EngineSimulation(RaftSimulation):
 
     def saw_role(self, node_id: NodeId, change: RoleChange) -> None:
         self.trace.note(f"{node_id} is {change.role} in term {change.term} of {change.leader_id}")
+        if change.role is Role.LEADER:
+            self.clients.somebody_leads()
         if change.role is Role.STOPPED and node_id in self._disk_may_fail:
             node = self.node(node_id)
             process = node.process
