@@ -15,6 +15,10 @@ _COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 METADATA_DELIVERY_KINDS = ("tenant", "namespace", "topic", "removed")
 """What a change that a broker is told may be about."""
 
+METADATA_LIMITS = ("names", "parents")
+"""What a broker manager follows a bounded number of: names for all its brokers, and tenants and
+namespaces for one session."""
+
 EVACUATION_REASONS = ("lost", "drain", "rebalance")
 """Why units are taken away from a broker in the background."""
 
@@ -42,12 +46,7 @@ class NodeMetrics:
         self.watch_events = counter("watch_events", "Events sent on change streams.")
         self.watch_resets = counter("watch_resets", "Watches that began again with a snapshot.")
         self.watch_stalled = counter("watch_stalled", "Change streams ended: nobody read them.")
-        self.metadata_deliveries = Counter(
-            "nextgen_shard_metadata_deliveries",
-            "Changes of metadata told to brokers by this leader.",
-            ["shard", "kind"],
-            registry=registry,
-        )
+        self.metadata_deliveries, self.metadata_refused = _metadata_counters(registry)
         self.lookup_latency = Histogram(
             "nextgen_shard_lookup_request_seconds",
             "A request for many names, at this leader.",
@@ -114,6 +113,22 @@ class NodeMetrics:
         return {name: _total(counter) for name, counter in counted.items()}
 
 
+def _metadata_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
+    deliveries = Counter(
+        "nextgen_shard_metadata_deliveries",
+        "Changes of metadata told to brokers by this leader.",
+        ["shard", "kind"],
+        registry=registry,
+    )
+    refused = Counter(
+        "nextgen_shard_metadata_refused",
+        "Assignments and reports of brokers that were refused, by the limit they reached.",
+        ["shard", "kind"],
+        registry=registry,
+    )
+    return deliveries, refused
+
+
 def _write_latencies(registry: CollectorRegistry) -> tuple[Histogram, Histogram]:
     committing = Histogram(
         "nextgen_shard_commit_seconds",
@@ -171,6 +186,9 @@ class ShardMetrics:
         self._metadata_deliveries = {
             kind: node.metadata_deliveries.labels(label, kind) for kind in METADATA_DELIVERY_KINDS
         }
+        self._metadata_refused = {
+            limit: node.metadata_refused.labels(label, limit) for limit in METADATA_LIMITS
+        }
         self._evacuated = {why: node.evacuated.labels(label, why) for why in EVACUATION_REASONS}
         self.lookups_answered = node.lookup_latency.labels(label, "answered")
         self.lookups_failed = node.lookup_latency.labels(label, "failed")
@@ -181,6 +199,10 @@ class ShardMetrics:
     def metadata_delivered(self, kind: str) -> None:
         """Count a change that a broker is told; ``kind`` is one of ``METADATA_DELIVERY_KINDS``."""
         self._metadata_deliveries[kind].inc()
+
+    def metadata_was_refused(self, limit: str) -> None:
+        """Count metadata that cannot be followed; ``limit`` is one of ``METADATA_LIMITS``."""
+        self._metadata_refused[limit].inc()
 
     def note_evacuated(self, why: str, units: int) -> None:
         """Count units that left a broker; ``why`` is one of ``EVACUATION_REASONS``."""

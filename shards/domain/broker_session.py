@@ -27,6 +27,9 @@ not every node was told."""
 REASON_DISCONNECTED = "disconnected"
 """The stream broke, or another leader took over, and the broker did not come back."""
 
+REASON_NOT_FOLLOWED = "not_followed"
+"""The broker holds more metadata than its manager may follow: changes of it could be missed."""
+
 REASON_CLOSED = "closed"
 REASON_REPLACED = "replaced"
 

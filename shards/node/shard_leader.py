@@ -184,6 +184,7 @@ class ShardLeader:
             around.metadata,
             around.clock,
             self.metrics.metadata_delivered,
+            self.metrics.metadata_was_refused,
         )
         self.brokers = BrokerManager(
             self.shard_id, self.state, around.metadata, watch, around.reports, around.clock

@@ -35,10 +35,11 @@ from shards.domain.broker_session import GrantCapacity
 from shards.domain.topic import Topic
 from shards.ports import Clock, MetadataReader, SessionReports
 from shards.sessions import assign_trace
-from shards.sessions.broker_sessions import BrokerSessions, session_rejection
+from shards.sessions.broker_sessions import BrokerSessions
 from shards.sessions.metadata_reads import MetadataReads
 from shards.sessions.metadata_state import MetadataState, id_of
 from shards.sessions.metadata_watch import MetadataWatch
+from shards.sessions.session_hello import session_rejection
 from shards.sessions.session_metadata import Sent, SessionMetadata, parent_id
 from shards.sessions.session_soft_state import SessionSoftState
 from shards.state.shard_state import ShardState
@@ -92,8 +93,8 @@ class BrokerManager:
         Raises:
             SessionExpired: The session is not, or no longer, the broker's live one.
             Overloaded: The broker has too much that it has not synced.
-            Refused: NO_CAPACITY: the broker would have more units than its capacity. None of
-                these was delivered.
+            Refused: NO_CAPACITY: the broker would have more units than its capacity, or more
+                metadata than can be followed. None of these was delivered.
             MetadataError: The metadata could not be read, or is of another namespace.
         """
         _check_batch(len(request.assignments) + len(request.prepared))
@@ -111,11 +112,16 @@ class BrokerManager:
             if not session.metadata.has_parent(item.name, parent_id(item))
         ]
         session.check_room(len(unsent) + len(coming))
+        self.metadata.check_room(
+            session.metadata,
+            parents=[item.name for item in unsent],
+            topics=[each.topic.name for each in request.assignments],
+        )
         for item in unsent:
             session.append(_metadata_delivery(item))
-            sent, evicted = session.metadata.note_parent(item)
+            sent, replaced = session.metadata.note_parent(item)
             assign_trace.note_trace(sent)
-            self._hold(sent, evicted)
+            self._hold(sent, replaced)
         if missing:
             _check_namespaces(coming, session.metadata)
         assign_trace.mark_arrived(coming, missing, session.metadata)
@@ -270,10 +276,10 @@ class BrokerManager:
         ):
             assignment.topic.CopyFrom(topic_message(told))
 
-    def _hold(self, sent: Sent | None, evicted: Sent | None = None) -> None:
+    def _hold(self, sent: Sent | None, replaced: Sent | None = None) -> None:
         """Keep true from here on what was just put into a session's sequence."""
-        if evicted is not None:
-            self.metadata.drop(evicted)
+        if replaced is not None:
+            self.metadata.drop(replaced)
         if sent is not None:
             self.metadata.hold(sent)
 

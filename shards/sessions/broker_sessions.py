@@ -21,10 +21,9 @@ from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
     Overloaded,
-    Refused,
     SessionExpired,
 )
-from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.limits.cluster import (
     SESSION_HEARTBEAT_MS,
     SESSION_RESUME_MS,
@@ -38,6 +37,7 @@ from protos.nextgen.v1.broker_service_pb2 import (
     BrokerMessage,
     DrainWish,
     HeartbeatAck,
+    HeldMetadata,
     IdleUnits,
     ManagerMessage,
 )
@@ -46,8 +46,6 @@ from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
 from shards.domain import broker_session
 from shards.domain.broker_session import (
     REASON_CLOSED,
-    REASON_DISCONNECTED,
-    REASON_EXPIRED,
     BrokerSession,
     Endpoints,
     EndSession,
@@ -62,6 +60,7 @@ from shards.sessions.session_hello import (
     established_message,
     is_resumable,
     is_same_broker,
+    session_rejection,
 )
 from shards.sessions.session_loads import SessionLoads
 from shards.sessions.session_soft_state import BrokerConnection, SessionSoftState
@@ -119,6 +118,11 @@ class BrokerSessions:
     def unreported(self) -> list[SessionSoftState]:
         """Sessions whose broker has still to report what it holds."""
         return [each for each in self._sessions.values() if each.metadata.awaits_report]
+
+    @property
+    def parents_max(self) -> int:
+        """Tenants and namespaces of the session that has the most of them."""
+        return max((each.metadata.parent_count for each in self._sessions.values()), default=0)
 
     @property
     def unsynced(self) -> int:
@@ -212,10 +216,7 @@ class BrokerSessions:
                 self._metadata.deliver_waiting(session)
                 self._metadata.synced()
             case "held":
-                check_held(message.held)
-                self._metadata.take_report(session, message.held)
-                if not session.metadata.awaits_report:
-                    session.reported.set()
+                self._take_report(session, message.held)
             case "idle":
                 self.on_idle(session.record, message.idle)
             case "drain":
@@ -437,9 +438,20 @@ class BrokerSessions:
                 continue
             # Looked at once more, should recording its end fail while we still lead.
             self._look_at(session, now + SESSION_TTL_MS / 1000)
-            is_broken = session.broken_at is not None
-            self._run(self._end(session, REASON_DISCONNECTED if is_broken else REASON_EXPIRED))
+            self._run(self._end(session, session.end_reason))
         self._schedule()
+
+    def _take_report(self, session: SessionSoftState, held: HeldMetadata) -> None:
+        """Take in what a broker holds; end its session if that cannot be followed."""
+        check_held(held)
+        try:
+            self._metadata.take_report(session, held)
+        except Overloaded as error:
+            _logger.error("broker session refused", broker=session.record.broker_id, why=str(error))
+            self._look_at(session, session.deadline)
+            self._schedule()
+        if not session.metadata.awaits_report:
+            session.reported.set()
 
     def _heartbeat(self, connection: BrokerConnection, heartbeat: BrokerHeartbeat) -> None:
         refused = ""
@@ -483,10 +495,3 @@ class BrokerSessions:
     def _see_through(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Carry out ``work`` to its end: what was proposed is committed whoever goes away."""
         return start("session_decision", work, self._decisions, expected=MetadataError)
-
-
-def session_rejection(rejected: Rejected) -> MetadataError:
-    """Return what a caller is told of a refused session command."""
-    if rejected.code is RejectionCode.SESSION_EXPIRED:
-        return SessionExpired(rejected.message)
-    return Refused(rejected.code, rejected.message)

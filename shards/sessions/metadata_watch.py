@@ -19,7 +19,8 @@ from itertools import islice
 
 import structlog
 
-from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.stream import (
     METADATA_DELTAS_UNSYNCED_MAX,
     METADATA_DOUBTS_PER_READ_MAX,
@@ -40,13 +41,16 @@ from shards.sessions.metadata_state import (
     removal_delivery,
     state_of,
 )
-from shards.sessions.session_metadata import DeliverySequence, Sent
+from shards.sessions.session_metadata import DeliverySequence, Sent, SessionMetadata
 
 _DOUBT_TIMEOUT_MS = 3_000
 """Reading objects at their home shard, a leader's election included."""
 
 OnDelivery = Callable[[str], None]
-"""Is told the kind of each delivery of a change: tenant, namespace, topic or removed."""
+"""Is called with the kind of each delivery of a change: tenant, namespace, topic or removed."""
+
+OnRefused = Callable[[str], None]
+"""Is called with the limit that something was refused by: names or parents."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -61,12 +65,14 @@ class MetadataWatch:
         metadata: MetadataReader,
         clock: Clock,
         on_delivery: OnDelivery,
+        on_refused: OnRefused = lambda _limit: None,
     ) -> None:
         self._subscriber_id = subscriber_id
         self._homes = homes
         self._metadata = metadata
         self._clock = clock
         self._on_delivery = on_delivery
+        self._on_refused = on_refused
         self._names: dict[str, WatchedName] = {}
         self._home_watches: dict[int, HomeWatch] = {}
         self._doubted: dict[Sent, None] = {}
@@ -78,8 +84,6 @@ class MetadataWatch:
         """By home shard: the highest term of its leaders that announced themselves here."""
         self.are_reported: Callable[[], bool] = lambda: True
         """Says whether it is known of every session what its broker holds."""
-        self.unwatched = 0
-        """Objects sent that were not followed, because too many are."""
 
     def __repr__(self) -> str:
         return f"<MetadataWatch {self._subscriber_id} names={len(self._names)}>"
@@ -142,10 +146,42 @@ class MetadataWatch:
         watched = self._names.get(name)
         return watched.state if watched is not None and watched.known_at else None
 
+    def check_room(
+        self, metadata: SessionMetadata, *, parents: Iterable[str], topics: Iterable[str]
+    ) -> None:
+        """Return if a session may be sent the objects of these names: all can be followed.
+
+        What cannot be followed must not be sent: its home shard would call a write effective
+        though the broker was never sent it. CALL BEFORE the objects get a place in the sequence.
+
+        Raises:
+            Refused: NO_CAPACITY: ``METADATA_NAMES_WATCHED_MAX`` names are followed for the brokers
+                of this manager, or the session has ``SESSION_METADATA_MAX`` parents.
+        """
+        parents = tuple(parents)
+        added = {name for name in (*parents, *topics) if name not in self._names}
+        if len(self._names) + len(added) > METADATA_NAMES_WATCHED_MAX:
+            self._on_refused("names")
+            raise Refused(
+                RejectionCode.NO_CAPACITY,
+                f"{len(self._names)} names are followed for the brokers of this manager, "
+                f"there is no room for {len(added)} more",
+            )
+        if not metadata.has_parent_room(parents):
+            self._on_refused("parents")
+            raise Refused(
+                RejectionCode.NO_CAPACITY,
+                f"the session has {metadata.parent_count} tenants and namespaces, "
+                f"there is no room for more",
+            )
+
     def hold(self, sent: Sent) -> None:
         """Keep ``sent`` true from here on. It was just put into its session's sequence.
 
         May add to the sequence at once, if more is known here than was sent.
+
+        Raises:
+            Overloaded: Too many names are followed; ``check_room`` refuses before.
         """
         if self._is_closed:
             return
@@ -181,14 +217,24 @@ class MetadataWatch:
         self.synced()
 
     def take_report(self, session: DeliverySequence, held: HeldMetadata) -> None:
-        """Keep true as well what the broker says it has from an earlier leader."""
-        if not session.metadata.awaits_report:
+        """Keep true as well what the broker says it has from an earlier leader.
+
+        Raises:
+            Overloaded: The broker holds more than can be followed. END the session: its report
+                stays incomplete, so new leaders of home shards wait until it has ended.
+        """
+        if not session.metadata.awaits_report or session.metadata.is_refused:
             return
-        learned, forgotten = session.metadata.take_report(held)
-        for sent in forgotten:
-            self.drop(sent)
-        for sent in learned:
-            self.hold(sent)
+        limit = "parents"
+        try:
+            learned = session.metadata.take_report(held)
+            limit = "names"
+            for sent in learned:
+                self.hold(sent)
+        except Overloaded:
+            session.metadata.is_refused = session.metadata.awaits_report = True
+            self._on_refused(limit)
+            raise
 
     def deliver_waiting(self, session: DeliverySequence) -> None:
         """Deliver what waited for the broker to sync, as much as there is room for."""
@@ -213,10 +259,7 @@ class MetadataWatch:
 
     def _follow(self, sent: Sent) -> None:
         if len(self._names) >= METADATA_NAMES_WATCHED_MAX:
-            if not self.unwatched:
-                _logger.error("too many names to follow for brokers", names=len(self._names))
-            self.unwatched += 1
-            return
+            raise Overloaded(f"{len(self._names)} names are followed for brokers")
         shard_id = self._homes.home_of(sent.kind, sent.name)
         home = self._home_watches.get(shard_id)
         if home is None:
@@ -229,7 +272,7 @@ class MetadataWatch:
     def _complete_term(self, shard_id: int) -> int:
         """Return the noted term of a home shard if all that brokers hold of it is watched, or 0."""
         is_complete = self._home_watches[shard_id].is_complete and self.are_reported()
-        return self.term_of(shard_id) if is_complete and not self.unwatched else 0
+        return self.term_of(shard_id) if is_complete else 0
 
     def _changed(self, watched: WatchedName, deleted_id: str) -> None:
         """Tell who has the object of this name what has become of it."""

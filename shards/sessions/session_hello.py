@@ -1,8 +1,9 @@
-"""What a broker says of itself when it connects, and what it is answered."""
+"""What a broker says of itself when it connects, and the answers to it."""
 
 from __future__ import annotations
 
-from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, SessionExpired
+from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
     NODE_ID_BYTES_MAX,
@@ -80,3 +81,10 @@ def established_message(
         next_sequence=last_sequence + 1,
         report_held=resumed and session.metadata.awaits_report,
     )
+
+
+def session_rejection(rejected: Rejected) -> MetadataError:
+    """Return the error with which a caller is refused a session command."""
+    if rejected.code is RejectionCode.SESSION_EXPIRED:
+        return SessionExpired(rejected.message)
+    return Refused(rejected.code, rejected.message)

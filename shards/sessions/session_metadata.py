@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, Overloaded
 from nextgen.kernel.limits.cluster import SESSION_METADATA_MAX
 from nextgen.kernel.limits.stream import RELEASED_UNITS_REMEMBERED_MAX
 from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata, HeldObject
@@ -97,6 +97,8 @@ class SessionMetadata:
         nothing."""
         self.awaits_report = False
         """The broker was asked what it holds and has not said all of it."""
+        self.is_refused = False
+        """The session is to end: not everything that its broker reported can be followed."""
         self.behind: dict[Sent, None] = {}
         """Objects whose last change waits until the broker has synced more."""
 
@@ -122,8 +124,22 @@ class SessionMetadata:
         sent = self._parents.get(name)
         return "" if sent is None else sent.trace_id
 
+    @property
+    def parent_count(self) -> int:
+        """Tenants and namespaces of the session."""
+        return len(self._parents)
+
+    def has_parent_room(self, names: Iterable[str]) -> bool:
+        """Say whether the session may have tenants and namespaces of these names as well."""
+        added = sum(name not in self._parents for name in names)
+        return len(self._parents) + added <= SESSION_METADATA_MAX
+
     def note_parent(self, item: Item) -> tuple[Sent, Sent | None]:
-        """Note a tenant or namespace as sent; return it and what is forgotten for it, if any."""
+        """Note a tenant or namespace as sent; return it and the one of its name that it replaces.
+
+        Raises:
+            Overloaded: It has ``SESSION_METADATA_MAX``; ``has_parent_room`` says so before.
+        """
         version = item.tenant.version if item.kind == KIND_TENANT else item.namespace.version
         return self._add_parent(Sent(self._session, item.kind, item.name, parent_id(item), version))
 
@@ -168,30 +184,32 @@ class SessionMetadata:
         elif self._parents.get(sent.name) is sent:
             del self._parents[sent.name]
 
-    def take_report(self, held: HeldMetadata) -> tuple[list[Sent], list[Sent]]:
+    def take_report(self, held: HeldMetadata) -> list[Sent]:
         """Take in what the broker says it holds, as of some moment since it came back.
 
         What this leader itself sent or released meanwhile counts for more. Returns what is known
-        to be held by that and was not before, and what had to be forgotten for it.
+        to be held by that and was not before.
+
+        Raises:
+            Overloaded: The broker holds more than ``SESSION_METADATA_MAX`` tenants and namespaces.
         """
         learned: list[Sent] = []
-        forgotten: list[Sent] = []
         for each in held.objects:
             if each.kind == KIND_TOPIC:
                 sent = self._report_topic(each)
             else:
-                sent, evicted = self._report_parent(each)
-                forgotten += [evicted] if evicted is not None else []
+                sent = self._report_parent(each)
             learned += [sent] if sent is not None else []
         if held.complete:
             self.awaits_report = False
             self.units_unreported = 0
-        return learned, forgotten
+        return learned
 
-    def _report_parent(self, held: HeldObject) -> tuple[Sent | None, Sent | None]:
+    def _report_parent(self, held: HeldObject) -> Sent | None:
         if held.kind not in (KIND_TENANT, KIND_NAMESPACE) or held.name in self._parents:
-            return None, None
-        return self._add_parent(Sent(self._session, held.kind, held.name, held.id, held.version))
+            return None
+        sent = Sent(self._session, held.kind, held.name, held.id, held.version)
+        return self._add_parent(sent)[0]
 
     def _report_topic(self, held: HeldObject) -> Sent | None:
         units = {
@@ -235,13 +253,14 @@ class SessionMetadata:
         return sent
 
     def _add_parent(self, sent: Sent) -> tuple[Sent, Sent | None]:
-        forgotten = self._parents.get(sent.name)
-        if forgotten is None and len(self._parents) >= SESSION_METADATA_MAX:
-            forgotten = self._parents[next(iter(self._parents))]
-        if forgotten is not None:
-            self.forget(forgotten)
+        replaced = self._parents.get(sent.name)
+        if replaced is None and len(self._parents) >= SESSION_METADATA_MAX:
+            # Forgetting another one would leave its broker with a policy that nobody updates.
+            raise Overloaded(f"a session has {SESSION_METADATA_MAX} tenants and namespaces")
+        if replaced is not None:
+            self.forget(replaced)
         self._parents[sent.name] = sent
-        return sent, forgotten
+        return sent, replaced
 
 
 def parent_id(item: Item) -> str:

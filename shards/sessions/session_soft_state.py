@@ -26,6 +26,11 @@ from nextgen.kernel.limits.cluster import (
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, Deliveries, Delivery, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment
+from shards.domain.broker_session import (
+    REASON_DISCONNECTED,
+    REASON_EXPIRED,
+    REASON_NOT_FOLLOWED,
+)
 from shards.sessions.session_metadata import SessionMetadata
 
 _FIRST_DELIVERIES = frozenset({"tenant", "namespace", "assign", "release"})
@@ -72,11 +77,20 @@ class SessionSoftState:
     @property
     def deadline(self) -> float:
         """When the session ends unless the broker is heard from, or is back, before."""
+        if self.metadata.is_refused:
+            return self.heard_at
         silent_until = self.heard_at + SESSION_TTL_MS / 1000
         if self.broken_at is None:
             return silent_until
         patience_ms = SESSION_RESUME_MS if self.attached.is_set() else SESSION_RETURN_MS
         return min(silent_until, self.broken_at + patience_ms / 1000)
+
+    @property
+    def end_reason(self) -> str:
+        """Why the session ends at its ``deadline``, as its event says it."""
+        if self.metadata.is_refused:
+            return REASON_NOT_FOLLOWED
+        return REASON_EXPIRED if self.broken_at is None else REASON_DISCONNECTED
 
     def excuse(self) -> bool:
         """Say whether to look once more at a broker that is silent on a connection that stands.

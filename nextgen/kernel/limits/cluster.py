@@ -336,7 +336,8 @@ DELIVERIES_BYTES_MAX = 1024 * 1024
 """Deliveries in one message to a broker, in bytes: topics may carry 16 KiB of properties."""
 
 SESSION_METADATA_MAX = 200_000
-"""Tenants and namespaces remembered as sent to one session; forgetting one only sends it again."""
+"""Tenants and namespaces that one session was sent. One more is refused as ``NO_CAPACITY``: to
+forget another would leave its broker with a policy that nobody updates."""
 
 ASSIGN_TIMEOUT_MS = 5_000
 """From a committed assignment to the broker's sync: longer than a session that just died lives,

@@ -197,8 +197,8 @@ HISTORY_TIMELINE_BARS_MAX = 5_000
 # Metadata of brokers ---------------------------------------------------------------------------
 
 METADATA_NAMES_WATCHED_MAX = 500_000
-"""Names that one broker manager watches for its sessions, some 1 KB each. What is beyond it
-reaches its broker with the next assignment only."""
+"""Names that one broker manager watches for its sessions, some 1 KB each. What needs one more is
+refused as ``NO_CAPACITY``, and assigned to a broker of another manager if there is one."""
 
 METADATA_GATHER_MS = 200
 """For names to gather before they are watched together: lookups that come one by one, some dozens

@@ -7,6 +7,7 @@ from brokers.service.session.agent import BrokerAgent
 from shards.domain import broker_session as rules
 from shards.sessions import session_hello
 from shards.sessions.broker_sessions import BrokerSessions
+from shards.sessions.metadata_watch import MetadataWatch
 from shards.sessions.session_metadata import SessionMetadata
 from shards.sessions.session_soft_state import SessionSoftState
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -23,6 +24,10 @@ _METADATA = (
     _SHARDS + "sessions/test_session_metadata.py",
     _SHARDS + "assignment/test_broker_capacity.py",
     _SHARDS + "sessions/test_metadata_watch.py",
+)
+_FOLLOWED = (
+    _SHARDS + "sessions/test_metadata_watch_limits.py",
+    _SHARDS + "watches/test_followed_metadata.py",
 )
 _HELLO = (_SHARDS + "sessions/test_session_hello.py", *_SESSIONS)
 _BROKER = ("tests/unit/brokers/domain/test_session.py",)
@@ -239,7 +244,7 @@ _MANAGER_MUTANTS = (
         "manager-takes-a-page-for-the-report",
         "CA5",
         "what a broker holds is known when it has said all of it",
-        (Edit(BrokerSessions, "receive", "not session.metadata.awaits_report", "True"),),
+        (Edit(BrokerSessions, "_take_report", "not session.metadata.awaits_report", "True"),),
         _SESSIONS,
     ),
     Mutant(
@@ -785,9 +790,9 @@ _METADATA_MUTANTS = (
         _METADATA,
     ),
     Mutant(
-        "session-remembers-every-parent",
-        "V13",
-        "a bounded number of parents is remembered",
+        "session-has-any-number-of-parents",
+        "V16",
+        "a session has a bounded number of parents, and forgets none of them",
         (
             Edit(
                 SessionMetadata,
@@ -797,6 +802,55 @@ _METADATA_MUTANTS = (
             ),
         ),
         _METADATA,
+    ),
+    Mutant(
+        "session-is-sent-parents-beyond-its-bound",
+        "V16",
+        "parents that cannot be followed are refused before they are sent",
+        (Edit(MetadataWatch, "check_room", "not metadata.has_parent_room(parents)", "False"),),
+        _FOLLOWED,
+    ),
+    Mutant(
+        "manager-sends-what-it-cannot-follow",
+        "V15",
+        "names that cannot be followed are refused before they are sent",
+        (
+            Edit(
+                MetadataWatch,
+                "check_room",
+                "len(self._names) + len(added) > METADATA_NAMES_WATCHED_MAX",
+                "False",
+            ),
+        ),
+        _FOLLOWED,
+    ),
+    Mutant(
+        "manager-leaves-out-what-it-cannot-follow",
+        "V15",
+        "what a broker reports is followed, or its session ends",
+        (
+            Edit(
+                MetadataWatch,
+                "_follow",
+                'raise Overloaded(f"{len(self._names)} names are followed for brokers")',
+                "return",
+            ),
+        ),
+        _FOLLOWED,
+    ),
+    Mutant(
+        "manager-calls-a-refused-report-complete",
+        "V15",
+        "home shards wait until a session that cannot be followed has ended",
+        (
+            Edit(
+                MetadataWatch,
+                "take_report",
+                "session.metadata.is_refused = session.metadata.awaits_report = True",
+                "session.metadata.is_refused, session.metadata.awaits_report = True, False",
+            ),
+        ),
+        _FOLLOWED,
     ),
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nextgen.kernel.errors import Overloaded, Refused, SessionExpired
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
 from shards.sessions import home_watch, metadata_watch
 from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
@@ -181,18 +183,55 @@ def test_names_gather_while_too_many_watches_wait_for_their_snapshot(
     in_world(scenario)
 
 
-def test_so_many_names_are_watched_and_not_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_beyond_the_limit_is_refused_before_it_is_sent_and_never_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 3)
 
     async def scenario(world: MetadataWorld) -> None:
         world.create_topics(TOPIC, OTHER)
+        metadata = world.brokers["a"].session.metadata
+        world.watch.check_room(metadata, parents=["acme", "acme/orders"], topics=[TOPIC, TOPIC])
         world.assign("a", TOPIC)
-        assert (world.watch.name_count, world.watch.unwatched) == (3, 0)
+        world.watch.check_room(metadata, parents=[], topics=[TOPIC])
 
-        world.assign("a", OTHER)
+        with pytest.raises(Refused) as refused:
+            world.watch.check_room(metadata, parents=[], topics=[OTHER])
+        with pytest.raises(Overloaded):
+            world.assign("a", OTHER)
+
+        assert refused.value.code is RejectionCode.NO_CAPACITY
+        assert world.watch.name_count == 3
+
+    in_world(scenario)
+
+
+def test_a_report_that_cannot_be_followed_is_not_complete_before_its_session_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new leader of the home shard calls no write effective until then."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC, OTHER)
+        world.assign("a", TOPIC, OTHER)
         await world.settle()
+        monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 3)
+        world.next_leader()
+        session = world.brokers["a"].session
+        world.watch.are_reported = lambda: not session.metadata.awaits_report
+        world.watch.note_leader(1, 3, "node-2")
 
-        assert (world.watch.name_count, world.watch.unwatched) == (3, 1)
+        with pytest.raises(Overloaded):
+            world.report("a")
+        world.report("a")
+        await gathered()
+
+        (stream,) = world.homes.streams
+        assert stream.complete_term() == 0
+        session.end(SessionExpired("not followed"))
+        world.watch.drop_all(session)
+        assert stream.complete_term() == 3
+        assert world.watch.name_count == 0
 
     in_world(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1.broker_service_pb2 import HeldMetadata, HeldObject, HeldUnit
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import (
@@ -112,7 +113,7 @@ def test_a_report_adds_what_this_leader_does_not_know_and_changes_nothing_that_i
     topic = one.note_assigned(assignment("p0", epoch=4, version=7))
     one.note_released(release("p2", epoch=9))
 
-    learned, _ = one.take_report(report(("p0", 3), ("p1", 1), ("p2", 9), version=6))
+    learned = one.take_report(report(("p0", 3), ("p1", 1), ("p2", 9), version=6))
 
     assert learned == []
     assert topic is not None
@@ -124,7 +125,7 @@ def test_a_report_of_released_units_alone_teaches_nothing() -> None:
     one = metadata()
     one.note_released(release("p0", epoch=9))
 
-    assert one.take_report(report(("p0", 9))) == ([], [])
+    assert one.take_report(report(("p0", 9))) == []
     assert list(one) == []
 
 
@@ -133,7 +134,7 @@ def test_a_report_of_a_parent_that_was_sent_again_changes_nothing() -> None:
     sent, _ = one.note_parent(namespace("a/b", version=5))
     held = HeldObject(kind=KIND_NAMESPACE, name="a/b", id="id-a/b", version=4)
 
-    assert one.take_report(HeldMetadata(objects=[held])) == ([], [])
+    assert one.take_report(HeldMetadata(objects=[held])) == []
     assert list(one) == [sent]
 
 
@@ -141,19 +142,28 @@ def test_an_object_of_an_unknown_kind_in_a_report_is_left_out() -> None:
     one = metadata()
     held = HeldObject(name="a", id="b", version=1)
 
-    assert one.take_report(HeldMetadata(objects=[held])) == ([], [])
+    assert one.take_report(HeldMetadata(objects=[held])) == []
 
 
-def test_so_many_parents_are_remembered_and_forgetting_one_only_sends_it_again(
+def test_session_metadata_max_is_reached_and_one_more_forgets_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_metadata, "SESSION_METADATA_MAX", 2)
     one = metadata()
+    assert one.has_parent_room(["a/a", "a/b"])
+    for name in ("a/a", "a/b"):
+        one.note_parent(namespace(name))
 
-    evicted = [one.note_parent(namespace(name))[1] for name in ("a/a", "a/b", "a/c")]
+    assert not one.has_parent_room(["a/c"])
+    with pytest.raises(Overloaded):
+        one.note_parent(namespace("a/c"))
+    with pytest.raises(Overloaded):
+        one.take_report(
+            HeldMetadata(objects=[HeldObject(kind=KIND_NAMESPACE, name="a/c", id="c", version=1)])
+        )
 
-    assert [each and each.name for each in evicted] == [None, None, "a/a"]
-    assert [one.has_parent(name) for name in ("a/a", "a/b", "a/c")] == [False, True, True]
+    assert [one.has_parent(name) for name in ("a/a", "a/b", "a/c")] == [True, True, False]
+    assert one.has_parent_room(["a/b"]), "another namespace of a name that is there takes no room"
 
 
 def test_a_parent_whose_removal_waits_is_not_had() -> None:
