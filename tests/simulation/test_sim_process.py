@@ -67,6 +67,33 @@ def test_a_killed_process_never_runs_again_and_who_asked_it_hears_so() -> None:
     isolated(main)
 
 
+def test_what_a_run_leaves_behind_ends_although_its_process_is_killed_meanwhile() -> None:
+    ended: list[str] = []
+
+    async def kill_at_the_end(process: SimProcess) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            process.kill()
+
+    async def end_in_two_steps() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("ended")
+
+    async def main() -> None:
+        process = SimProcess("p")
+        for left_behind in (kill_at_the_end(process), end_in_two_steps()):
+            process.run(asyncio.ensure_future, left_behind)
+        await asyncio.sleep(1)
+
+    isolated(main)
+
+    assert ended == ["ended"]
+
+
 def test_a_clock_that_leaps_ahead_makes_timers_due_and_no_others() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

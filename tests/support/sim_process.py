@@ -92,8 +92,9 @@ class SimProcess:
             self._run_held()
 
     def kill(self) -> None:
-        """End it: nothing of it ever runs again."""
-        self.condition = Condition.DEAD
+        """End it: nothing of it ever runs again, but for its cancelled tasks behind a run."""
+        if self.condition is not Condition.RELEASED:
+            self.condition = Condition.DEAD
         if not self._died.done():
             self._died.set_result(None)
 
