@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import Entry
 from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -32,6 +31,7 @@ from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from shards.state.shard_state import ShardState
+from tests.support.memory_log import MemoryLog
 
 NAMESPACES = 20
 

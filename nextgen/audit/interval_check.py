@@ -15,7 +15,6 @@ may come in any order and as often as they like.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from nextgen.audit.verdict import Finding, FindingKind
@@ -206,23 +205,6 @@ class IntervalAudit:
                 self._has_forgotten = True
         self._units.move_to_end(key)
         return record
-
-
-def check_intervals(
-    intervals: Iterable[AcknowledgedInterval],
-    grants: Iterable[Grant],
-    *,
-    tolerance_ns: int = 0,
-    has_whole_log: bool = True,
-) -> Iterator[Finding]:
-    """Yield what is wrong with all intervals and a log that was read to its end."""
-    audit = IntervalAudit(tolerance_ns)
-    audit.has_whole_log = has_whole_log
-    for grant in grants:
-        yield from audit.granted(grant)
-    for interval in intervals:
-        yield from audit.heard(interval)
-    yield from audit.log_is_read()
 
 
 def _joined(

@@ -109,18 +109,6 @@ class Verdict:
     def unavailable_ms_max(self) -> float:
         return max((each.duration_ms for each in self.unavailable), default=0.0)
 
-    def recovery_ms(self, kind: str, share: float) -> float | None:
-        """Return the percentile ``share`` (0.5, 0.99) of recoveries from faults of ``kind``.
-
-        None if there were none, infinity if it falls on one that did not recover.
-        """
-        taken = sorted(
-            float("inf") if each.recovered_ms is None else each.recovered_ms
-            for each in self.recoveries
-            if each.kind == kind
-        )
-        return taken[min(len(taken) - 1, int(share * len(taken)))] if taken else None
-
 
 class FindingList:
     """Counts findings by kind and keeps the first of each."""

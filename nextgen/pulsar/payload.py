@@ -1,4 +1,4 @@
-"""What SEND and MESSAGE carry behind their command: checksum, metadata, body; and batches.
+"""What SEND and MESSAGE carry behind their command: checksum, metadata, body.
 
     0x0e02, size, BrokerEntryMetadata      optional; from a broker to clients that asked for it
     0x0e01, CRC32C of all that follows     optional; every current client sends it
@@ -17,14 +17,9 @@ from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from nextgen.kernel.limits.inbound import COMMAND_COUNTED_BYTES_MIN
-from nextgen.kernel.limits.pulsar import PULSAR_BATCH_MESSAGES_MAX
 from nextgen.pulsar.field_count import check_metadata_fields
 from nextgen.pulsar.frames import MalformedFrame, missing_fields
-from protos.pulsar.PulsarApi_pb2 import (
-    BrokerEntryMetadata,
-    MessageMetadata,
-    SingleMessageMetadata,
-)
+from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 
 MAGIC_CHECKSUM = b"\x0e\x01"
 MAGIC_BROKER_ENTRY = b"\x0e\x02"
@@ -82,70 +77,6 @@ def message_payload(metadata: MessageMetadata, body: bytes) -> bytes:
     return MAGIC_CHECKSUM + _SIZE.pack(crc32c(covered)) + covered
 
 
-def with_broker_entry_metadata(data: bytes, *, broker_timestamp_ms: int, index: int) -> bytes:
-    """Return the payload ``data`` with what a broker knows of the entry in front of it.
-
-    ``index`` is the number of the entry's last message in its topic, from 0.
-    """
-    entry = BrokerEntryMetadata(broker_timestamp=broker_timestamp_ms, index=index)
-    head = entry.SerializeToString()
-    return MAGIC_BROKER_ENTRY + _SIZE.pack(len(head)) + head + data
-
-
-def broker_entry_metadata(data: bytes) -> BrokerEntryMetadata | None:
-    """Return what a broker put in front of the payload ``data``, or None.
-
-    Raises:
-        MalformedFrame: It announces such a thing and has none.
-    """
-    start = _behind_broker_entry(data)
-    if not start:
-        return None
-    try:
-        return BrokerEntryMetadata.FromString(data[_CHECKSUM_END:start])
-    except DecodeError as error:
-        raise MalformedFrame("a payload's broker metadata is no protobuf message") from error
-
-
-def strip_broker_entry_metadata(data: bytes) -> bytes:
-    """Return the payload ``data`` as its producer sent it.
-
-    Raises:
-        MalformedFrame: It announces metadata of a broker and has none.
-    """
-    start = _behind_broker_entry(data)
-    return data[start:] if start else data
-
-
-def iterate_batch(
-    metadata: MessageMetadata, body: bytes
-) -> list[tuple[SingleMessageMetadata, bytes]]:
-    """Return the messages of a batch in order. ``body`` is neither compressed nor encrypted.
-
-    Raises:
-        MalformedFrame: It is no such batch: too short, too long, or not of messages.
-    """
-    count = metadata.num_messages_in_batch
-    if not 0 <= count <= PULSAR_BATCH_MESSAGES_MAX:
-        raise MalformedFrame(f"a batch of {count} messages")
-    messages: list[tuple[SingleMessageMetadata, bytes]] = []
-    start = 0
-    for _ in range(count):
-        if start + _SIZE.size > len(body):
-            raise MalformedFrame(f"a batch of {count} messages ends behind {len(messages)}")
-        (size,) = _SIZE.unpack_from(body, start)
-        single_end = start + _SIZE.size + size
-        single = _single(body[start + _SIZE.size : single_end])
-        message_end = single_end + single.payload_size
-        if single.payload_size < 0 or message_end > len(body):
-            raise MalformedFrame(f"message {len(messages)} of a batch is longer than the batch")
-        messages.append((single, body[single_end:message_end]))
-        start = message_end
-    if start != len(body):
-        raise MalformedFrame(f"{len(body) - start} bytes behind the last message of a batch")
-    return messages
-
-
 def _behind_broker_entry(data: bytes) -> int:
     """Return where the producer's payload starts."""
     if data[:_MAGIC_BYTES] != MAGIC_BROKER_ENTRY:
@@ -183,13 +114,3 @@ def _metadata(data: bytes) -> MessageMetadata:
     if type(metadata.producer_name) is not str or type(metadata.partition_key) is not str:
         raise MalformedFrame("a message's producer or key is not UTF-8")
     return metadata
-
-
-def _single(data: bytes) -> SingleMessageMetadata:
-    try:
-        single = SingleMessageMetadata.FromString(data)
-    except DecodeError as error:
-        raise MalformedFrame("metadata in a batch is no protobuf message") from error
-    if not single.IsInitialized():
-        raise MalformedFrame("metadata in a batch lacks the message's size")
-    return single

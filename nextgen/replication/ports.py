@@ -438,37 +438,3 @@ class LogPin(Protocol):
         ...
 
     def release(self) -> None: ...
-
-
-class RaftHost(Protocol):
-    """All Raft groups of one process: one listener, one connection per peer pair."""
-
-    async def start(self) -> None: ...
-
-    async def open_group(
-        self,
-        group_id: GroupId,
-        members: Sequence[NodeId],
-        state_machine: StateMachine | Callable[[], StateMachine],
-        *,
-        joining: bool = False,
-    ) -> ReplicatedLog:
-        """Open this process's replica of ``group_id``, from disk if it has been here before.
-
-        ``members`` are the voters that the group began with; what the log says overrides
-        them. ``joining``: this node is not among them and waits, giving no vote, until
-        a leader's log names the members of the group; it campaigns once it is a voter.
-
-        A function is called, on a worker thread, when the log is known to be sound.
-
-        Raises:
-            JournalCorrupted: The journal has a hole that no leader can mend; the message
-                says how to rebuild the replica. Nothing on disk was touched.
-        """
-        ...
-
-    async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None:
-        """Learn or change where a peer listens; reconnects if the address changed."""
-        ...
-
-    async def stop(self) -> None: ...

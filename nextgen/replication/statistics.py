@@ -19,8 +19,6 @@ class ReplicaStatistics:
     """Entries appended, by this replica or by a leader."""
     syncs: int = 0
     """Times that pending bytes became durable."""
-    last_sync_ms: float = 0.0
-    """What the newest of them took, from the append on."""
     sync_counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_BUCKETS_S) + 1))
     """Syncs by duration; the last count has no bound."""
     sync_seconds: float = 0.0
@@ -39,6 +37,5 @@ class ReplicaStatistics:
     def add_sync(self, seconds: float) -> None:
         """Count one sync."""
         self.syncs += 1
-        self.last_sync_ms = seconds * 1_000
         self.sync_counts[bisect_left(SYNC_BUCKETS_S, seconds)] += 1
         self.sync_seconds += seconds

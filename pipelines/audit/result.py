@@ -47,11 +47,6 @@ class AuditResult:
             return ""
         return self.names.get((shard_id, position), "")
 
-    @property
-    def rules_broken(self) -> set[str]:
-        """Of events and of files."""
-        return {*self.by_rule, *(finding.rule for finding in self.source.findings)}
-
     def notes(self) -> list[str]:
         """Return what is strange, and no finding."""
         told = list(self.source.notes)

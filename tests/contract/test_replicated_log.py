@@ -20,7 +20,6 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.kernel.limits.cluster import PROPOSE_QUEUE_BYTES_MAX, RECORD_BYTES_MAX
 from nextgen.kernel.limits.snapshot import LOG_PINS_MAX
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import (
     Commit,
     Entry,
@@ -32,6 +31,7 @@ from nextgen.replication.ports import (
     RoleChange,
 )
 from tests.support.dict_state_machine import DictStateMachine
+from tests.support.memory_log import MemoryLog
 from tests.support.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
 
 EVERYTHING = 1 << 30

@@ -11,9 +11,10 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX
 from nextgen.pulsar.frames import FIELD_OF_TYPE, encode_command, encode_frame
-from nextgen.pulsar.payload import message_payload, with_broker_entry_metadata
+from nextgen.pulsar.payload import MAGIC_BROKER_ENTRY, message_payload
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
+    BrokerEntryMetadata,
     CommandConnect,
     CommandLookupTopic,
     CommandPartitionedTopicMetadata,
@@ -84,6 +85,13 @@ def batch_body(messages: list[bytes]) -> bytes:
         ).SerializeToString()
         parts += [struct.pack(">I", len(head)), head, message]
     return b"".join(parts)
+
+
+def with_broker_entry_metadata(data: bytes, *, broker_timestamp_ms: int, index: int) -> bytes:
+    """Return the payload ``data`` with the metadata that a broker puts in front of an entry."""
+    entry = BrokerEntryMetadata(broker_timestamp=broker_timestamp_ms, index=index)
+    head = entry.SerializeToString()
+    return MAGIC_BROKER_ENTRY + struct.pack(">I", len(head)) + head + data
 
 
 def frame_of(made: BaseCommand, rng: random.Random) -> bytes:

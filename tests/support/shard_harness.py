@@ -19,7 +19,6 @@ from nextgen.client.cluster.view import ClusterView
 from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.routing.slots import SlotTable, initial_table
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.view.store import ViewStore
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
@@ -51,6 +50,7 @@ from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from shards.sessions.session_soft_state import BrokerConnection
 from tests.support.home_shards import SilentHomes
+from tests.support.memory_log import MemoryLog
 from tests.support.shard_world import Entropy
 from tests.support.virtual_time import run_virtual
 

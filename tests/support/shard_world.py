@@ -16,7 +16,6 @@ from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, LIFE_STATE_DELETING
@@ -28,6 +27,7 @@ from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from shards.state.shard_state import ShardState
+from tests.support.memory_log import MemoryLog
 
 START_MS = 1_700_000_000_000
 

@@ -17,7 +17,6 @@ from nextgen.client.changes.index import change_of
 from nextgen.client.changes.watch_places import WatchPlaces
 from nextgen.client.log.wire import filled_events
 from nextgen.kernel.errors import MetadataError, NotLeader
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.view.store import ViewStore
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
@@ -34,6 +33,7 @@ from shards.watches.decoded_entries import DecodedEntries
 from shards.watches.effective_writes import AcknowledgingStream, EffectiveWrites
 from shards.watches.effective_writes import Subscriber as AcknowledgingSubscriber
 from shards.wire.event import DomainEvent
+from tests.support.memory_log import MemoryLog
 from tests.support.shard_events import record_of
 
 SHARD = 1

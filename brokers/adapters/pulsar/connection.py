@@ -77,14 +77,6 @@ class BrokerConnection(ClientRequests):
             self._consuming = Consuming(self)
         return self._consuming
 
-    @property
-    def producer_count(self) -> int:
-        return 0 if self._producing is None else len(self._producing)
-
-    @property
-    def consumer_count(self) -> int:
-        return 0 if self._consuming is None else len(self._consuming)
-
     # Inside ----------------------------------------------------------------------------------
 
     def _on_metadata(self, command: pulsar.BaseCommand) -> None:

@@ -51,9 +51,3 @@ async def broker_metadata(channel: grpc.aio.Channel, names: Sequence[ObjectName]
     return HeldMetadata(
         response.broker_id, response.session_id, response.applied_sequence, response.items
     )
-
-
-def version_of(item: Item) -> int:
-    """Return the version of a tenant, namespace or topic, 0 of an absent one."""
-    kind = item.WhichOneof("value")
-    return 0 if kind is None else int(getattr(item, kind).version)

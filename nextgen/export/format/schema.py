@@ -98,19 +98,3 @@ def _single(field: FieldDescriptor, depth: int) -> pa.DataType:
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
     return _SCALARS[field.cpp_type]
-
-
-def leaves(schema: pa.Schema) -> list[str]:
-    """Return one line ``path: type`` for each column that holds values, in order."""
-    found: list[str] = []
-    for field in schema:
-        _add_leaves(field.name, field.type, "" if field.nullable else " not null", found)
-    return found
-
-
-def _add_leaves(path: str, type_: pa.DataType, suffix: str, found: list[str]) -> None:
-    if pa.types.is_struct(type_):
-        for child in type_:
-            _add_leaves(f"{path}.{child.name}", child.type, "", found)
-    else:
-        found.append(f"{path}: {type_}{suffix}")

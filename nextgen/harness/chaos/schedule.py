@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -281,18 +281,6 @@ def kinds_of_brokers(
     certain = [kind for kind, homes in DEALT if set(homes) == {Group.BROKER}]
     allowed = set(kinds)
     return [k for k in certain if k in allowed and Group.BROKER in places.get(k, Group)]
-
-
-def overlaps(steps: Sequence[FaultStep], recover_ms: int = RECOVER_MS) -> Iterator[str]:
-    """Yield a sentence for each pair of faults that break the rule of the minority."""
-    busy_until: dict[Group, tuple[int, FaultStep]] = {}
-    for step in sorted(steps, key=lambda one: one.at_ms):
-        rivals = tuple(busy_until) if step.group == Group.ALL else (step.group, Group.ALL)
-        for group in rivals:
-            until_ms, before = busy_until.get(group, (0, step))
-            if until_ms > step.at_ms:
-                yield f"{step.kind} at {step.at_ms} ms meets {before.kind} of {before.at_ms} ms"
-        busy_until[step.group] = (step.at_ms + step.for_ms + recover_ms, step)
 
 
 @dataclass(frozen=True, slots=True)

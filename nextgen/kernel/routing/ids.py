@@ -7,17 +7,8 @@ unique within the slot. The random bits enter from outside: see ``mint_id``.
 from __future__ import annotations
 
 import re
-from typing import NewType
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-
-TenantId = NewType("TenantId", str)
-NamespaceId = NewType("NamespaceId", str)
-TopicId = NewType("TopicId", str)
-BrokerId = NewType("BrokerId", str)
-SessionId = NewType("SessionId", str)
-LeaseId = NewType("LeaseId", str)
-ShardId = NewType("ShardId", int)
 
 ID_DIGITS = 24
 _ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
@@ -34,17 +25,3 @@ def mint_id(slot: int, entropy: bytes) -> str:
 def is_id(text: str) -> bool:
     """Return whether ``text`` has the form of an internal id."""
     return _ID.fullmatch(text) is not None
-
-
-def birth_slot(internal_id: str) -> int:
-    """Return the slot ``internal_id`` was born in.
-
-    Raises:
-        ValueError: It is not an id.
-    """
-    if not is_id(internal_id):
-        raise ValueError(f"{internal_id!r} is not an id of {ID_DIGITS} lower-case hex digits")
-    slot = int(internal_id[:4], 16)
-    if slot >= SLOT_COUNT:
-        raise ValueError(f"{internal_id!r} names slot {slot}, there are {SLOT_COUNT}")
-    return slot

@@ -38,7 +38,6 @@ from nextgen.kernel.limits.cluster import (
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 PARTITION_SUFFIX = "-partition-"
-SEGMENT_HASH_MAX = 0xFFFF
 SEGMENT_ID_MAX = 2**63 - 1
 
 _INT32_MAX = 2**31 - 1
@@ -134,18 +133,6 @@ _WHOLE = Unit(UnitKind.WHOLE, 0)
 def assignment_key(topic_id: str, unit: Unit) -> str:
     """Return the key that assignment, epoch, ledger and load of ``unit`` are kept under."""
     return f"{topic_id}/{unit.text}"
-
-
-def parse_assignment_key(key: str) -> tuple[str, Unit]:
-    """Return topic id and unit of an ``assignment_key``.
-
-    Raises:
-        InvalidName: It is not one.
-    """
-    topic_id, slash, unit_text = key.partition("/")
-    if not topic_id or not slash:
-        raise InvalidName(f"assignment key {_shown(key)} is not like 'topic id/unit'")
-    return topic_id, Unit.parse(unit_text)
 
 
 @dataclass(frozen=True, slots=True)

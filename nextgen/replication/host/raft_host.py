@@ -104,7 +104,10 @@ def real_surroundings(
 
 
 class PySyncObjHost:
-    """A ``RaftHost``. ``listen_port`` 0 takes any free port: see ``port``."""
+    """All Raft groups of one process: one listener, one connection to each peer.
+
+    ``listen_port`` 0 takes any free port: see ``port``.
+    """
 
     def __init__(
         self,

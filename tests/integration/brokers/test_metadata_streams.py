@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from nextgen.client import Client
-from nextgen.client.brokers.metadata import HeldMetadata, broker_metadata, version_of
+from nextgen.client.brokers.metadata import HeldMetadata, broker_metadata
 from nextgen.client.transport.channel import with_proofs
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits.cluster import NAMES_PER_GET_MAX, TOPIC_TEXT_CHARACTERS_MAX
@@ -31,6 +31,14 @@ from tests.support.local_cluster import ClusterSize, LocalCluster, running_clust
 
 SIZE = ClusterSize(1, 3, 1, 2, shards=2)
 TOPICS = [f"persistent://{NAMESPACE}/t-{number}" for number in range(8)]
+
+
+def version_of(item: Item) -> int:
+    """Return the version of a tenant, namespace or topic, 0 of an absent one."""
+    kind = item.WhichOneof("value")
+    return 0 if kind is None else int(getattr(item, kind).version)
+
+
 NAMES = [
     ObjectName(kind=KIND_TENANT, name="acme"),
     ObjectName(kind=KIND_NAMESPACE, name=NAMESPACE),

@@ -2,19 +2,35 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
 from nextgen.export.format.schema import (
     SCHEMA_VERSION,
     event_schema,
-    leaves,
     payload_fields,
     type_of,
 )
 from protos.nextgen.v1.events_pb2 import Event
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def leaves(schema: pa.Schema) -> list[str]:
+    """Return one line ``path: type`` for each column that holds values, in order."""
+    found: list[str] = []
+    for field in schema:
+        _add_leaves(field.name, field.type, "" if field.nullable else " not null", found)
+    return found
+
+
+def _add_leaves(path: str, type_: pa.DataType, suffix: str, found: list[str]) -> None:
+    if pa.types.is_struct(type_):
+        for child in type_:
+            _add_leaves(f"{path}.{child.name}", child.type, "", found)
+    else:
+        found.append(f"{path}: {type_}{suffix}")
 
 
 def golden(version: int) -> list[str]:

@@ -116,10 +116,6 @@ class NodeNetwork:
         """Make every link whole again."""
         self.mend(tuple(self._cut))
 
-    def heal_node(self, node_id: str) -> None:
-        """Let a node hear from all others again."""
-        self.mend([link for link in tuple(self._cut) if link.receiver == node_id])
-
     def mend(self, links: Iterable[Link]) -> None:
         """Make these links whole again; those that are whole stay so."""
         with self._changing:

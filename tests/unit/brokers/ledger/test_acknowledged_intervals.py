@@ -10,7 +10,8 @@ import pytest
 
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.ports.ledger import Fenced, NewEntry
-from nextgen.audit.interval_check import AcknowledgedInterval, Grant, check_intervals
+from nextgen.audit.interval_check import AcknowledgedInterval, Grant
+from tests.support.intervals import check_intervals
 
 TOPIC_ID = "0000000000000001"
 

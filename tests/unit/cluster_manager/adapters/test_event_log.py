@@ -15,9 +15,9 @@ from cluster_manager.adapters.event_log import EventLogServicer
 from cluster_manager.adapters.stored_view import open_view_store
 from cluster_manager.domain.capacity_ledger import CapacityGranted
 from cluster_manager.domain.membership import Node, NodeRegistered
-from nextgen.replication.memory_log import MemoryLog
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import EventBatch, PinLogRequest, ReadEventsRequest
+from tests.support.memory_log import MemoryLog
 
 
 @pytest.fixture

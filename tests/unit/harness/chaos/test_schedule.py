@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from nextgen.harness.chaos.schedule import (
     OF_CLUSTER,
     OF_UNITS,
+    RECOVER_MS,
     STEPS_MAX,
     FaultKind,
     FaultStep,
@@ -21,7 +23,6 @@ from nextgen.harness.chaos.schedule import (
     kinds_of_brokers,
     make_schedule,
     minority_of,
-    overlaps,
 )
 from nextgen.kernel.errors import RefusesToStart
 
@@ -35,6 +36,18 @@ SIZES = {
 OWN = (*OF_CLUSTER, *OF_UNITS)
 seeds = st.integers(min_value=0, max_value=2**63 - 1)
 lengths = st.integers(min_value=1, max_value=12)
+
+
+def overlaps(steps: Sequence[FaultStep], recover_ms: int = RECOVER_MS) -> Iterator[str]:
+    """Yield a sentence for each pair of faults that break the rule of the minority."""
+    busy_until: dict[Group, tuple[int, FaultStep]] = {}
+    for step in sorted(steps, key=lambda one: one.at_ms):
+        rivals = tuple(busy_until) if step.group == Group.ALL else (step.group, Group.ALL)
+        for group in rivals:
+            until_ms, before = busy_until.get(group, (0, step))
+            if until_ms > step.at_ms:
+                yield f"{step.kind} at {step.at_ms} ms meets {before.kind} of {before.at_ms} ms"
+        busy_until[step.group] = (step.at_ms + step.for_ms + recover_ms, step)
 
 
 @given(seeds, lengths)

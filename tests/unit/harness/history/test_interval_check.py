@@ -12,9 +12,9 @@ from nextgen.audit.interval_check import (
     AcknowledgedInterval,
     Grant,
     IntervalAudit,
-    check_intervals,
 )
 from nextgen.kernel.limits.placement import AUDIT_EPOCHS_PER_UNIT_MAX
+from tests.support.intervals import check_intervals
 
 MS = 1_000_000
 

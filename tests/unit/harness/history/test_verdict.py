@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 
-from nextgen.audit.verdict import Finding, FindingKind, FindingList, Recovery, named
+from nextgen.audit.verdict import Finding, FindingKind, FindingList, named
 from nextgen.harness.history import check
 from nextgen.harness.history.model import History, Run
 from nextgen.kernel.limits.stream import HISTORY_FINDINGS_KEPT_MAX, HISTORY_NAMED_MAX
@@ -51,13 +50,3 @@ def test_a_finding_names_so_many_and_no_more() -> None:
 
     assert named(names[:-1]) == tuple(names[:-1])
     assert named(names) == tuple(names[:-1])
-
-
-def test_percentiles_of_recoveries_are_by_kind_and_honest() -> None:
-    taken = [Recovery("kill", "n", 1, 0, float(ms)) for ms in range(1, 101)]
-    verdict = replace(GREEN, recoveries=(*taken, Recovery("pause", "n", 1, 0, None)))
-
-    assert verdict.recovery_ms("kill", 0.5) == 51
-    assert verdict.recovery_ms("kill", 0.99) == 100
-    assert verdict.recovery_ms("pause", 0.5) == math.inf
-    assert verdict.recovery_ms("partition", 0.5) is None

@@ -19,7 +19,6 @@ from nextgen.kernel.routing.names import (
     TopicName,
     Unit,
     assignment_key,
-    parse_assignment_key,
     parse_namespace,
     parse_tenant,
     parse_topic,
@@ -388,7 +387,6 @@ units = (
 @given(units)
 def test_a_unit_survives_its_text(unit: Unit) -> None:
     assert Unit.parse(unit.text) == unit
-    assert parse_assignment_key(assignment_key("t-1", unit)) == ("t-1", unit)
 
 
 def test_the_text_of_units_never_changes() -> None:
@@ -404,12 +402,6 @@ def test_the_text_of_units_never_changes() -> None:
 def test_what_is_no_units_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidName, match="unit"):
         Unit.parse(text)
-
-
-@pytest.mark.parametrize("key", ["", "t-1", "/p1", "t-1/x", "t-1/p1/p2"])
-def test_what_is_no_assignment_key_is_refused(key: str) -> None:
-    with pytest.raises(InvalidName):
-        parse_assignment_key(key)
 
 
 @pytest.mark.parametrize("number", [-1, PARTITIONS_PER_TOPIC_MAX])

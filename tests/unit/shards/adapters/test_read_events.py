@@ -10,7 +10,6 @@ from typing import Any
 import grpc.aio
 
 from nextgen.kernel.limits.stream import EVENTS_PAGE_BYTES_MAX
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Entry, Record
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import events_pb2 as events_pb
@@ -20,6 +19,7 @@ from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 from shards.adapters.shard_servicer import SERVICE_NAME
 from shards.node.event_stream import stream_events
 from tests.support.dict_state_machine import DictStateMachine
+from tests.support.memory_log import MemoryLog
 
 EVENTS = 20_000
 EVENT_BYTES = 2_000

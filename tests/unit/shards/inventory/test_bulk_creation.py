@@ -23,7 +23,6 @@ from nextgen.kernel.limits.bulk import (
     BULK_REQUESTS_MAX,
 )
 from nextgen.kernel.limits.cluster import RECORD_BYTES_MAX
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, LogStatus, MemberProgress, NodeId
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -35,6 +34,7 @@ from shards.inventory.bulk_creation import majority_applied
 from shards.inventory.service import InventoryService
 from shards.projections.tables import OUTCOMES
 from shards.wire.event import decode_events
+from tests.support.memory_log import MemoryLog
 from tests.support.shard_world import (
     MemoryView,
     ShardReplica,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import Record
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, TopicAssigned, TopicUnassigned
 from shards.domain.assignment import Assignment
 from shards.moves import recent_moves as module
 from shards.moves.recent_moves import RECENT_MS, RecentMoves, recent_moves
 from tests.support.dict_state_machine import DictStateMachine
+from tests.support.memory_log import MemoryLog
 from tests.support.virtual_time import run_virtual
 
 NOW_MS = 1_000_000_000

@@ -16,7 +16,6 @@ from nextgen.client.cluster.link import ClusterLink, TransferListener
 from nextgen.kernel.errors import JournalCorrupted
 from nextgen.kernel.limits.cluster import SESSION_RETURN_MS
 from nextgen.kernel.routing.slots import initial_table
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import GroupId, LogStatus, NodeId, Role
 from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello
@@ -40,6 +39,7 @@ from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from tests.support.home_shards import SilentHomes
+from tests.support.memory_log import MemoryLog
 from tests.support.shard_harness import Cluster, LocalShard, VirtualClock
 from tests.support.shard_world import Entropy
 from tests.support.virtual_time import run_virtual

@@ -8,11 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
 from nextgen.kernel.errors import ProposalLost
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import Record
 from nextgen.runtime.telemetry import tracing
 from shards.state.measured_log import MeasuredLog
 from tests.support.dict_state_machine import DictStateMachine
+from tests.support.memory_log import MemoryLog
 from tests.support.traced import recorded_traces
 
 

@@ -15,7 +15,6 @@ from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_TTL_MS,
     ASSIGNMENT_UPDATE_MS,
 )
-from nextgen.replication.memory_log import MemoryLog
 from nextgen.replication.ports import AppliedPoint, Record
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import (
@@ -28,6 +27,7 @@ from protos.nextgen.v1.events_pb2 import (
 from shards.watches import assignment_feed
 from shards.watches.assignment_feed import AssignmentFeed, Subscription
 from tests.support.dict_state_machine import DictStateMachine
+from tests.support.memory_log import MemoryLog
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual
 
