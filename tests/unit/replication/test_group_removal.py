@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import Refused
+from nextgen.replication.journal.doubt import UNKNOWN_INDEX
 from nextgen.replication.ports import (
     NodeId,
     Role,
@@ -182,3 +183,33 @@ def test_one_that_was_removed_and_comes_back_empty_gets_everything_again() -> No
         assert back.view.payloads == [str(number) for number in range(20)]
 
     membership(scenario, extra=0)
+
+
+def test_one_that_was_a_member_and_comes_back_empty_votes_for_nobody_before_it_is_covered() -> None:
+    async def scenario(simulation: MembershipSimulation) -> None:
+        back = simulation.node(4)
+        await simulation.add_learner(back)
+        await simulation.change(PROMOTE, back)
+        leader = await simulation.leader()
+        candidate = next(node for node in simulation.nodes if node not in (leader, back))
+        await simulation.write("known to all")
+        simulation.cut_off(candidate)
+        await simulation.write("acknowledged")
+        back.kill()
+        back.put_data_aside()
+        # Together with one that lacks what it has acknowledged itself.
+        simulation.heal()
+        simulation.cut_off(candidate, back)
+
+        await back.start(joining=True)
+
+        assert log_of(back).engine.journal.doubt_index == UNKNOWN_INDEX
+        await asyncio.sleep(10)
+        assert log_of(back).status.role is Role.NON_VOTER
+        simulation.heal()
+        await until(lambda: not log_of(back).engine.journal.doubt_index, "it is covered")
+        assert back.view is not None
+        await until(lambda: simulation.is_caught_up(back), "it has everything")
+        assert back.view.payloads == ["known to all", "acknowledged"]
+
+    membership(scenario)
