@@ -27,6 +27,12 @@ def run_one(kind: Kind, seed: int, echo: Echo | None = None) -> SeedReport:
     return run_cluster(seed, echo)
 
 
+def import_all() -> None:
+    """Import both simulations, so that forks of this process need not."""
+    import tests.simulation.engine.run
+    import tests.support.cluster_simulation.run  # noqa: F401
+
+
 def possible_cells(kind: Kind) -> frozenset[Cell]:
     """Return the cells that can be reached by their nature; empty if that is not written down."""
     if kind == "engine":

@@ -1,23 +1,28 @@
 """``make mutants``: remove each guard in turn and see what fails.
 
-python -m tests.simulation.prove [--only NAME ...] [--seeds 40] [--minutes 30] [--write]
+python -m tests.simulation.prove [--only NAME ...] [--seeds 6] [--minutes 30] [--write]
 
 A guard is shown by the first of its tests that fails without it, and by the first seed that does.
 Whatever fails is run once more with the guard in place, and counts only if it holds then.
-``--write`` makes docs/guards.md of it. A run that was interrupted goes on with the guards that
-were not run on the same code; ``--only`` runs what it names in any case.
+Tests and seeds run in forks of two processes that have imported everything once.
+
+``--write`` makes docs/guards.md of it, row by row. A run that was interrupted goes on with the
+guards that were not run on the same code; ``--only`` runs what it names in any case. The last line
+of docs/guards.md says how many were run on one code, and on which commit.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -27,6 +32,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tests.simulation.batch import PROCESSES, ROOT, code_digest, guarded, worker_pool
+from tests.simulation.forked import run_forked
+from tests.simulation.kinds import import_all
+from tests.simulation.mutant_tests import first_failure
 from tests.simulation.mutants.catalog import BY_NAME, COMPONENTS
 from tests.simulation.mutants.mutant import Mutant, removed
 from tests.simulation.report import Kind
@@ -35,9 +43,12 @@ DOCUMENT = ROOT / "docs" / "guards.md"
 STATE = ROOT / ".simulation" / "mutants.json"
 """Which mutants were run on which code."""
 
-SEEDS_MAX = 40
-TESTS_SECONDS_MAX = 600
-_FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - |$)", re.MULTILINE)
+SEEDS_MAX = 6
+"""Of each kind that a mutant names, if one of its tests fails: then seeds are only a second net.
+The seed that failed the last time is tried first."""
+
+SEED_SECONDS_MAX = 600
+"""Of the wall's clock, for a seed that neither ends nor takes processor time."""
 
 _HEAD = """\
 # Guards and what fails without them
@@ -75,56 +86,53 @@ def prove(name: str, seeds_max: int, row: str | None) -> Proof:
 
     What failed the last time, as ``row`` says, is tried first.
     """
+    import_all()
     mutant = BY_NAME[name]
     known, test = known_seed(row), _failing_test(mutant, known_test(row))
     seeds_run: list[tuple[Kind, int]] = []
     for kind, count in mutant.seeds:
-        seeds = range(1, min(count, seeds_max) + 1)
+        # What no test notices is worth every seed that the mutant names.
+        seeds = range(1, (count if test is None else min(count, seeds_max)) + 1)
         first = [known[1]] if known is not None and known[0] == kind else []
         for seed in (*first, *(each for each in seeds if each not in first)):
-            with removed(mutant):
-                failure = guarded(kind, seed).failure
-            if failure is not None and guarded(kind, seed).failure is None:
+            failure = _failure(mutant, kind, seed)
+            if failure is not None and _failure(None, kind, seed) is None:
                 return Proof(name, test, kind, seed, failure, tuple(seeds_run))
         if seeds:
             seeds_run.append((kind, len(seeds)))
     return Proof(name, test, seeds_run=tuple(seeds_run))
 
 
+def _failure(mutant: Mutant | None, kind: Kind, seed: int) -> str | None:
+    """Return what a seed finds without the guard of ``mutant``."""
+
+    def work(report: Callable[[object], None]) -> None:
+        with removed(mutant) if mutant is not None else contextlib.nullcontext():
+            report(guarded(kind, seed).failure)
+
+    outcome = run_forked(work, seconds_max=SEED_SECONDS_MAX)
+    if not outcome.is_complete:
+        return "the simulation did not come to its end"
+    failure: str | None = outcome.reports[0]
+    return failure
+
+
 def _failing_test(mutant: Mutant, known: str | None) -> str | None:
     """Return the first of the mutant's tests that fails by it, and holds without it."""
     if not mutant.tests:
         return None
-    found = None
+    failed = None
     if known is not None:
-        found = _FAILED_TEST.search(_pytest([*mutant.tests, "-k", known], mutant))
-    if found is None:
-        found = _FAILED_TEST.search(_pytest(mutant.tests, mutant))
-    if found is None:
-        return None
-    failed = found.group(1)
-    return None if _FAILED_TEST.search(_pytest([failed], None)) else failed
+        failed = first_failure([*mutant.tests, "-k", known], mutant.name)
+    if failed is None:
+        failed = first_failure(mutant.tests, mutant.name)
+    return failed if failed is not None and _holds(failed) else None
 
 
-def _pytest(arguments: Sequence[str], mutant: Mutant | None) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    if mutant is not None:
-        command += ["-p", "tests.simulation.mutant_plugin"]
-        environment["MUTANT"] = mutant.name
-    done = subprocess.run(
-        [*command, *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TESTS_SECONDS_MAX,
-    )
-    # 0: all held; 1: some failed; 5: there is no such test any more. Anything else is about the
-    # mutant or the names of its tests.
-    assert done.returncode in (0, 1, 5), f"pytest broke: {done.stdout}{done.stderr}"
-    return done.stdout
+@functools.cache
+def _holds(test: str) -> bool:
+    """Return whether a test holds with every guard in place."""
+    return first_failure([test], None) is None
 
 
 def known_rows(document: Path = DOCUMENT) -> dict[str, str]:
@@ -149,8 +157,11 @@ def known_test(row: str | None) -> str | None:
     return found and found.group(1)
 
 
-def document_of(rows: Mapping[str, str]) -> str:
-    """Return docs/guards.md: a table for each component, a row for each of its mutants."""
+def document_of(rows: Mapping[str, str], whole: str = "") -> str:
+    """Return docs/guards.md: a table for each component, a row for each of its mutants.
+
+    ``whole`` says how many were run on one code.
+    """
     lines = [_HEAD]
     for title, mutants in COMPONENTS.items():
         shown = [rows[mutant.name] for mutant in mutants if mutant.name in rows]
@@ -159,6 +170,8 @@ def document_of(rows: Mapping[str, str]) -> str:
     missing = [f"`{name}`" for name in BY_NAME if name not in rows]
     if missing:
         lines.append(f"Not run yet: {', '.join(missing)}.\n")
+    if whole:
+        lines.append(f"{whole}\n")
     return "\n".join(lines)
 
 
@@ -179,7 +192,9 @@ def row_of(proof: Proof, today: date) -> str:
 def main() -> int:
     """Return 0 if something fails without each guard."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="of each kind at most")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS_MAX, help="of each kind, where a test fails too"
+    )
     parser.add_argument("--only", nargs="*", choices=sorted(BY_NAME), default=())
     parser.add_argument("--minutes", type=float, help="begin no other mutant after so long")
     parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name}")
@@ -191,7 +206,7 @@ def main() -> int:
     until = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     proofs = _prove_all(console, rows, names, given.seeds, until, write=given.write)
     missing = [proof.name for proof in proofs if not proof.is_found]
-    console.print(f"{len(proofs)} of {len(names)} guards run, {len(missing)} missed by nobody")
+    console.print(f"{len(proofs)} of {len(names)} guards run, {len(missing)} that nothing misses")
     for name in missing:
         console.print(f"nothing fails without: {name}")
     return int(bool(missing))
@@ -217,6 +232,14 @@ def _note_done(digest: str, name: str) -> None:
     STATE.write_text(json.dumps({"code": digest, "done": [*_done_on(digest), name]}))
 
 
+def _whole(digest: str) -> str:
+    """Return how many guards were run on the code of ``digest``, and what the code is called."""
+    done = {*_done_on(digest)} & {*BY_NAME}
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.check_output(command, cwd=ROOT, text=True).strip()
+    return f"{len(done)} of {len(BY_NAME)} guards were run on one code, that of commit {commit}."
+
+
 def _prove_all(
     console: Console,
     rows: dict[str, str],
@@ -233,8 +256,8 @@ def _prove_all(
             proofs.append(proof)
             rows[proof.name] = row_of(proof, datetime.now(UTC).date())
             if write:  # At once: a run that is interrupted has proved what it has proved.
-                DOCUMENT.write_text(document_of(rows))
                 _note_done(digest, proof.name)
+                DOCUMENT.write_text(document_of(rows, _whole(digest)))
             progress.update(task, advance=1)
             console.print(rows[proof.name], markup=False, soft_wrap=True)
     return sorted(proofs, key=lambda proof: proof.name)

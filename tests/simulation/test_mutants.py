@@ -112,3 +112,9 @@ def test_the_document_says_what_failed_and_remembers_the_seed(tmp_path: Path) ->
 
 def test_the_document_in_the_tree_speaks_of_guards_that_exist() -> None:
     assert set(known_rows()) <= set(BY_NAME)
+
+
+def test_the_document_says_how_many_guards_were_run_on_one_code() -> None:
+    assert document_of({}, "3 of 9 guards were run on one code.").endswith(
+        "3 of 9 guards were run on one code.\n"
+    )
