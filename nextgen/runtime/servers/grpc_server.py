@@ -121,7 +121,10 @@ def _server_options(connection_calls_max: int) -> Options:
     return [
         ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
         ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
-        ("grpc.max_metadata_size", GRPC_METADATA_BYTES_MAX),
+        # Refused from here on, not only beyond it. The first alone is a soft limit: of headers up
+        # to a quarter larger the library would then refuse some, at random.
+        ("grpc.max_metadata_size", GRPC_METADATA_BYTES_MAX + 1),
+        ("grpc.absolute_max_metadata_size", GRPC_METADATA_BYTES_MAX + 1),
         ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),

@@ -1,4 +1,5 @@
 import asyncio
+import re
 import socket
 import threading
 from collections import Counter
@@ -11,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from nextgen.client.transport.channel import open_channel
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX, GRPC_METADATA_BYTES_MAX
 from nextgen.kernel.limits.discovery import DISCOVERY_CONNECTION_CALLS_MAX
 from nextgen.runtime.servers import grpc_server
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
@@ -121,6 +122,32 @@ async def test_a_channel_takes_no_answer_beyond_the_limit() -> None:
     await rude.stop(None)
 
     assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def refused_headers(channel: grpc.aio.Channel, padding_bytes: int) -> str:
+    """Call with a header of so many bytes more; return why the call was refused, or nothing."""
+    metadata = (("padding", "x" * padding_bytes),)
+    try:
+        await channel.unary_unary(f"/{SERVICE}/Echo")(b"", metadata=metadata)
+    except grpc.aio.AioRpcError as refusal:
+        return f"{refusal.code().name}: {refusal.details()}"
+    return ""
+
+
+async def test_grpc_metadata_bytes_max_are_taken_and_one_more_refused(
+    channel: grpc.aio.Channel,
+) -> None:
+    # Given: how much a call sends besides its padding, by what the server says of too much.
+    probe_bytes = GRPC_METADATA_BYTES_MAX - 100
+    counted = re.search(r"\((\d+) vs", await refused_headers(channel, probe_bytes))
+    assert counted is not None
+    padding_bytes = probe_bytes + GRPC_METADATA_BYTES_MAX - int(counted[1])
+
+    # When, then: often, because a soft limit refuses at random.
+    for _ in range(5):
+        assert await refused_headers(channel, padding_bytes) == ""
+        refusal = await refused_headers(channel, padding_bytes + 1)
+        assert refusal.startswith("RESOURCE_EXHAUSTED: received metadata size exceeds")
 
 
 @pytest.mark.parametrize("service", ["", SERVICE])

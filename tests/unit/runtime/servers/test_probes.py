@@ -8,6 +8,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.limits.pulsar import HTTP_BODY_BYTES_MAX
 from nextgen.runtime.servers.probes import Probes
 
 Fetch = Callable[[str], Awaitable[tuple[int, str]]]
@@ -124,4 +125,21 @@ async def test_what_a_process_adds_is_served_beside_the_probes(
             assert await response.json() == {"greeted": "you"}
         async with session.get(f"http://127.0.0.1:{port}/livez") as response:
             assert response.status == 200
+    await probes.stop()
+
+
+async def test_http_body_bytes_max_are_read_and_one_more_refused(
+    readiness: SwitchableReadiness, registry: CollectorRegistry
+) -> None:
+    async def measure(request: web.Request) -> web.Response:
+        return web.json_response(len(await request.read()))
+
+    probes = Probes(readiness, registry, routes=[web.post("/measure", measure)])
+    port = await probes.start("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{port}/measure"
+    async with aiohttp.ClientSession() as session:
+        async with session.post(url, data=b"x" * HTTP_BODY_BYTES_MAX) as response:
+            assert (response.status, await response.json()) == (200, HTTP_BODY_BYTES_MAX)
+        async with session.post(url, data=b"x" * (HTTP_BODY_BYTES_MAX + 1)) as response:
+            assert response.status == 413
     await probes.stop()

@@ -17,6 +17,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.cluster import (
     COMMANDS_PER_EXECUTE_MAX,
+    PARENT_READ_ATTEMPTS_MAX,
     TOPICS_PER_CREATE_MAX,
     TOPICS_PER_EXECUTE_MAX,
     UNITS_PER_RECORD_MAX,
@@ -587,6 +588,27 @@ async def test_a_create_does_not_wait_for_ever_for_a_gate_that_keeps_changing(wo
     world.before_read = disturb
     with pytest.raises(Unavailable):
         await world.create_topic(topic_in(world, 2, family))
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+async def test_parent_read_attempts_max_reads_are_made_and_one_more_is_not(world, family, excess):
+    """A gate changes during each read but the last, or during all that are made."""
+    changes = itertools.count(1)
+    disturbed = PARENT_READ_ATTEMPTS_MAX - 1 + excess
+
+    async def disturb(_):
+        attempt = next(changes)
+        if attempt <= disturbed:
+            await world.close_gate(2, ParentKind.NAMESPACE, family, "another-id", attempt)
+
+    world.before_read = disturb
+    topic = topic_in(world, 2, family)
+    if not excess:
+        assert not (await world.create_topic(topic)).topics[0].rejection_code
+    else:
+        with pytest.raises(Unavailable, match="keeps changing"):
+            await world.create_topic(topic)
+    assert next(changes) == PARENT_READ_ATTEMPTS_MAX + 1
 
 
 async def test_a_child_that_comes_first_keeps_its_parent(world, family):

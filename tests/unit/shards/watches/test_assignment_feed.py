@@ -228,6 +228,27 @@ def test_a_bounded_number_of_changes_is_remembered(monkeypatch: pytest.MonkeyPat
     with_feed(scenario)
 
 
+@pytest.mark.parametrize("excess", [0, 1])
+def test_twice_assignment_backlog_max_changes_are_kept_and_with_one_more_the_latest_half(
+    monkeypatch: pytest.MonkeyPatch, excess: int
+) -> None:
+    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_BACKLOG_MAX", 5)
+
+    async def scenario(it: Feed) -> None:
+        start = await it.commit(assigned("a"))
+        slow = it.feed.subscribe("discovery-1", start)
+        for number in range(10 + excess):
+            await it.commit(assigned(f"t-{number}"))
+
+        assert len(it.feed._recent) == (5 if excess else 10)
+        given = names(slow)
+        while slow.cursor < it.feed.position:
+            given += names(slow)
+        assert given == [f"t-{number}" for number in range(10 + excess)], "nothing is left out"
+
+    with_feed(scenario)
+
+
 def test_a_subscriber_from_the_future_is_reset() -> None:
     async def scenario(it: Feed) -> None:
         subscription = it.feed.subscribe("discovery-1", 1_000)
