@@ -107,8 +107,13 @@ def delta_of_event(event: Event) -> Delta | None:
 
 def trouble_answer(topic: str, error: MetadataError) -> bytes:
     """Return the encoded answer to a lookup that failed although the name may be good."""
-    message = str(error)
-    answer = LookupAnswer(topic=topic, rejection_code=error.reason, message=message, retryable=True)
+    answer = LookupAnswer(
+        topic=topic,
+        rejection_code=error.reason,
+        message=str(error),
+        retryable=True,
+        retry_after_ms=error.retry_after_ms,
+    )
     return encoded_answer(answer)
 
 

@@ -95,7 +95,8 @@ class TopicLocation:
     """Where a topic is served, or why nowhere: then ``rejection_code`` is set.
 
     ``epoch`` grows with each assignment of this topic or partition. With PARTITIONED,
-    ``partitions`` says how many to look up instead. ``retryable``: the trouble passes.
+    ``partitions`` says how many to look up instead. ``retryable``: the trouble passes, at the
+    earliest after ``retry_after_ms``.
     """
 
     topic: str
@@ -111,6 +112,7 @@ class TopicLocation:
     message: str
     partitions: int
     retryable: bool
+    retry_after_ms: int = 0
 
     @property
     def is_found(self) -> bool:
@@ -221,6 +223,7 @@ def location_of(message: inventory_pb2.LookupAnswer) -> TopicLocation:
         message=message.message,
         partitions=message.partitions,
         retryable=message.retryable,
+        retry_after_ms=message.retry_after_ms,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.limits.placement import SHARE_RETRY_MS
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease
@@ -46,6 +47,7 @@ def rejected_answer(
         message=rejected.message,
         partitions=partitions if is_partitioned else 0,
         retryable=rejected.code in _RETRYABLE,
+        retry_after_ms=SHARE_RETRY_MS if rejected.code is RejectionCode.SHARE_EXCEEDED else 0,
     )
 
 

@@ -161,7 +161,7 @@ class HttpLookups:
             except (InvalidName, UnicodeDecodeError, IndexError) as error:
                 return _failure(400, str(error))
             except MetadataError as error:
-                return _failure(status_of(error), str(error))
+                return _failure(status_of(error), str(error), error.retry_after_ms)
             except Exception as error:
                 # Whoever asks must be answered even if this is a mistake of ours.
                 _logger.exception("a request over HTTP failed", path=path)
@@ -177,8 +177,10 @@ def status_of(error: MetadataError) -> int:
     return 400 if isinstance(error, InvalidRequest) else 503
 
 
-def _failure(status: int, reason: str) -> web.Response:
-    return web.json_response({"reason": reason}, status=status)
+def _failure(status: int, reason: str, retry_after_ms: int = 0) -> web.Response:
+    # The header counts in whole seconds.
+    headers = {"Retry-After": str(-(-retry_after_ms // 1_000))} if retry_after_ms else None
+    return web.json_response({"reason": reason}, status=status, headers=headers)
 
 
 def _topic_name(domain: str, tenant: str, namespace: str, topic: str) -> TopicName:

@@ -230,7 +230,10 @@ class ShardLookups:
                 return
             line.names.discard(flight)
             self._counters.lookups_by_result[Overloaded.reason] += 1
-            error = Overloaded(f"its shard could not be asked within {LOOKUP_WAIT_MS_MAX} ms")
+            error = Overloaded(
+                f"its shard could not be asked within {LOOKUP_WAIT_MS_MAX} ms",
+                retry_after_ms=LOOKUP_QUEUE_MS_MAX,
+            )
             self._settle(flight, trouble_answer(flight.topic, error))
 
     def _begin(

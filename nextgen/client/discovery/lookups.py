@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.client.discovery.own_writes import OwnWrites
 from nextgen.client.model import TopicLocation, location_of
-from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
+from nextgen.client.transport.retry_pause import retry_pause_ms
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Overloaded, Unavailable
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from protos.nextgen.v1.discovery_service_pb2 import (
     LookupRequest,
@@ -84,10 +85,19 @@ async def look_up(
                 raise
             break  # All have an answer; asking again for some of them did not help.
         unsettled = [place for place in unsettled if locations[place].retryable]
-        if not unsettled or loop.time() + 2 * _RETRY_PAUSE_MS / 1_000 >= deadline:
+        if not unsettled:
             break
-        await asyncio.sleep(_RETRY_PAUSE_MS / 1_000)
+        pause_s = _pause_ms(locations[place] for place in unsettled) / 1_000
+        if loop.time() + pause_s + _RETRY_PAUSE_MS / 1_000 >= deadline:
+            break  # The answers that are there say why; another attempt would have no time.
+        await asyncio.sleep(pause_s)
     return [locations[place] for place in range(len(topics))]
+
+
+def _pause_ms(unsettled: Iterable[TopicLocation]) -> float:
+    """Return the pause before these names are looked up again: what the longest refusal wants."""
+    after_ms = max(location.retry_after_ms for location in unsettled)
+    return max(_RETRY_PAUSE_MS, retry_pause_ms(Overloaded("", after_ms), 0))
 
 
 async def _ask(

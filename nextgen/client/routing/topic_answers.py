@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import Domain, TopicName
 from nextgen.pulsar.metadata_commands import Located
@@ -38,11 +38,13 @@ def checked(answer: LookupAnswer) -> LookupAnswer:
     """Return ``answer`` if it names a broker.
 
     Raises:
-        Unavailable: It is a rejection that may pass.
+        Unavailable, Overloaded: It is a rejection that may pass.
         Refused: It is a final rejection.
     """
     if not answer.rejection_code:
         return answer
+    if answer.retry_after_ms:
+        raise Overloaded(f"{answer.rejection_code}: {answer.message}", answer.retry_after_ms)
     if answer.retryable:
         raise Unavailable(f"{answer.rejection_code}: {answer.message}")
     raise Refused(answer.rejection_code, answer.message)

@@ -265,6 +265,10 @@ CAPACITY_SHARE_PERCENT_DEFAULT = 1
 """A tenant's share of the units leased to a shard unless its policy ``capacity_share_percent`` says
 another: 500 topics of a broker's 50,000, more than nearly every tenant has."""
 
+SHARE_RETRY_MS = 1_000
+"""A lookup refused with SHARE_EXCEEDED comes back no earlier: its shard asked for more capacity
+twice and got none, and asks again after so long (``LEASE_RETRY_MS``)."""
+
 QUOTA_TENANTS_MAX = BROKERS_MAX
 """Tenants that have a quota, the largest: others are too small to take anything from anybody."""
 

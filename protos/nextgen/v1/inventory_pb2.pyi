@@ -142,7 +142,7 @@ class UnitAssignment(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class LookupAnswer(_message.Message):
-    __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable", "under_way")
+    __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable", "under_way", "retry_after_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_URL_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,7 @@ class LookupAnswer(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RETRYABLE_FIELD_NUMBER: _ClassVar[int]
     UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     broker_id: str
     broker_url: str
@@ -171,4 +172,5 @@ class LookupAnswer(_message.Message):
     partitions: int
     retryable: bool
     under_way: bool
-    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ..., broker_url: _Optional[str] = ..., broker_grpc: _Optional[str] = ..., epoch: _Optional[int] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ..., retryable: _Optional[bool] = ..., under_way: _Optional[bool] = ...) -> None: ...
+    retry_after_ms: int
+    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ..., broker_url: _Optional[str] = ..., broker_grpc: _Optional[str] = ..., epoch: _Optional[int] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ..., retryable: _Optional[bool] = ..., under_way: _Optional[bool] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...

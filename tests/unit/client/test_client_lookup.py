@@ -22,8 +22,9 @@ class ScriptedNodes:
 
     endpoint = "discovery-1:7000"
 
-    def __init__(self, codes: Sequence[str]) -> None:
+    def __init__(self, codes: Sequence[str], *, retry_after_ms: int = 0) -> None:
         self._codes = list(codes)
+        self._retry_after_ms = retry_after_ms
         self.attempts = 0
         self.requests = []
         self.heeds = True
@@ -34,8 +35,11 @@ class ScriptedNodes:
         self.requests.append(request)
         await asyncio.sleep(0.2)
         code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+        refused = {"rejection_code": code, "retryable": True} if code else {}
+        if code:
+            refused["retry_after_ms"] = self._retry_after_ms
         return LookupResponse(
-            answers=[LookupAnswer(topic=TOPIC, rejection_code=code, retryable=bool(code))],
+            answers=[LookupAnswer(topic=TOPIC, **refused)],
             fresh=self.heeds and (request.fresh or bool(request.min_epochs)),
         )
 
@@ -66,6 +70,24 @@ def test_an_attempt_without_time_does_not_hide_what_an_earlier_one_said():
 
 def test_a_later_reason_replaces_an_earlier_one():
     assert code_after(["DEADLINE_EXCEEDED", "NO_CAPACITY", "NO_BROKER"])[0] == "NO_BROKER"
+
+
+def test_a_refused_lookup_comes_back_no_earlier_than_its_answer_says():
+    """Each attempt takes 200 ms of the two seconds: without a pause five of them fit."""
+    nodes = ScriptedNodes(["OVERLOADED"], retry_after_ms=700)
+
+    (location,) = run_virtual(lambda: locations(nodes))
+
+    assert (location.rejection_code, location.retry_after_ms) == ("OVERLOADED", 700)
+    assert nodes.attempts == 2
+
+
+def test_a_refusal_that_outlasts_the_deadline_is_returned_at_once():
+    nodes = ScriptedNodes(["OVERLOADED"], retry_after_ms=60_000)
+
+    (location,) = run_virtual(lambda: locations(nodes))
+
+    assert (location.rejection_code, nodes.attempts) == ("OVERLOADED", 1)
 
 
 def test_silence_is_told_when_nothing_else_was_ever_said():

@@ -339,6 +339,14 @@ def test_trouble_that_passes_is_no_refusal():
         located(parse_topic(TOPIC), answer)
 
 
+def test_a_refusal_that_names_a_time_carries_it_on():
+    answer = LookupAnswer(rejection_code="OVERLOADED", retryable=True, retry_after_ms=500)
+
+    with pytest.raises(Overloaded) as refusal:
+        located(parse_topic(TOPIC), answer)
+    assert refusal.value.retry_after_ms == 500
+
+
 async def test_an_owner_whose_session_ended_is_not_given(directory, world, link):
     world.add_topic(TOPIC)
     link.push(

@@ -13,7 +13,7 @@ from discovery.service.lookups import command_dispatcher
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from discovery.service.lookups.lookup import LookupService
 from discovery.wire import encoded_answer_facts
-from nextgen.kernel.errors import NotLeader, Refused, Unavailable
+from nextgen.kernel.errors import NotLeader, Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.lookup_slo import LOOKUP_MS_MAX
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands
@@ -241,3 +241,17 @@ async def test_a_lookup_over_http_counts_like_the_others(front, error, failed):
     await route.handler(Request())
 
     assert front.seen == (1, failed)
+
+
+@pytest.mark.parametrize(("retry_after_ms", "header"), [(0, None), (1, "1"), (1_001, "2")])
+async def test_a_refusal_over_http_says_when_to_come_back(front, retry_after_ms, header):
+    front.directory.error = Overloaded("too many names wait", retry_after_ms)
+    lookups = HttpLookups(front.directory, StaticLink(), front.dispatcher, front.counters)
+    route = next(each for each in lookups.routes() if each.path.startswith("/lookup"))
+
+    class Request:
+        raw_path = "/lookup/v2/topic/persistent/a/b/t"
+
+    response = await route.handler(Request())
+
+    assert (response.status, response.headers.get("Retry-After")) == (503, header)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.limits.placement import SHARE_RETRY_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, LookupAnswer
 from tests.support.shard_harness import Harness, in_shard
@@ -71,6 +72,7 @@ def test_the_refusal_names_share_policy_and_reserve_and_may_be_retried(tmp_path:
 
         assert answer.retryable
         assert answer.rejection_code == "SHARE_EXCEEDED"
+        assert (answer.retryable, answer.retry_after_ms) == (True, SHARE_RETRY_MS)
         assert answer.message == (
             "tenant noisy has 900 units here, its share is 10 of 1000 leased (1 % by default, "
             "capacity_share_percent); the last 10 % are kept for tenants below their share"

@@ -11,7 +11,7 @@ from discovery.service.lookups import shard_lookups
 from discovery.service.lookups.shard_lookups import ShardLookups
 from discovery.wire import decoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.limits.cluster import LOOKUP_BATCHES_IN_FLIGHT_MAX
+from nextgen.kernel.limits.cluster import LOOKUP_BATCHES_IN_FLIGHT_MAX, LOOKUP_QUEUE_MS_MAX
 from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
@@ -118,6 +118,7 @@ async def test_lookup_tenant_names_waiting_max_wait_and_one_more_is_refused(look
     assert not any(flight.done() for flight in flights[:-1])
     refused = decoded_answer(flights[-1].result())
     assert (refused.rejection_code, refused.retryable) == ("OVERLOADED", True)
+    assert refused.retry_after_ms == LOOKUP_QUEUE_MS_MAX
     assert not other.done()
     await lookups.stop()
 
