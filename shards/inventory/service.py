@@ -44,7 +44,14 @@ from shards.ports import ParentDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.state.command_outcomes import PendingOutcome
 from shards.state.shard_state import ShardState
-from shards.wire.command import ParsedCommand, cost_of, parse_command, slots_of, tenant_of
+from shards.wire.command import (
+    ParsedCommand,
+    cost_of,
+    is_of_tenant,
+    parse_command,
+    slots_of,
+    tenants_of,
+)
 
 __all__ = ["InventoryReader", "InventoryService"]
 
@@ -135,17 +142,20 @@ class InventoryService:
             task.cancel()
 
     async def _admit(self, commands: Sequence[ParsedCommand]) -> int:
-        """Wait for the tenant's turn; return the cost that is to be given back, 0 if there is none.
+        """Wait for a turn of each tenant; return the cost that is to be given back, 0 if none is.
 
         Orders to gates and what has no object go straight through: they come from the home shards
         of parents, which wait for them, or are refused at once.
         """
-        tenant = tenant_of(commands[0])
-        if not tenant:
+        if not any(map(is_of_tenant, commands)):
             return 0
         cost = cost_of(commands)
-        if not self._admission.try_enter(cost):
-            await self._admission.enter(tenant, cost)
+        if self._admission.try_enter(cost):
+            return cost
+        tenants = tenants_of(commands)
+        if not tenants:
+            return 0
+        await self._admission.enter(tenants, cost)
         return cost
 
     def _begin_all(self, commands: Sequence[ParsedCommand], issued_position: int) -> list[Begun]:

@@ -5,7 +5,7 @@ A name that is none is not an error of the request: it is the command's rejectio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -144,22 +144,32 @@ def parse_command(command: Command) -> ParsedCommand:
         return RefusedCommand(command.command_id, invalid_name(error))
 
 
-def tenant_of(command: ParsedCommand) -> str:
-    """Return the tenant whose object a command is about; of several topics, the first one's.
+def is_of_tenant(command: ParsedCommand) -> bool:
+    """Return whether a command is about an object of a tenant, and not an order to a gate."""
+    return not isinstance(command, OnGate | RefusedCommand)
 
-    "" for the cluster's own commands, and for one whose object cannot exist.
+
+def tenants_of(commands: Iterable[ParsedCommand]) -> Collection[str]:
+    """Return the tenants whose objects ``commands`` are about.
+
+    The cluster's own commands, and those whose objects cannot exist, are about none.
     """
-    match command:
-        case OnTenant():
-            return command.name
-        case OnNamespace() | OnTopic():
-            return command.name.tenant
-        case OnNewTopics():
-            names = (each.name.tenant for each in command.topics if isinstance(each, NewTopic))
-            return next(names, "")
-        case OnGate() | RefusedCommand():
-            return ""
-    assert_never(command)
+    tenants: dict[str, None] = {}
+    for command in commands:
+        match command:
+            case OnTenant():
+                tenants[command.name] = None
+            case OnNamespace() | OnTopic():
+                tenants[command.name.tenant] = None
+            case OnNewTopics():
+                for topic in command.topics:
+                    if isinstance(topic, NewTopic):
+                        tenants[topic.name.tenant] = None
+            case OnGate() | RefusedCommand():
+                pass
+            case _:
+                assert_never(command)
+    return tenants
 
 
 def cost_of(commands: Sequence[ParsedCommand]) -> int:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from discovery.domain.page import merged_page, page_token
 from discovery.ports import Directory, Shards
+from discovery.service.admin.write_turns import WriteTurns
 from discovery.service.counters import DiscoveryCounters
 from discovery.wire import (
     check_accepted,
@@ -18,12 +19,10 @@ from discovery.wire import (
     parse_name,
 )
 from nextgen.client.routing.topic_creation import Created
-from nextgen.client.routing.write_admission import WriteAdmission
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     Definite,
     InvalidRequest,
-    Overloaded,
     Refused,
     Unavailable,
 )
@@ -34,7 +33,6 @@ from nextgen.kernel.limits.cluster import (
     SHARDS_MAX,
     TOPICS_PER_CREATE_MAX,
 )
-from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
 from nextgen.kernel.routing.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
@@ -44,7 +42,6 @@ from nextgen.kernel.routing.names import (
     parse_tenant,
     parse_topic,
 )
-from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import (
@@ -88,8 +85,7 @@ class InventoryService:
         self._counters = counters
         self._make_default_namespace = make_default_namespace
         self._created = created
-        self._admissions: dict[int, WriteAdmission] = {}
-        """By shard: which creates are sent next."""
+        self._turns = WriteTurns()
 
     # Tenants ----------------------------------------------------------------------------------
 
@@ -317,37 +313,14 @@ class InventoryService:
             create_topics=shard_pb.CreateTopics(topics=topics),
         )
         request = self._request(shard_id, command, write)
-        cost = WRITE_REQUEST_COST + len(topics)
-        timeout_ms = await self._admit(shard_id, topics[0].name, cost, timeout_ms)
+        timeout_ms = await self._turns.enter(shard_id, topics, timeout_ms)
         try:
             response = await self._shards.call(shard_id, request, timeout_ms=timeout_ms)
         finally:
-            self._admissions[shard_id].leave(cost)
+            self._turns.leave(shard_id, topics)
         result = _single_result(response)
         self._created(shard_id, result.position, [topic.name for topic in topics])
         return result
-
-    async def _admit(self, shard_id: int, topic: str, cost: int, timeout_ms: int) -> int:
-        """Wait for the turn of the tenant of ``topic``; return what is left of ``timeout_ms``.
-
-        Raises:
-            Overloaded: Its turn did not come in time, or too many wait. Nothing was sent.
-        """
-        admission = self._admissions.get(shard_id)
-        if admission is None:
-            admission = self._admissions[shard_id] = WriteAdmission(
-                shard_id, cost_in_flight_max=WRITES_SENT_MAX
-            )
-        if admission.try_enter(cost):
-            return timeout_ms
-        loop = asyncio.get_running_loop()
-        began_at = loop.time()
-        try:
-            async with timeout(timeout_ms / 1_000):
-                await admission.enter(parse_topic(topic).tenant, cost)
-        except TimeoutError:
-            raise Overloaded(f"a create waited {timeout_ms} ms for shard {shard_id}") from None
-        return max(1, timeout_ms - round(1_000 * (loop.time() - began_at)))
 
     def _request(
         self, shard_id: int, command: shard_pb.Command, write: Write

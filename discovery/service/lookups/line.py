@@ -41,11 +41,6 @@ class Waiting(Protocol):
 Item = TypeVar("Item", bound=Waiting)
 
 
-def tenant_in(topic: str) -> str:
-    """Return the tenant of a canonical topic name, "" of another text."""
-    return topic.partition("://")[2].partition("/")[0]
-
-
 class LookupLine(Generic[Item]):
     """Pure: the caller passes the time, and reports when requests and names are done."""
 

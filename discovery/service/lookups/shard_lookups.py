@@ -26,7 +26,7 @@ from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
-from discovery.service.lookups.line import LookupLine, tenant_in
+from discovery.service.lookups.line import LookupLine
 from discovery.wire import answer_facts, encoded_answer, trouble_answer
 from nextgen.client.routing.shard_batches import ShardBatches
 from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
@@ -39,7 +39,7 @@ from nextgen.kernel.limits.cluster import (
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
 from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
-from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.names import parse_topic, tenant_in
 from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer

@@ -1,12 +1,14 @@
 """Questions to shards: one per key at a time, many per request.
 
 A caller whose question is under way already waits for that answer. Questions that come while
-``in_flight_max`` requests to their shard are under way share the next one.
+``in_flight_max`` requests to their shard are under way share the next one, unless they are of
+groups (tenants) of which one has many questions.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -14,9 +16,12 @@ from typing import Generic, TypeVar
 
 from nextgen.client.routing.shard_batches import ShardBatches
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
+from nextgen.kernel.limits.pulsar import GROUP_QUESTIONS_SHARED_MAX
 from nextgen.tasks.background import start
 
 Answer = TypeVar("Answer")
+
+GroupOf = Callable[[str], str]
 
 Question = tuple[str, int]
 
@@ -25,42 +30,82 @@ CarryOut = Callable[[int, list[Question]], Awaitable[Sequence[Answer | MetadataE
 
 
 class _Line:
-    """Questions for one shard, in the order in which they came."""
+    """Questions for one shard: those of a group in the order in which they came, groups in turn.
 
-    def __init__(self, batch_max: int, in_flight_max: int) -> None:
-        self.waiting: dict[Question, None] = {}
+    A group with more than ``GROUP_QUESTIONS_SHARED_MAX`` questions has requests of its own: others
+    do not wait for what it asks.
+    """
+
+    def __init__(self, batch_max: int, in_flight_max: int, group_of: GroupOf) -> None:
         self.requests = 0
+        self._groups: OrderedDict[str, dict[Question, None]] = OrderedDict()
+        """The questions of each group; the group whose turn is next comes first."""
+        self._length = 0
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
+        self._group_of = group_of
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return self._length
 
     @property
     def has_room(self) -> bool:
         return self.requests < self._in_flight_max
 
+    def put(self, question: Question) -> None:
+        self._groups.setdefault(self._group_of(question[0]), {})[question] = None
+        self._length += 1
+
     def take(self) -> list[Question] | None:
         if not self.has_room:
             return None
-        batch = list(islice(self.waiting, self._batch_max))
-        for question in batch:
-            del self.waiting[question]
+        first = next(iter(self._groups))
+        if len(self._groups[first]) > GROUP_QUESTIONS_SHARED_MAX:
+            batch = self._take_of(first, self._batch_max)
+        else:
+            batch = self._take_small_groups()
+        self._length -= len(batch)
         self.requests += 1
         return batch
+
+    def _take_small_groups(self) -> list[Question]:
+        batch: list[Question] = []
+        for group in tuple(islice(self._groups, self._batch_max)):
+            room = self._batch_max - len(batch)
+            if room and len(self._groups[group]) <= GROUP_QUESTIONS_SHARED_MAX:
+                batch += self._take_of(group, room)
+        return batch
+
+    def _take_of(self, group: str, room: int) -> list[Question]:
+        waiting = self._groups[group]
+        taken = list(islice(waiting, room))
+        for question in taken:
+            del waiting[question]
+        if waiting:
+            self._groups.move_to_end(group)
+        else:
+            del self._groups[group]
+        return taken
 
 
 class SharedQuestions(Generic[Answer]):
     """One kind of question. Owned by one event loop; ``stop`` it at the end."""
 
     def __init__(
-        self, carry_out: CarryOut[Answer], *, batch_max: int, in_flight_max: int, waiting_max: int
+        self,
+        carry_out: CarryOut[Answer],
+        *,
+        batch_max: int,
+        in_flight_max: int,
+        waiting_max: int,
+        group_of: GroupOf | None = None,
     ) -> None:
+        """Without ``group_of``, which returns the group of a key, all questions are of one."""
         self._carry_out = carry_out
         self._waiting_max = waiting_max
         self._flights: dict[Question, asyncio.Future[Answer]] = {}
         self._batches: ShardBatches[_Line, list[Question]] = ShardBatches(
-            partial(_Line, batch_max, in_flight_max), self._begin
+            partial(_Line, batch_max, in_flight_max, group_of or _one_group), self._begin
         )
 
     def __repr__(self) -> str:
@@ -94,7 +139,7 @@ class SharedQuestions(Generic[Answer]):
             raise Unavailable("this process is stopping")
         flight: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._flights[question] = flight
-        self._batches.line(shard_id).waiting[question] = None
+        self._batches.line(shard_id).put(question)
         self._batches.send_soon(shard_id)
         return flight
 
@@ -130,3 +175,7 @@ class SharedQuestions(Generic[Answer]):
             flight.exception()  # Mark it as retrieved: all its callers may be cancelled.
         else:
             flight.set_result(answer)
+
+
+def _one_group(_key: str) -> str:
+    return ""

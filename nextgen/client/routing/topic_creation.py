@@ -26,7 +26,7 @@ from nextgen.kernel.limits.pulsar import (
     DIRECTORY_CREATES_PER_REQUEST_MAX,
     DIRECTORY_READS_PER_REQUEST_MAX,
 )
-from nextgen.kernel.routing.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, TopicName
+from nextgen.kernel.routing.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, TopicName, tenant_in
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -61,7 +61,8 @@ class TopicCreation:
         """Requests for parents that were sent: a question joins those that were not sent yet."""
         self._topics = questions(self._read_topics, DIRECTORY_READS_PER_REQUEST_MAX)
         self._parents = questions(self._read_parents, DIRECTORY_READS_PER_REQUEST_MAX)
-        self._creates = questions(self._create_topics, DIRECTORY_CREATES_PER_REQUEST_MAX)
+        # By tenant: a request waits for a turn of each tenant that it creates topics of.
+        self._creates = questions(self._create_topics, DIRECTORY_CREATES_PER_REQUEST_MAX, tenant_in)
         self._default_is_made = questions(self._make_default_namespace, 1)
 
     def __repr__(self) -> str:

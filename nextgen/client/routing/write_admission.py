@@ -18,6 +18,7 @@ several discovery nodes send to it. While there is room nothing waits and nothin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import Counter
@@ -83,24 +84,40 @@ class WriteAdmission:
         self._cost_in_flight += cost
         return True
 
-    async def enter(self, tenant: str, cost: int) -> None:
-        """Wait for the tenant's turn; afterwards as ``try_enter``. A caller may give up.
+    async def enter(self, tenants: Collection[str], cost: int) -> None:
+        """Wait for a turn of each of ``tenants``; afterwards as ``try_enter``.
+
+        A caller may give up. A write for several tenants spends a turn of every one of them, so
+        that none has its writes carried out in the turns of another. It takes up room in the last
+        turn only: writes that wait hold nothing that others wait for.
 
         Raises:
-            Overloaded: Too many wait already, of this tenant or in all. ``retry_after_ms`` is how
-                long those that are admitted now have waited.
+            Overloaded: Too many wait already, of one of the tenants or in all. ``retry_after_ms``
+                is how long those that are admitted now have waited.
         """
         if self.try_enter(cost):
             return
+        *others, last = tenants
+        await self._wait_turns(dict.fromkeys(others, 0))
+        if not self.try_enter(cost):
+            await self._wait_turns({last: cost})
+
+    async def _wait_turns(self, costs: Mapping[str, int]) -> None:
+        """Wait for a turn of each tenant, all at once."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(cost, loop.time(), loop.create_future())
-        if not self._queue.put(tenant, waiting):
-            raise self._refusal(tenant)
+        waiting = {each: _Waiting(costs[each], loop.time(), loop.create_future()) for each in costs}
+        queued: list[str] = []
         try:
-            await waiting.admitted
-        except asyncio.CancelledError:
-            if not self._queue.discard(tenant, waiting):
-                self.leave(cost)
+            for tenant, turn in waiting.items():
+                if not self._queue.put(tenant, turn):
+                    raise self._refusal(tenant)
+                queued.append(tenant)
+            for turn in waiting.values():
+                await turn.admitted
+        except (asyncio.CancelledError, Overloaded):
+            for tenant in queued:
+                if not self._queue.discard(tenant, waiting[tenant]):
+                    self.leave(waiting[tenant].cost)
             raise
 
     def leave(self, cost: int) -> None:

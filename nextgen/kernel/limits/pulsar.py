@@ -51,6 +51,10 @@ DIRECTORY_READS_PER_REQUEST_MAX = 100
 DIRECTORY_CREATES_PER_REQUEST_MAX = 200
 """Topics in one create on demand: a record with the longest names stays far below its limit."""
 
+GROUP_QUESTIONS_SHARED_MAX = 16
+"""A tenant with more creates on demand waiting at a shard has requests of its own: a request waits
+for a turn of each tenant that it names."""
+
 DIRECTORY_NAMES_WAITING_MAX = 100_000
 """Names of one kind of question that wait for shards in one process; beyond it ``Overloaded``."""
 

@@ -259,6 +259,11 @@ def parse_namespace(text: str) -> NamespaceName:
     return NamespaceName(tenant, local)
 
 
+def tenant_in(topic: str) -> str:
+    """Return the tenant of a canonical topic name, "" of another text. Nothing is checked."""
+    return topic.partition("://")[2].partition("/")[0]
+
+
 def parse_topic(text: str) -> TopicName:
     """Return the parts of a topic's full or short name.
 

@@ -36,8 +36,8 @@ class Shard:
     async def call(
         self, _shard_id: int, request: shard_pb.ShardRequest, *, timeout_ms: int
     ) -> shard_pb.ShardResponse:
-        (topic,) = request.execute.commands[0].create_topics.topics
-        self.sent.append(parse_topic(topic.name).tenant)
+        topics = request.execute.commands[0].create_topics.topics
+        self.sent.append("+".join(parse_topic(topic.name).tenant for topic in topics))
         self.timeouts_ms.append(timeout_ms)
         answered = asyncio.Event()
         self._unanswered.append(answered)
@@ -45,7 +45,9 @@ class Shard:
         if self.error is not None:
             raise self.error
         response = shard_pb.ShardResponse()
-        response.execute.results.add().topics.add(topic_id="id")
+        result = response.execute.results.add()
+        for _ in topics:
+            result.topics.add(topic_id="id")
         return response
 
     def answer(self, count: int) -> None:
@@ -75,11 +77,15 @@ class World:
     async def create(
         self, tenant: str, count: int, timeout_ms: int = 5_000
     ) -> list[asyncio.Task[pb.CreateTopicsResponse]]:
-        """Send creates of one topic each, and let them get as far as they get."""
+        """Send creates of one topic each and let them get as far as they get.
+
+        "a+b" stands for a topic of each of the two tenants.
+        """
         tasks = []
         for number in range(count):
             request = pb.CreateTopicsRequest()
-            request.topics.add(name=f"persistent://{tenant}/n/t-{number}")
+            for each in tenant.split("+"):
+                request.topics.add(name=f"persistent://{each}/n/t-{number}")
             tasks.append(asyncio.create_task(self._service.create_topics(request, timeout_ms)))
         await asyncio.sleep(0.001)
         return tasks
@@ -113,6 +119,27 @@ def test_a_create_of_another_tenant_is_sent_before_the_backlog() -> None:
         assert world.shard.sent[SENT_MAX:] == ["noisy", "quiet"]
         await world.shard.answer_all()
         await asyncio.gather(*noisy, *quiet)
+
+    run_virtual(scenario)
+
+
+def test_a_create_for_two_tenants_is_not_sent_before_the_backlog_of_either() -> None:
+    """The first name decides nothing: a client chooses the order of names."""
+
+    async def scenario() -> None:
+        world = World()
+        noisy = await world.create("noisy", SENT_MAX + 5)
+        mixed = await world.create("quiet+noisy", 1)
+        quiet = await world.create("quiet", 1)
+
+        for _ in range(7):
+            world.shard.answer(1)
+            await asyncio.sleep(0.001)
+        await world.shard.answer_all()
+        await asyncio.gather(*noisy, *mixed, *quiet)
+
+        behind = world.shard.sent[SENT_MAX:]
+        assert behind == ["noisy", "noisy", "quiet", "noisy", "noisy", "noisy", "quiet+noisy"]
 
     run_virtual(scenario)
 

@@ -41,7 +41,7 @@ def let_all_in(admission: WriteAdmission) -> None:
 
 
 async def waiting(admission: WriteAdmission, tenant: str, count: int) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.create_task(admission.enter(tenant, 1)) for _ in range(count)]
+    tasks = [asyncio.create_task(admission.enter([tenant], 1)) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
 
@@ -108,6 +108,48 @@ def test_a_tenants_first_write_waits_for_one_of_each_other_tenant() -> None:
     run_virtual(scenario)
 
 
+@pytest.mark.parametrize("tenants", [("quiet", "noisy"), ("noisy", "quiet")])
+def test_a_write_for_two_tenants_waits_for_a_turn_of_each(tenants: tuple[str, str]) -> None:
+    """1. A tenant's backlog waits. 2. A write comes that names another tenant as well. 3. It is
+    admitted behind the backlog, in whatever order it names them, and holds nothing before."""
+
+    async def scenario() -> None:
+        admission = full(WriteAdmission(1))
+        backlog = await waiting(admission, "noisy", 50)
+        mixed = asyncio.create_task(admission.enter(tenants, 9))
+        await asyncio.sleep(0)
+        (quiet,) = await waiting(admission, "quiet", 1)
+
+        admission.leave(40)
+        await asyncio.sleep(0)
+        assert (quiet.done(), mixed.done()) == (True, False)
+        assert admission.cost_in_flight == WRITES_IN_FLIGHT_MAX
+        admission.leave(13)
+        await asyncio.sleep(0)
+
+        assert all(task.done() for task in backlog)
+        await mixed
+        assert admission.requests_waiting == 0
+
+    run_virtual(scenario)
+
+
+def test_a_write_for_two_tenants_is_refused_if_one_of_them_has_too_much_waiting() -> None:
+    async def scenario() -> None:
+        admission = full(WriteAdmission(1))
+        noisy = await waiting(admission, "noisy", WRITES_WAITING_PER_TENANT_MAX)
+
+        for tenants in (["noisy", "quiet"], ["quiet", "noisy", "other"]):
+            with pytest.raises(Overloaded, match="tenant noisy"):
+                await admission.enter(tenants, 1)
+
+        assert admission.requests_waiting == WRITES_WAITING_PER_TENANT_MAX
+        let_all_in(admission)
+        await asyncio.gather(*noisy)
+
+    run_virtual(scenario)
+
+
 def test_writes_waiting_per_tenant_max_wait_and_one_more_is_refused_but_not_of_others() -> None:
     async def scenario() -> None:
         admission = full(WriteAdmission(1))
@@ -115,7 +157,7 @@ def test_writes_waiting_per_tenant_max_wait_and_one_more_is_refused_but_not_of_o
         assert admission.requests_waiting == WRITES_WAITING_PER_TENANT_MAX
 
         with pytest.raises(Overloaded, match="tenant noisy wait for shard 1") as refused:
-            await admission.enter("noisy", 1)
+            await admission.enter(["noisy"], 1)
 
         assert refused.value.retry_after_ms == WRITE_RETRY_MS_MIN
         (quiet,) = await waiting(admission, "quiet", 1)
@@ -135,7 +177,7 @@ def test_writes_waiting_max_wait_in_all_and_one_more_is_refused() -> None:
         assert admission.requests_waiting == WRITES_WAITING_MAX
 
         with pytest.raises(Overloaded):
-            await admission.enter("one-more", 1)
+            await admission.enter(["one-more"], 1)
 
         let_all_in(admission)
         await asyncio.gather(*tasks)
@@ -157,7 +199,7 @@ def test_a_refused_write_comes_back_after_as_long_as_others_waited(
         noisy += await waiting(admission, "noisy", 1)
 
         with pytest.raises(Overloaded) as refused:
-            await admission.enter("noisy", 1)
+            await admission.enter(["noisy"], 1)
 
         assert refused.value.retry_after_ms == pytest.approx(after_ms, abs=1)
         let_all_in(admission)
@@ -193,8 +235,8 @@ class Steps:
         self.inside: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
 
-    async def _enter(self, tenant: str, cost: int) -> None:
-        await self.admission.enter(tenant, cost)
+    async def _enter(self, tenants: str, cost: int) -> None:
+        await self.admission.enter(tuple(tenants), cost)
         self.inside.append(cost)
 
     def step(self, kind: str, tenant: str, cost: int) -> None:
@@ -217,7 +259,7 @@ class Steps:
     steps=st.lists(
         st.tuples(
             st.sampled_from(["enters", "leaves", "gives up"]),
-            st.sampled_from("abc"),
+            st.sampled_from(["a", "b", "c", "ab", "bca"]),
             st.integers(1, 900),
         ),
         max_size=80,
@@ -280,6 +322,27 @@ def test_a_tenants_create_is_not_behind_the_backlog_of_another(tmp_path: Path) -
         assert result.position - before <= SINGLES_IN_FLIGHT + 2
         await asyncio.gather(*noisy)
         assert shard.leader.state.position - before == 2 * SINGLES_IN_FLIGHT + 1
+
+    in_shard(tmp_path, scenario)
+
+
+def test_a_batch_that_names_a_quiet_tenant_first_is_behind_the_backlog(tmp_path: Path) -> None:
+    async def scenario(shard: Harness) -> None:
+        await parents(shard, "noisy", "quiet")
+        before = shard.leader.state.position
+        shard.log.hold_commits()
+        noisy = flood(shard, "noisy", 3 * SINGLES_IN_FLIGHT)
+        await asyncio.sleep(0.01)
+        names = [f"persistent://{tenant}/n/mixed" for tenant in ("quiet", "noisy")]
+        topics = [pb.TopicSpec(name=name) for name in names]
+        mixed = asyncio.create_task(shard.execute(create_topics=pb.CreateTopics(topics=topics)))
+        await asyncio.sleep(0.01)
+
+        shard.log.release_commits()
+        result = await mixed
+
+        assert result.position - before > 2 * SINGLES_IN_FLIGHT
+        await asyncio.gather(*noisy)
 
     in_shard(tmp_path, scenario)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from discovery.service.lookups.line import LookupLine, tenant_in
+from discovery.service.lookups.line import LookupLine
 from nextgen.kernel.limits.cluster import (
     LOOKUP_BATCHES_IN_FLIGHT_MAX,
     LOOKUP_NAMES_IN_FLIGHT_MAX,
@@ -15,6 +15,7 @@ from nextgen.kernel.limits.discovery import (
     LOOKUP_NAMES_RESERVED,
     LOOKUP_TENANT_NAMES_SHARED_MAX,
 )
+from nextgen.kernel.routing.names import tenant_in
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""When a create is sent to its shard: at once while there is room, else in its tenants' turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from nextgen.client.routing.write_admission import WriteAdmission
+from nextgen.kernel.errors import Overloaded
+from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.shard_service_pb2 import TopicSpec
+
+
+class WriteTurns:
+    """One queue for each shard, for the creates of this process. Owned by one event loop."""
+
+    def __init__(self) -> None:
+        self._admissions: dict[int, WriteAdmission] = {}
+
+    async def enter(self, shard_id: int, topics: Sequence[TopicSpec], timeout_ms: int) -> int:
+        """Wait for a turn of each tenant of ``topics``; return what is left of ``timeout_ms``.
+
+        The caller has to call ``leave`` for the same topics once they are answered.
+
+        Raises:
+            Overloaded: A turn did not come in time, or too many wait. Nothing may be sent.
+        """
+        admission = self._admissions.get(shard_id)
+        if admission is None:
+            admission = self._admissions[shard_id] = WriteAdmission(
+                shard_id, cost_in_flight_max=WRITES_SENT_MAX
+            )
+        cost = _cost(topics)
+        if admission.try_enter(cost):
+            return timeout_ms
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        tenants = dict.fromkeys(parse_topic(topic.name).tenant for topic in topics)
+        try:
+            async with timeout(timeout_ms / 1_000):
+                await admission.enter(tenants, cost)
+        except TimeoutError:
+            raise Overloaded(f"a create waited {timeout_ms} ms for shard {shard_id}") from None
+        return max(1, timeout_ms - round(1_000 * (loop.time() - began_at)))
+
+    def leave(self, shard_id: int, topics: Sequence[TopicSpec]) -> None:
+        """Make room for others: the shard has answered, or will not."""
+        self._admissions[shard_id].leave(_cost(topics))
+
+
+def _cost(topics: Sequence[TopicSpec]) -> int:
+    return WRITE_REQUEST_COST + len(topics)
