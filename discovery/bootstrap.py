@@ -20,7 +20,7 @@ from discovery.adapters.shard_changes.shard_streams import ShardStreams
 from discovery.adapters.shard_changes.watches import CacheWatches
 from discovery.adapters.workers.line import WorkerEnd
 from discovery.adapters.workers.pool import WorkerPool
-from discovery.config import DiscoveryConfig
+from discovery.config import DiscoveryConfig, fairness_flags
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
@@ -45,6 +45,7 @@ from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_schemas import TopicSchemas
+from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
 from nextgen.kernel.limits.cluster import (
@@ -56,7 +57,6 @@ from nextgen.kernel.limits.discovery import (
     ABSENT_ANSWER_BYTES_MAX,
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,
-    DISCOVERY_CONNECTION_CALLS_MAX,
 )
 from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
@@ -111,7 +111,13 @@ class LookupCore:
         )
         self.link.on_change(lambda _view, _update: self.watch_desk.cluster_changed())
         self.lookups = LookupService(
-            self.router, self.link, self.cache, self.absent, self.counters, clock
+            self.router,
+            self.link,
+            self.cache,
+            self.absent,
+            self.counters,
+            clock,
+            config.fairness.tenant_lookups_waiting_max,
         )
         self._creation = TopicCreation(self.router, self.absent.created_here)
         self._schemas = TopicSchemas(self.lookups.locate)
@@ -129,7 +135,7 @@ class LookupCore:
             clock,
         )
         self.dispatcher = CommandDispatcher(MetadataCommands(self.topics), self.counters)
-        services = ClientServices(known, self.dispatcher, self.counters)
+        services = ClientServices(known, self.dispatcher, self.counters, config.fairness)
         self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
         self._meter = _lookup_meter(config, self.counters, self.link)
         self.link.on_connected(self._meter.connected)
@@ -244,6 +250,7 @@ class DiscoveryNode:
             core.counters,
             core.make_default_namespace,
             core.absent.created_here,
+            WriteBounds(config.fairness.writes_sent_max, config.fairness.tenant_writes_waiting_max),
         )
         clock = asyncio.get_running_loop().time
         self._positions = PositionService(core.router, core.link, clock)
@@ -276,7 +283,7 @@ class DiscoveryNode:
         server = new_server(
             [SERVICE_NAME],
             interceptors=[self._gate, MalformedRequests()],
-            connection_calls_max=DISCOVERY_CONNECTION_CALLS_MAX,
+            connection_calls_max=config.fairness.connection_calls_max,
         )
         server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
         await server.start(config.listen.host, config.listen.port, "discovery over gRPC")
@@ -329,7 +336,7 @@ class DiscoveryNode:
         assert_port_free(config.pulsar_listen.host, config.pulsar_listen.port, PULSAR_PURPOSE)
         await self.core.listen(reuse_port=config.workers > 1)
         if config.workers > 1:
-            self.workers = WorkerPool(config.workers, _worker_arguments(config, self.pulsar_port))
+            self.workers = WorkerPool(config.workers, worker_arguments(config, self.pulsar_port))
             self.workers.start()
 
     async def _stop_workers(self) -> None:
@@ -426,7 +433,7 @@ async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:
         await asyncio.gather(becoming_ready, stopping, return_exceptions=True)
 
 
-def _worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
+def worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
     """Return the flags of a worker: what it needs, and nothing that it would listen on alone."""
     assert config.pulsar_listen is not None, "workers share a port"
     flags = {
@@ -439,6 +446,7 @@ def _worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
         "--pulsar-listen": str(Address(config.pulsar_listen.host, pulsar_port)),
         "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
         "--workers": "1",
+        **fairness_flags(config.fairness),
         "--cluster-secret-file": str(config.cluster_secret_file or ""),
         "--cluster-secret-required": str(config.cluster_secret_required).lower(),
         **_trace_flags(config.tracing),

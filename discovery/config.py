@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from nextgen.kernel.limits.pulsar import DISCOVERY_WORKERS_MAX
+from discovery.domain.fairness import DEFAULT_FAIRNESS, Fairness
+from nextgen.kernel.limits.cluster import GRPC_CONNECTION_STREAMS_MAX, LOOKUP_NAMES_WAITING_MAX
+from nextgen.kernel.limits.discovery import DISCOVERY_SHORT_READ_BYTES
+from nextgen.kernel.limits.pulsar import (
+    DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
+    DISCOVERY_WORKERS_MAX,
+    PULSAR_FRAME_BYTES_MAX,
+)
+from nextgen.kernel.limits.write import WRITES_WAITING_MAX
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
     NODE_FLAGS,
     PULSAR_FLAGS,
+    TENANT_WRITES_FLAG,
     TRACE_FLAGS,
     Address,
     Flag,
@@ -24,6 +34,57 @@ WORKER_VARIABLE = "NEXTGEN_DISCOVERY_WORKER"
 """Set by a discovery process for those it starts itself: ``number:file descriptor``."""
 
 _WORKERS_FLAG = Flag("--workers", "processes that share the Pulsar port", "1")
+
+_NUMBERS_MAX = 1_000_000
+"""The most of any of these that is not bounded by what all tenants or connections may have."""
+
+_FAIRNESS: Mapping[str, tuple[str, int, int]] = MappingProxyType(
+    {
+        "tenant_lookups_waiting_max": (
+            "names of one tenant that wait for shards before more are refused",
+            1,
+            LOOKUP_NAMES_WAITING_MAX,
+        ),
+        "tenant_writes_waiting_max": (TENANT_WRITES_FLAG.description, 1, WRITES_WAITING_MAX),
+        "writes_sent_max": (
+            "cost, in topics, of creates sent to a shard and not answered",
+            1,
+            WRITES_WAITING_MAX,
+        ),
+        "connection_calls_max": (
+            "calls in flight on one gRPC connection",
+            1,
+            GRPC_CONNECTION_STREAMS_MAX,
+        ),
+        "turn_us": ("time of the event loop for long reads in one turn", 100, _NUMBERS_MAX),
+        "turn_bytes_max": (
+            "bytes of one Pulsar connection answered in one turn",
+            DISCOVERY_SHORT_READ_BYTES,
+            PULSAR_FRAME_BYTES_MAX,
+        ),
+        "turn_commands_max": (
+            "commands of one Pulsar connection begun in one turn",
+            1,
+            DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
+        ),
+    }
+)
+"""For each field of ``Fairness``: what it is, the least and the most that it may be."""
+
+
+def fairness_flags(fairness: Fairness) -> dict[str, str]:
+    """Return the flags that give another process the same ``fairness``."""
+    return {_flag_of(field): str(getattr(fairness, field)) for field in _FAIRNESS}
+
+
+def _flag_of(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+_FAIRNESS_FLAGS = tuple(
+    Flag(_flag_of(field), description, str(getattr(DEFAULT_FAIRNESS, field)))
+    for field, (description, _, _) in _FAIRNESS.items()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +132,9 @@ class DiscoveryConfig:
     worker: WorkerRole | None = None
     """Set in a process that is one of the others."""
 
+    fairness: Fairness = DEFAULT_FAIRNESS
+    """What one tenant or connection may have before others go first (ADR 0060, 0061)."""
+
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
@@ -90,7 +154,10 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
     given = read_settings(
         "python -m discovery",
         "A discovery node: answers lookups, routes writes.",
-        (*NODE_FLAGS, *PULSAR_FLAGS, *TRACE_FLAGS, MANAGERS_FLAG, _WORKERS_FLAG),
+        (
+            *(*NODE_FLAGS, *PULSAR_FLAGS, *TRACE_FLAGS),
+            *(MANAGERS_FLAG, _WORKERS_FLAG, *_FAIRNESS_FLAGS),
+        ),
         arguments,
         environment,
     )
@@ -105,6 +172,12 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         pulsar_advertise=given.optional_advertised("--pulsar-advertise", "--pulsar-listen"),
         workers=given.number("--workers", least=1, most=DISCOVERY_WORKERS_MAX),
         worker=_worker_role(given, environment.get(WORKER_VARIABLE, "")),
+        fairness=Fairness(
+            **{
+                field: given.number(_flag_of(field), least=least, most=most)
+                for field, (_, least, most) in _FAIRNESS.items()
+            }
+        ),
         tracing=given.tracing(environment),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),

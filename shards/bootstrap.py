@@ -15,6 +15,7 @@ from nextgen.client.cluster.membership import run_as_member
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
+from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
 from nextgen.replication.config import RaftConfig
@@ -192,6 +193,7 @@ def _surroundings(
         clock=LoopClock(),
         entropy=os.urandom,
         draw=lambda: (choices.getrandbits(32), choices.getrandbits(32)),
+        write_bounds=WriteBounds(config.writes_in_flight_max, config.tenant_writes_waiting_max),
     )
 
 

@@ -8,11 +8,17 @@ from pathlib import Path
 
 from nextgen.kernel.limits.cluster import JOURNAL_SEGMENT_BYTES, STORED_INTEGER_MAX
 from nextgen.kernel.limits.snapshot import SNAPSHOT_JOURNAL_BYTES
+from nextgen.kernel.limits.write import (
+    WRITES_IN_FLIGHT_MAX,
+    WRITES_WAITING_MAX,
+    WRITES_WAITING_PER_TENANT_MAX,
+)
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
     NODE_FLAGS,
     RAFT_FLAGS,
+    TENANT_WRITES_FLAG,
     TRACE_FLAGS,
     Address,
     Flag,
@@ -24,6 +30,12 @@ _SNAPSHOT_FLAG = Flag(
     "--snapshot-journal-bytes",
     "journal of one shard between two snapshots of its view",
     str(SNAPSHOT_JOURNAL_BYTES),
+)
+
+_WRITES_FLAG = Flag(
+    "--writes-in-flight-max",
+    "cost, in topics, of a shard's writes that are decided and not committed",
+    str(WRITES_IN_FLIGHT_MAX),
 )
 
 
@@ -42,6 +54,10 @@ class ShardNodeConfig:
     data_directory: Path
     snapshot_journal_bytes: int = SNAPSHOT_JOURNAL_BYTES
     """Journal of one shard that is written between two snapshots of its view."""
+    writes_in_flight_max: int = WRITES_IN_FLIGHT_MAX
+    """Cost of a shard's writes that are decided and not committed; beyond it they wait in turn."""
+    tenant_writes_waiting_max: int = WRITES_WAITING_PER_TENANT_MAX
+    """Writes of one tenant that wait at a shard; beyond it they are refused."""
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
@@ -61,7 +77,10 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
     given = read_settings(
         "python -m shards",
         "A shard node: replicas of several shards.",
-        (*NODE_FLAGS, *RAFT_FLAGS, *TRACE_FLAGS, MANAGERS_FLAG, _SNAPSHOT_FLAG),
+        (
+            *(*NODE_FLAGS, *RAFT_FLAGS, *TRACE_FLAGS),
+            *(MANAGERS_FLAG, _SNAPSHOT_FLAG, _WRITES_FLAG, TENANT_WRITES_FLAG),
+        ),
         arguments,
         environment,
     )
@@ -77,6 +96,10 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         data_directory=given.path("--data-dir"),
         snapshot_journal_bytes=given.number(
             _SNAPSHOT_FLAG.name, least=JOURNAL_SEGMENT_BYTES, most=STORED_INTEGER_MAX
+        ),
+        writes_in_flight_max=given.number(_WRITES_FLAG.name, least=1, most=WRITES_WAITING_MAX),
+        tenant_writes_waiting_max=given.number(
+            TENANT_WRITES_FLAG.name, least=1, most=WRITES_WAITING_MAX
         ),
         tracing=given.tracing(environment),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),

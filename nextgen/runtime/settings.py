@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.limits.write import WRITES_WAITING_PER_TENANT_MAX
 
 PORT_MAX = 65_535
 
@@ -71,6 +72,13 @@ PULSAR_FLAGS = (
     Flag("--pulsar-advertise", "host:port where clients reach it; default: --pulsar-listen", ""),
 )
 """What every process that Pulsar clients connect to has."""
+
+TENANT_WRITES_FLAG = Flag(
+    "--tenant-writes-waiting-max",
+    "writes of one tenant that wait at a shard before more are refused",
+    str(WRITES_WAITING_PER_TENANT_MAX),
+)
+"""Of discovery, for creates that it has not sent, and of shard nodes."""
 
 OTLP_ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 """OpenTelemetry's own name for ``--otlp-endpoint``; ours wins."""

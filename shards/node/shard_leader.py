@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nextgen.client.routing.write_admission import WriteAdmission
+from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmission, WriteBounds
 from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
@@ -77,6 +77,7 @@ class Surroundings:
     """Returns so many random bytes."""
     draw: Callable[[], tuple[int, int]]
     """Returns two random numbers for a placement."""
+    write_bounds: WriteBounds = DEFAULT_BOUNDS
 
 
 class ShardLeader:
@@ -173,7 +174,9 @@ class ShardLeader:
             around.parents,
             on_unassigned=self._finisher.release_deleted,
             policies=self.policies,
-            admission=WriteAdmission(self.shard_id, self.metrics.write_refusals),
+            admission=WriteAdmission(
+                self.shard_id, self.metrics.write_refusals, around.write_bounds
+            ),
         )
 
     def _make_brokers(self, around: Surroundings) -> None:

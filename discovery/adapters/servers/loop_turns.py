@@ -4,7 +4,7 @@
                             │ no                              │ more is left
                             └────────▶ queue, first come first served ◀────┘
 
-All connections together have ``DISCOVERY_TURN_MS``; then ``DISCOVERY_ROUNDS_BETWEEN_TURNS`` rounds
+All connections together have the time of one turn; then ``DISCOVERY_ROUNDS_BETWEEN_TURNS`` rounds
 of the loop belong to everybody else. gRPC accepts one call after the other, each in two or three
 rounds, so the length of a round is what a call waits for.
 """
@@ -17,14 +17,15 @@ from collections.abc import Callable
 
 from nextgen.kernel.limits.discovery import DISCOVERY_ROUNDS_BETWEEN_TURNS, DISCOVERY_TURN_MS
 
-_TURN_S = DISCOVERY_TURN_MS / 1_000
-
 
 class LoopTurns:
-    """Owned by one event loop. ``clock`` is in seconds."""
+    """Owned by one event loop. ``clock`` and ``turn_s`` are in seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], turn_s: float = DISCOVERY_TURN_MS / 1_000
+    ) -> None:
         self._clock = clock
+        self._turn_s = turn_s
         self._waiting: deque[Callable[[], None]] = deque()
         self._ends_at = 0.0
         self._is_running = False
@@ -48,7 +49,7 @@ class LoopTurns:
 
     def _begin(self) -> None:
         self._is_running = True
-        self._ends_at = self._clock() + _TURN_S
+        self._ends_at = self._clock() + self._turn_s
         asyncio.get_running_loop().call_soon(self._next, DISCOVERY_ROUNDS_BETWEEN_TURNS - 1)
 
     def _next(self, rounds_left: int) -> None:

@@ -11,14 +11,11 @@ import asyncio
 from typing import Final
 
 from discovery.adapters.servers.loop_turns import LoopTurns
+from discovery.domain.fairness import DEFAULT_FAIRNESS, Fairness
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from discovery.service.lookups.topic_directory import KnownTopics
-from nextgen.kernel.limits.discovery import (
-    DISCOVERY_SHORT_READ_BYTES,
-    DISCOVERY_TURN_BYTES_MAX,
-    DISCOVERY_TURN_COMMANDS_MAX,
-)
+from nextgen.kernel.limits.discovery import DISCOVERY_SHORT_READ_BYTES
 from nextgen.kernel.limits.pulsar import (
     DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
     FAST_PENDING_BYTES_MAX,
@@ -67,24 +64,39 @@ _SCALABLE_TOPICS: Final = frozenset(
 class ClientServices:
     """What all connections of one process share."""
 
-    __slots__ = ("clock", "counters", "dispatcher", "greeting", "known", "turns")
+    __slots__ = (
+        "clock",
+        "counters",
+        "dispatcher",
+        "greeting",
+        "known",
+        "turn_bytes_max",
+        "turn_commands_max",
+        "turns",
+    )
 
     def __init__(
-        self, known: KnownTopics, dispatcher: CommandDispatcher, counters: DiscoveryCounters
+        self,
+        known: KnownTopics,
+        dispatcher: CommandDispatcher,
+        counters: DiscoveryCounters,
+        fairness: Fairness = DEFAULT_FAIRNESS,
     ) -> None:
         self.known = known
         self.dispatcher = dispatcher
         self.counters = counters
         self.greeting = Greeting()
         self.clock = asyncio.get_running_loop().time
-        self.turns = LoopTurns(self.clock)
+        self.turns = LoopTurns(self.clock, fairness.turn_us / 1_000_000)
+        self.turn_bytes_max = fairness.turn_bytes_max
+        self.turn_commands_max = fairness.turn_commands_max
 
 
 class DiscoveryConnection(PulsarConnection):
     """See ``PulsarConnection``. What it answers at once may overtake what waits, as in Pulsar.
 
-    Connections have turns (ADR 0061): what was read beyond ``DISCOVERY_TURN_BYTES_MAX`` bytes or
-    ``DISCOVERY_TURN_COMMANDS_MAX`` commands waits for another turn (``LoopTurns``); nothing more is
+    Connections have turns (ADR 0061): what was read beyond ``Fairness.turn_bytes_max`` bytes or
+    ``turn_commands_max`` commands waits for another turn (``LoopTurns``); nothing more is
     read meanwhile. Nor is it while too many of the connection's commands wait for shards.
     """
 
@@ -184,7 +196,7 @@ class DiscoveryConnection(PulsarConnection):
         answers: list[bytes] = []
         at = 0
         end = len(data)
-        burst = data if end <= DISCOVERY_TURN_BYTES_MAX else data[:DISCOVERY_TURN_BYTES_MAX]
+        burst = data if end <= services.turn_bytes_max else data[: services.turn_bytes_max]
         commands = 0
         unread = b""
         while True:
@@ -194,7 +206,7 @@ class DiscoveryConnection(PulsarConnection):
                 answers = []
             behind = at + _TOTAL_BYTES + int.from_bytes(data[at : at + _TOTAL_BYTES], "big")
             is_cut = at and len(burst) < min(behind, end)
-            if is_cut or self._is_full or commands == DISCOVERY_TURN_COMMANDS_MAX:
+            if is_cut or self._is_full or commands == services.turn_commands_max:
                 unread = data[at:]
                 break
             if behind >= end:

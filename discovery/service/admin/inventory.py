@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from discovery.domain.page import merged_page, page_token
 from discovery.ports import Directory, Shards
-from discovery.service.admin.write_turns import WriteTurns
+from discovery.service.admin.write_turns import SENT_BOUNDS, WriteTurns
 from discovery.service.counters import DiscoveryCounters
 from discovery.wire import (
     check_accepted,
@@ -19,6 +19,7 @@ from discovery.wire import (
     parse_name,
 )
 from nextgen.client.routing.topic_creation import Created
+from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     Definite,
@@ -79,13 +80,14 @@ class InventoryService:
         counters: DiscoveryCounters,
         make_default_namespace: Callable[[], Awaitable[None]],
         created: Created,
+        write_bounds: WriteBounds = SENT_BOUNDS,
     ) -> None:
         self._shards = shards
         self._directory = directory
         self._counters = counters
         self._make_default_namespace = make_default_namespace
         self._created = created
-        self._turns = WriteTurns()
+        self._turns = WriteTurns(write_bounds)
 
     # Tenants ----------------------------------------------------------------------------------
 

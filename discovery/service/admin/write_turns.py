@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from nextgen.client.routing.write_admission import WriteAdmission
+from nextgen.client.routing.write_admission import WriteAdmission, WriteBounds
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
+SENT_BOUNDS = WriteBounds(cost_in_flight_max=WRITES_SENT_MAX)
+"""Unless an operator sets others."""
+
 
 class WriteTurns:
     """One queue for each shard, for the creates of this process. Owned by one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: WriteBounds) -> None:
+        self._bounds = bounds
         self._admissions: dict[int, WriteAdmission] = {}
 
     async def enter(self, shard_id: int, topics: Sequence[TopicSpec], timeout_ms: int) -> int:
@@ -29,9 +33,8 @@ class WriteTurns:
         """
         admission = self._admissions.get(shard_id)
         if admission is None:
-            admission = self._admissions[shard_id] = WriteAdmission(
-                shard_id, cost_in_flight_max=WRITES_SENT_MAX
-            )
+            admission = WriteAdmission(shard_id, bounds=self._bounds)
+            self._admissions[shard_id] = admission
         cost = _cost(topics)
         if admission.try_enter(cost):
             return timeout_ms

@@ -25,6 +25,7 @@ from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from nextgen.runtime.telemetry import lookup_steps, tracing
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
@@ -78,6 +79,7 @@ class LookupService:
         absent: AbsentNames,
         counters: DiscoveryCounters,
         clock: Clock,
+        tenant_names_waiting_max: int = LOOKUP_TENANT_NAMES_WAITING_MAX,
     ) -> None:
         self._shards = shards
         self._directory = directory
@@ -85,7 +87,9 @@ class LookupService:
         self._absent = absent
         self._counters = counters
         self._clock = clock
-        self._lookups = ShardLookups(shards, directory, cache, absent, counters, clock)
+        self._lookups = ShardLookups(
+            shards, directory, cache, absent, counters, clock, tenant_names_waiting_max
+        )
 
     def answer_at_once(self, data: bytes) -> bytes | OpenLookup:
         """Return the serialised ``LookupResponse``, or a lookup to pass to ``answer_later``.

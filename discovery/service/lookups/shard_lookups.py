@@ -150,8 +150,10 @@ class ShardLookups:
         absent: AbsentNames,
         counters: DiscoveryCounters,
         clock: Clock,
+        tenant_names_waiting_max: int = LOOKUP_TENANT_NAMES_WAITING_MAX,
     ) -> None:
         self._router = shards
+        self._tenant_names_waiting_max = tenant_names_waiting_max
         self._directory = directory
         self._cache = cache
         self._absent = absent
@@ -188,9 +190,9 @@ class ShardLookups:
             )
             flight.future.set_result(trouble_answer(topic, error))
             return flight.future
-        if self._of_tenant[flight.tenant] >= LOOKUP_TENANT_NAMES_WAITING_MAX:
+        if self._of_tenant[flight.tenant] >= self._tenant_names_waiting_max:
             error = Overloaded(
-                f"{LOOKUP_TENANT_NAMES_WAITING_MAX} names of {flight.tenant} wait for shards",
+                f"{self._tenant_names_waiting_max} names of {flight.tenant} wait for shards",
                 retry_after_ms=LOOKUP_QUEUE_MS_MAX,
             )
             flight.future.set_result(trouble_answer(topic, error))

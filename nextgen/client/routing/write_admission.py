@@ -34,11 +34,25 @@ from nextgen.kernel.limits.write import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class WriteBounds:
+    """What an operator may set; the defaults are those of ``nextgen.kernel.limits.write``."""
+
+    cost_in_flight_max: int = WRITES_IN_FLIGHT_MAX
+    """Beyond it writes wait by tenant."""
+
+    waiting_per_tenant_max: int = WRITES_WAITING_PER_TENANT_MAX
+    """Beyond it writes of the tenant are refused; at most ``WRITES_WAITING_MAX``."""
+
+
 @dataclass(slots=True, eq=False)
 class _Waiting:
     cost: int
     since: float
     admitted: asyncio.Future[None]
+
+
+DEFAULT_BOUNDS = WriteBounds()
 
 
 class WriteAdmission:
@@ -48,14 +62,14 @@ class WriteAdmission:
         self,
         shard_id: int,
         refusals: Counter | None = None,
-        *,
-        cost_in_flight_max: int = WRITES_IN_FLIGHT_MAX,
+        bounds: WriteBounds = DEFAULT_BOUNDS,
     ) -> None:
         self._shard_id = shard_id
-        self._cost_in_flight_max = cost_in_flight_max
+        self._bounds = bounds
+        self._cost_in_flight_max = bounds.cost_in_flight_max
         self._refusals = refusals
         self._queue: FairQueue[_Waiting] = FairQueue(
-            WRITES_WAITING_PER_TENANT_MAX, WRITES_WAITING_MAX
+            min(bounds.waiting_per_tenant_max, WRITES_WAITING_MAX), WRITES_WAITING_MAX
         )
         self._cost_in_flight = 0
         self._waited_ms = 0.0
@@ -146,7 +160,7 @@ class WriteAdmission:
         after_ms = round(min(max(self._waited_ms, WRITE_RETRY_MS_MIN), WRITE_RETRY_MS_MAX))
         return Overloaded(
             f"too many writes: {self._queue.waiting(tenant)} of tenant {tenant} wait for shard "
-            f"{self._shard_id} (at most {WRITES_WAITING_PER_TENANT_MAX}), {len(self._queue)} in "
-            f"all (at most {WRITES_WAITING_MAX}); come back in {after_ms} ms",
+            f"{self._shard_id} (at most {self._bounds.waiting_per_tenant_max}), "
+            f"{len(self._queue)} in all (at most {WRITES_WAITING_MAX}); come back in {after_ms} ms",
             after_ms,
         )

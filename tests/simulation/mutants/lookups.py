@@ -298,7 +298,7 @@ _TURN_MUTANTS = (
             Edit(
                 ShardLookups,
                 "ask",
-                "self._of_tenant[flight.tenant] >= LOOKUP_TENANT_NAMES_WAITING_MAX",
+                "self._of_tenant[flight.tenant] >= self._tenant_names_waiting_max",
                 "False",
             ),
         ),

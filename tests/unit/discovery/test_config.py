@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from discovery.config import WORKER_VARIABLE, WorkerRole, parse_config
+from discovery.bootstrap import worker_arguments
+from discovery.config import WORKER_VARIABLE, WorkerRole, fairness_flags, parse_config
+from discovery.domain.fairness import DEFAULT_FAIRNESS, Fairness
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits.pulsar import DISCOVERY_WORKERS_MAX
+from nextgen.kernel.limits.write import WRITES_WAITING_MAX
 from nextgen.runtime.settings import Address
 
 REQUIRED = [
@@ -69,3 +74,50 @@ def test_a_worker_is_told_by_the_process_that_starts_it_only():
     assert parse_config(REQUIRED, {WORKER_VARIABLE: "2:7"}).worker == WorkerRole(2, 7)
     with pytest.raises(RefusesToStart, match="not for people"):
         parse_config(REQUIRED, {WORKER_VARIABLE: "yes"})
+
+
+FAIRNESS_FLAGS = fairness_flags(DEFAULT_FAIRNESS)
+
+
+def test_without_settings_tenants_and_connections_have_the_default_bounds():
+    assert parse_config(REQUIRED, {}).fairness == DEFAULT_FAIRNESS
+
+
+def test_what_tenants_and_connections_may_have_is_set_by_flags_and_environment():
+    flags = ["--tenant-lookups-waiting-max", "500", "--turn-us", "2000", "--writes-sent-max", "64"]
+    environment = {"NEXTGEN_CONNECTION_CALLS_MAX": "8", "NEXTGEN_WRITES_SENT_MAX": "1"}
+
+    fairness = parse_config([*REQUIRED, *flags], environment).fairness
+
+    assert fairness == Fairness(
+        tenant_lookups_waiting_max=500, turn_us=2_000, writes_sent_max=64, connection_calls_max=8
+    )
+
+
+def test_a_worker_has_the_bounds_of_the_process_that_starts_it():
+    fairness = Fairness(*range(8_192, 8_192 + len(FAIRNESS_FLAGS)))
+    fairness = replace(fairness, turn_commands_max=7)
+    flags = [part for flag in fairness_flags(fairness).items() for part in flag]
+    config = parse_config([*REQUIRED, *flags, "--pulsar-listen", "127.0.0.1:6650"], {})
+
+    flags = [part.format(number=2) for part in worker_arguments(config, pulsar_port=6650)]
+    worker = parse_config(flags, {})
+
+    assert worker.fairness == config.fairness == fairness
+
+
+@pytest.mark.parametrize("flag", FAIRNESS_FLAGS)
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1000000000"])
+def test_a_bound_that_cannot_be_is_refused(flag: str, value: str):
+    with pytest.raises(RefusesToStart, match=f"{flag} is '{value}', it must be"):
+        parse_config([*REQUIRED, flag, value], {})
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_no_tenant_may_be_allowed_more_than_all_together(excess: int):
+    flags = ["--tenant-writes-waiting-max", str(WRITES_WAITING_MAX + excess)]
+    if excess:
+        with pytest.raises(RefusesToStart, match="--tenant-writes-waiting-max"):
+            parse_config([*REQUIRED, *flags], {})
+    else:
+        parse_config([*REQUIRED, *flags], {})

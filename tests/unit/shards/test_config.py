@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.limits.write import (
+    WRITES_IN_FLIGHT_MAX,
+    WRITES_WAITING_MAX,
+    WRITES_WAITING_PER_TENANT_MAX,
+)
 from nextgen.runtime.settings import Address
 from shards.config import parse_config
 
@@ -89,3 +94,23 @@ def test_several_mistakes_are_told_at_once() -> None:
         parse_config(arguments(node_id="a b", cluster_managers=","), {})
 
     assert len(str(refusal.value).split("; ")) == 2
+
+
+def test_the_bounds_of_writes_can_be_set() -> None:
+    default = parse_config(arguments(), {})
+    config = parse_config(
+        arguments(writes_in_flight_max="64"), {"NEXTGEN_TENANT_WRITES_WAITING_MAX": "16"}
+    )
+
+    assert (default.writes_in_flight_max, default.tenant_writes_waiting_max) == (
+        WRITES_IN_FLIGHT_MAX,
+        WRITES_WAITING_PER_TENANT_MAX,
+    )
+    assert (config.writes_in_flight_max, config.tenant_writes_waiting_max) == (64, 16)
+
+
+@pytest.mark.parametrize("flag", ["writes_in_flight_max", "tenant_writes_waiting_max"])
+@pytest.mark.parametrize("value", ["0", "some", str(WRITES_WAITING_MAX + 1)])
+def test_bounds_of_writes_that_cannot_be_are_refused(flag: str, value: str) -> None:
+    with pytest.raises(RefusesToStart, match=f"--{flag.replace('_', '-')} is"):
+        parse_config(arguments(**{flag: value}), {})

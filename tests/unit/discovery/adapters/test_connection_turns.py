@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from discovery.adapters.servers import pulsar_connection
 from discovery.adapters.servers.loop_turns import LoopTurns
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
+from discovery.domain.fairness import DEFAULT_FAIRNESS, Fairness
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import Unavailable
@@ -53,11 +53,11 @@ class Held:
 class World:
     """A process' connections, each turn of which takes longer than a turn may."""
 
-    def __init__(self, known: Any) -> None:
+    def __init__(self, known: Any, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
         counters = DiscoveryCounters()
         self.directory = Held()
         self.dispatcher = CommandDispatcher(MetadataCommands(self.directory), counters)  # type: ignore[arg-type]
-        self.services = ClientServices(known, self.dispatcher, counters)
+        self.services = ClientServices(known, self.dispatcher, counters, fairness)
         self.now = 0.0
         self.services.turns = LoopTurns(self._later)
 
@@ -128,6 +128,19 @@ async def test_discovery_turn_bytes_max_are_answered_at_once_and_one_more_has_to
     assert not longer.is_reading_paused
 
 
+async def test_an_operator_sets_what_a_connection_is_answered_in_a_turn():
+    of_bytes = World(KnowsEverything(), Fairness(turn_bytes_max=DISCOVERY_SHORT_READ_BYTES))
+    data, _ = reads_of(DISCOVERY_TURN_BYTES_MAX)
+    reader = of_bytes.connect()
+    reader.receive(data)
+    assert len(answered(reader)) == reads_of(DISCOVERY_SHORT_READ_BYTES)[1]
+
+    of_commands = World(KnowsNothing(), Fairness(turn_commands_max=3))
+    of_commands.connect().receive(lookups(9))
+    assert of_commands.dispatcher.waiting == 3
+    await of_commands.dispatcher.drain(0)
+
+
 async def test_connections_with_long_reads_are_answered_in_turn(cached):
     first, second = cached.connect(), cached.connect()
     data, _ = reads_of(4 * DISCOVERY_TURN_BYTES_MAX)
@@ -183,10 +196,10 @@ async def test_discovery_turn_commands_max_begin_at_once_and_one_more_has_to_wai
 
 
 async def test_discovery_connection_commands_waiting_max_wait_and_one_more_is_not_read(
-    uncached, monkeypatch
+    uncached,
 ):
-    monkeypatch.setattr(pulsar_connection, "DISCOVERY_TURN_COMMANDS_MAX", 2 * WAITING_MAX)
-    monkeypatch.setattr(pulsar_connection, "DISCOVERY_TURN_BYTES_MAX", 1_000 * WAITING_MAX)
+    uncached.services.turn_commands_max = 2 * WAITING_MAX
+    uncached.services.turn_bytes_max = 1_000 * WAITING_MAX
     client, other = uncached.connect(), uncached.connect()
     client.receive(lookups(WAITING_MAX - 1))
     assert not client.is_reading_paused

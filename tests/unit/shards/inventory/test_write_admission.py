@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextgen.client.routing import write_admission
-from nextgen.client.routing.write_admission import WriteAdmission
+from nextgen.client.routing.write_admission import WriteAdmission, WriteBounds
 from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import NotLeader, Overloaded
 from nextgen.kernel.limits.write import (
@@ -58,6 +58,21 @@ def test_writes_in_flight_max_is_let_in_and_one_more_waits() -> None:
         admission.leave(1)
         await late
         assert admission.cost_in_flight == WRITES_IN_FLIGHT_MAX
+
+    run_virtual(scenario)
+
+
+def test_an_operator_sets_how_much_is_under_way_and_how_much_waits() -> None:
+    async def scenario() -> None:
+        admission = WriteAdmission(1, bounds=WriteBounds(10, 2))
+        assert [admission.try_enter(5) for _ in range(3)] == [True, True, False]
+        tasks = await waiting(admission, "acme", 2)
+
+        with pytest.raises(Overloaded, match="at most 2"):
+            await admission.enter(["acme"], 1)
+
+        let_all_in(admission)
+        await asyncio.gather(*tasks)
 
     run_virtual(scenario)
 
@@ -437,7 +452,6 @@ def test_more_than_a_tenant_may_have_waiting_is_refused_with_the_time_to_come_ba
 def test_orders_to_gates_are_not_refused_when_too_many_writes_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_admission, "WRITES_WAITING_PER_TENANT_MAX", 5)
     monkeypatch.setattr(write_admission, "WRITES_WAITING_MAX", 5)
 
     async def scenario(shard: Harness) -> None:

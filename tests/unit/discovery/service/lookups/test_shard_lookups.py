@@ -123,6 +123,18 @@ async def test_lookup_tenant_names_waiting_max_wait_and_one_more_is_refused(look
     await lookups.stop()
 
 
+async def test_an_operator_sets_how_many_names_of_a_tenant_wait(shards, cache):
+    clock = asyncio.get_running_loop().time
+    counters = DiscoveryCounters()
+    lookups = ShardLookups(shards, StaticLink(), cache, absent_names(), counters, clock, 3)
+    shards.released.clear()
+
+    flights = [lookups.ask(1, f"persistent://a/n/{number}") for number in range(4)]
+
+    assert [flight.done() for flight in flights] == [False, False, False, True]
+    await lookups.stop()
+
+
 async def test_a_flood_of_one_tenant_does_not_keep_another_waiting(lookups, shards):
     """1. A tenant asks for more than may be under way, and gets no answers. 2. Another one asks."""
     shards.released.clear()
