@@ -49,7 +49,7 @@ from shards.adapters.shard_servicer import ShardServicer
 from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
 from shards.node.replica import Replica
-from shards.node.request_desk import RequestDesk
+from shards.node.request_dispatcher import RequestDispatcher
 from shards.node.shard_leader import Surroundings
 from shards.node.shard_node import SHARD_NODE, ShardNode
 
@@ -106,14 +106,14 @@ async def serve(
         )
         metrics = NodeMetrics()
         replicas: dict[int, Replica] = {}
-        desk = RequestDesk(replicas, link.view)
+        dispatcher = RequestDispatcher(replicas, link.view)
         pool = ExchangePool(lambda: link.view.shard_map_version)
         stack.push_async_callback(pool.stop)
-        around = _surroundings(config, link, ShardRouter(link, pool, desk.local), metrics)
+        around = _surroundings(config, link, ShardRouter(link, pool, dispatcher.local), metrics)
         node = ShardNode(
             config.node_id, str(config.advertise), link, groups, around, metrics, replicas
         )
-        server = await _start_server(config, desk, link.view, node, metrics, groups, gate)
+        server = await _start_server(config, dispatcher, link.view, node, metrics, groups, gate)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         _register_metrics(config, host, replicas)
         probes = Probes(node.readiness)
@@ -160,7 +160,7 @@ async def _hand_over(node: ShardNode) -> None:
 
 async def _start_server(
     config: ShardNodeConfig,
-    desk: RequestDesk,
+    dispatcher: RequestDispatcher,
     view: ClusterView,
     node: ShardNode,
     metrics: NodeMetrics,
@@ -169,8 +169,8 @@ async def _start_server(
 ) -> GrpcServer:
     names = [shard_servicer.SERVICE_NAME, broker_session_servicer.SERVICE_NAME]
     server = new_server(names, interceptors=[gate, MalformedRequests()])
-    ShardServicer(desk, node.status, metrics, groups.verify).add_to(server.server)
-    BrokerSessionServicer(config.cluster_id, desk, view, metrics).add_to(server.server)
+    ShardServicer(dispatcher, node.status, metrics, groups.verify).add_to(server.server)
+    BrokerSessionServicer(config.cluster_id, dispatcher, view, metrics).add_to(server.server)
     await server.start(config.listen.host, config.listen.port, "the shard service")
     return server
 

@@ -23,7 +23,7 @@ from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage
 from shards.metrics import NodeMetrics
-from shards.node.request_desk import RequestDesk
+from shards.node.request_dispatcher import RequestDispatcher
 from shards.sessions.broker_sessions import BrokerSessions
 from shards.sessions.session_soft_state import BrokerConnection
 
@@ -34,11 +34,15 @@ class BrokerSessionServicer:
     """Serves the broker managers of the shards that this node leads."""
 
     def __init__(
-        self, cluster_id: str, desk: RequestDesk, view: ClusterView, metrics: NodeMetrics
+        self,
+        cluster_id: str,
+        dispatcher: RequestDispatcher,
+        view: ClusterView,
+        metrics: NodeMetrics,
     ) -> None:
         self._delivery_messages = metrics.delivery_messages
         self._cluster_id = cluster_id
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._view = view
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -118,7 +122,7 @@ class BrokerSessionServicer:
         shard_id = self._view.shard_for_key(hello.broker_id)
         if shard_id is None:
             raise Unavailable("no shard map is known here yet")
-        return self._desk.replica(shard_id).leading().brokers.sessions
+        return self._dispatcher.replica(shard_id).leading().brokers.sessions
 
 
 async def _first(messages: AsyncIterator[BrokerMessage]) -> BrokerHello | None:

@@ -16,7 +16,7 @@ from nextgen.kernel.limits.cluster import EXCHANGE_IN_FLIGHT_MAX, GRPC_MESSAGE_B
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.metrics import NodeMetrics
-from shards.node.request_desk import RequestDesk
+from shards.node.request_dispatcher import RequestDispatcher
 
 _FIELDS = RequestFields(ShardRequest)
 
@@ -24,8 +24,8 @@ _FIELDS = RequestFields(ShardRequest)
 class ExchangeStream:
     """Reads requests until the client ends the stream; lives as long as the call."""
 
-    def __init__(self, desk: RequestDesk, context: Any, metrics: NodeMetrics) -> None:
-        self._desk = desk
+    def __init__(self, dispatcher: RequestDispatcher, context: Any, metrics: NodeMetrics) -> None:
+        self._dispatcher = dispatcher
         self._context = context
         self._in_flight_gauge = metrics.exchange_in_flight
         self._outbox: deque[ShardResponse] = deque()
@@ -86,7 +86,7 @@ class ExchangeStream:
         self._in_flight_gauge.inc()
         waited_ms = (asyncio.get_running_loop().time() - arrived_at) * 1_000
         try:
-            self._send(await self._desk.answer(request, waited_ms=waited_ms))
+            self._send(await self._dispatcher.answer(request, waited_ms=waited_ms))
         finally:
             self._in_flight_gauge.dec()
 

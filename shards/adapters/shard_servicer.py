@@ -39,7 +39,7 @@ from shards.adapters.exchange_stream import ExchangeStream
 from shards.adapters.watch_stream import WatchStream
 from shards.metrics import NodeMetrics
 from shards.node.event_stream import refusal, stream_events
-from shards.node.request_desk import RequestDesk
+from shards.node.request_dispatcher import RequestDispatcher
 from shards.watches.assignment_feed import Subscription
 
 SERVICE_NAME = "nextgen.v1.ShardService"
@@ -51,16 +51,16 @@ _Context = grpc.aio.ServicerContext
 
 
 class ShardServicer:
-    """Serves the replicas behind ``desk``; ``status`` describes the node."""
+    """Serves the replicas behind ``dispatcher``; ``status`` describes the node."""
 
     def __init__(
         self,
-        desk: RequestDesk,
+        dispatcher: RequestDispatcher,
         status: Callable[[], NodeStatus],
         metrics: NodeMetrics,
         verify: Verify,
     ) -> None:
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._verify = verify
         self._status = status
         self._metrics = metrics
@@ -111,7 +111,7 @@ class ShardServicer:
         )
 
     async def _exchange(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        await ExchangeStream(self._desk, context, self._metrics).serve(requests)
+        await ExchangeStream(self._dispatcher, context, self._metrics).serve(requests)
 
     async def _watch_assignments(
         self, requests: AsyncIterator[WatchAssignmentsRequest], context: Any
@@ -151,19 +151,19 @@ class ShardServicer:
     def _subscribe(self, first: WatchAssignmentsRequest) -> Subscription:
         if not first.subscriber_id:
             raise InvalidRequest("a subscriber must say who it is")
-        leader = self._desk.replica(first.shard_id).leading()
+        leader = self._dispatcher.replica(first.shard_id).leading()
         subscription = leader.feed.subscribe(first.subscriber_id, first.from_position)
         subscription.asked_at_ms = first.asked_at_ms
         return subscription
 
     async def _watch(self, requests: AsyncIterator[WatchShardRequest], context: Any) -> None:
-        await WatchStream(self._desk.replica, context).serve(requests)
+        await WatchStream(self._dispatcher.replica, context).serve(requests)
 
     async def _read_events(
         self, request: ReadEventsRequest, _context: Any
     ) -> AsyncIterator[EventBatchBytes]:
         try:
-            replica = self._desk.replica(request.shard_id)
+            replica = self._dispatcher.replica(request.shard_id)
             async with aclosing(stream_events(replica, request)) as batches:
                 async for batch in batches:
                     yield batch
@@ -172,7 +172,7 @@ class ShardServicer:
 
     async def _pin_log(self, request: PinLogRequest, _context: Any) -> PinLogResponse:
         try:
-            return await answer_pin_log(self._desk.replica(request.shard_id).log, request)
+            return await answer_pin_log(self._dispatcher.replica(request.shard_id).log, request)
         except MetadataError as error:
             return PinLogResponse(error=to_detail(error))
 
@@ -183,7 +183,7 @@ class ShardServicer:
         self, request: TransferLeadershipRequest, context: Any
     ) -> TransferLeadershipResponse:
         try:
-            replica = self._desk.replica(request.shard_id)
+            replica = self._dispatcher.replica(request.shard_id)
             replica.leading()
             await replica.log.transfer_leadership(NodeId(request.target))
         except MetadataError as error:

@@ -42,7 +42,7 @@ from shards.adapters.routed import RoutedParents
 from shards.metrics import NodeMetrics, ShardMetrics
 from shards.node.event_stream import stream_events
 from shards.node.replica import Replica
-from shards.node.request_desk import RequestDesk
+from shards.node.request_dispatcher import RequestDispatcher
 from shards.node.shard_leader import ShardLeader, Surroundings
 from shards.ports import Cancellable, HomeShards
 from shards.projections.fold import fold
@@ -191,10 +191,10 @@ class Cluster:
 
 
 class LocalShard:
-    """What a shard asks of other shards, asked of itself through its own desk."""
+    """What a shard asks of other shards, asked of itself through its own dispatcher."""
 
     def __init__(self) -> None:
-        self.desk: RequestDesk
+        self.dispatcher: RequestDispatcher
         self.assign_error: MetadataError | None = None
         self.prepare_error: MetadataError | None = None
         self.release_error: MetadataError | None = None
@@ -212,7 +212,7 @@ class LocalShard:
         self, shard_id: int, request: pb.ShardRequest, *, timeout_ms: int
     ) -> pb.ShardResponse:
         request.shard_id, request.timeout_ms = shard_id, timeout_ms
-        response = await self.desk.answer(request)
+        response = await self.dispatcher.answer(request)
         if response.HasField("error"):
             raise from_detail(response.error)
         return response
@@ -250,8 +250,8 @@ class LocalShard:
     ) -> pb.FollowResponse:
         if shard_id != SHARD:
             return pb.FollowResponse()
-        # Not by the desk: tests count what comes there.
-        return await self.desk.replica(SHARD).leading().brokers.follow(request)
+        # Not by the dispatcher: tests count what comes there.
+        return await self.dispatcher.replica(SHARD).leading().brokers.follow(request)
 
     async def unassign(
         self, shard_id: int, request: pb.UnassignRequest, *, timeout_ms: int
@@ -473,8 +473,8 @@ class Harness:
             on_leading=self._on_leading,
         )
         self.replicas = {SHARD: self.replica}
-        self.desk = RequestDesk(self.replicas, self.cluster_view)
-        self.others.desk = self.desk
+        self.dispatcher = RequestDispatcher(self.replicas, self.cluster_view)
+        self.others.dispatcher = self.dispatcher
         self.brokers: dict[str, FakeBroker] = {}
 
     @property
@@ -496,7 +496,7 @@ class Harness:
     # As a client ------------------------------------------------------------------------------
 
     async def ask(self, timeout_ms: int = 10_000, **body: Any) -> pb.ShardResponse:
-        """Send one request through the desk; raises what the answer says."""
+        """Send one request through the dispatcher; raises what the answer says."""
         request = pb.ShardRequest(**body)
         return await self.others.call(SHARD, request, timeout_ms=timeout_ms)
 

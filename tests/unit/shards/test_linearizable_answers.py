@@ -151,7 +151,7 @@ def test_a_read_without_a_position_needs_a_confirmed_leader(tmp_path: Path, kind
             body = pb.ListRequest(kind=KIND_TOPIC, parent=NAMESPACE)
             request = pb.ShardRequest(shard_id=1, list=body)
 
-        answer = await shard.desk.answer(request)
+        answer = await shard.dispatcher.answer(request)
 
         assert answer.error.reason == "NOT_LEADER"
 
@@ -197,7 +197,7 @@ def test_a_request_waits_for_the_election_that_is_under_way(tmp_path: Path) -> N
     async def scenario(shard: Harness) -> None:
         (topic,) = await shard.create_topics("orders")
         shard.log.lose_leadership()
-        asking = asyncio.ensure_future(shard.desk.answer(get(topic)))
+        asking = asyncio.ensure_future(shard.dispatcher.answer(get(topic)))
         await asyncio.sleep(ELECTION_WAIT_MS / 2_000)
         assert not asking.done()
 
@@ -213,7 +213,7 @@ def test_a_request_is_sent_to_the_next_leader_as_soon_as_it_is_known(tmp_path: P
     async def scenario(shard: Harness) -> None:
         (topic,) = await shard.create_topics("orders")
         shard.log.lose_leadership()
-        asking = asyncio.ensure_future(shard.desk.answer(get(topic)))
+        asking = asyncio.ensure_future(shard.dispatcher.answer(get(topic)))
         await asyncio.sleep(0.01)
         began = asyncio.get_running_loop().time()
 
@@ -234,7 +234,7 @@ def test_a_replica_that_stopped_sends_to_whom_it_last_heard_leading(tmp_path: Pa
         await shard.replica.stop()
         began = asyncio.get_running_loop().time()
 
-        answer = await shard.desk.answer(get(topic))
+        answer = await shard.dispatcher.answer(get(topic))
 
         assert answer.error.reason == "NOT_LEADER"
         assert answer.error.leader_hint == "node-2:1"
@@ -249,7 +249,7 @@ def test_an_election_that_does_not_end_is_not_waited_for_any_longer(tmp_path: Pa
         shard.log.lose_leadership()
         began = asyncio.get_running_loop().time()
 
-        answer = await shard.desk.answer(get(topic))
+        answer = await shard.dispatcher.answer(get(topic))
 
         assert answer.error.reason == "NOT_LEADER"
         assert ELECTION_WAIT_MS <= elapsed_ms(began) + 1 <= ELECTION_WAIT_MS + 50
@@ -263,7 +263,7 @@ def test_a_read_by_position_does_not_wait_for_any_leader(tmp_path: Path) -> None
         shard.log.lose_leadership()
         began = asyncio.get_running_loop().time()
 
-        answer = await shard.desk.answer(get(topic, min_position=2))
+        answer = await shard.dispatcher.answer(get(topic, min_position=2))
 
         assert answer.get.items[0].topic.name == topic
         assert elapsed_ms(began) < 5
@@ -282,7 +282,7 @@ def test_a_read_waits_for_its_position_and_says_which_one_it_has(tmp_path: Path)
         await writing
         position = shard.log.status.commit_position
         name = f"persistent://{NAMESPACE}/late"
-        asking = asyncio.ensure_future(shard.desk.answer(get(name, min_position=position)))
+        asking = asyncio.ensure_future(shard.dispatcher.answer(get(name, min_position=position)))
         await asyncio.sleep(0.1)
         assert not asking.done()
 
@@ -302,7 +302,7 @@ def test_a_position_that_does_not_come_is_given_up_with_both_positions_named(
         (topic,) = await shard.create_topics("orders")
         began = asyncio.get_running_loop().time()
 
-        answer = await shard.desk.answer(get(topic, min_position=1_000_000))
+        answer = await shard.dispatcher.answer(get(topic, min_position=1_000_000))
 
         assert answer.error.reason == "UNAVAILABLE"
         assert not answer.error.indefinite

@@ -61,7 +61,7 @@ class Node:
         unused: Any = None
 
         async def answer(request: ShardRequest) -> ShardResponse:
-            return await shard.desk.answer(request)
+            return await shard.dispatcher.answer(request)
 
         router = ShardRouter(link, unused, local=lambda _shard_id: answer)
         self.counters = DiscoveryCounters()

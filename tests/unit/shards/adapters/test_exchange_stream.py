@@ -51,7 +51,7 @@ def get(request_id: int, *, min_position: int = 0, timeout_ms: int = 1_000) -> p
 
 
 def serve(shard: Harness, wire: Wire) -> asyncio.Task[None]:
-    stream = ExchangeStream(shard.desk, wire, shard.node_metrics)
+    stream = ExchangeStream(shard.dispatcher, wire, shard.node_metrics)
     return asyncio.create_task(stream.serve(wire.read()))
 
 
@@ -76,7 +76,7 @@ def test_a_slow_request_holds_nobody_up(tmp_path: Path) -> None:
 def test_a_request_whose_time_is_over_before_its_turn_is_not_begun(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         loop: Any = asyncio.get_running_loop()
-        carry_out = shard.desk.carry_out
+        carry_out = shard.dispatcher.carry_out
         begun: list[int] = []
 
         async def slow(request: pb.ShardRequest, *arguments: Any) -> pb.ShardResponse:
@@ -86,7 +86,7 @@ def test_a_request_whose_time_is_over_before_its_turn_is_not_begun(tmp_path: Pat
                 loop.now_s += 1.5
             return await carry_out(request, *arguments)
 
-        shard.desk.carry_out = slow  # type: ignore[method-assign]
+        shard.dispatcher.carry_out = slow  # type: ignore[method-assign]
         wire = Wire()
         for request_id, timeout_ms in ((1, 3_000), (2, 1_000), (3, 2_000)):
             wire.send(get(request_id, timeout_ms=timeout_ms))

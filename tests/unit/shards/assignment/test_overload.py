@@ -85,7 +85,7 @@ def test_a_batch_that_would_go_beyond_the_limit_is_refused_as_a_whole(tmp_path: 
         request = pb.ShardRequest(
             shard_id=1, timeout_ms=1_000, lookup=pb.ShardLookupRequest(topics=topics)
         )
-        response = await shard.desk.answer(request)
+        response = await shard.dispatcher.answer(request)
         answers = await shard.lookup(*topics[:IN_FLIGHT_MAX])
 
         assert isinstance(from_detail(response.error), Overloaded)

@@ -438,7 +438,7 @@ def test_more_than_a_tenant_may_have_waiting_is_refused_with_the_time_to_come_ba
             shard_id=1,
             execute=pb.ExecuteRequest(commands=[pb.Command(create_topics=creates("noisy", "x"))]),
         )
-        refused = from_detail((await shard.desk.answer(request)).error)
+        refused = from_detail((await shard.dispatcher.answer(request)).error)
 
         assert isinstance(refused, Overloaded)
         assert refused.retry_after_ms >= WRITE_RETRY_MS_MIN

@@ -149,7 +149,7 @@ def test_assign_is_answered_with_its_position_once_the_broker_has_synced_it(tmp_
             request_id=5, shard_id=1, timeout_ms=1_000, assign=assign_request(broker, topic)
         )
 
-        answer = await shard.desk.answer(request)
+        answer = await shard.dispatcher.answer(request)
 
         assert answer.request_id == 5
         assert (answer.assign.sequence, answer.assign.synced) == (3, True)

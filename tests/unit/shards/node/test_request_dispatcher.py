@@ -1,4 +1,4 @@
-"""The desk: every request gets exactly one final answer, whatever goes wrong."""
+"""The dispatcher: every request gets exactly one final answer, whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
-from shards.node.request_desk import RequestDesk
+from shards.node.request_dispatcher import RequestDispatcher
 from tests.support.shard_harness import NAMESPACE, Harness, in_shard
 from tests.support.traced import recorded_traces
 
@@ -20,7 +20,7 @@ def get_tenant(shard_id: int = 1, min_position: int = 0) -> pb.ShardRequest:
 
 def test_an_answer_carries_request_id_and_map_version(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
-        answer = await shard.desk.answer(get_tenant())
+        answer = await shard.dispatcher.answer(get_tenant())
 
         assert (answer.request_id, answer.shard_map_version) == (3, 1)
         assert not answer.HasField("error")
@@ -30,7 +30,7 @@ def test_an_answer_carries_request_id_and_map_version(tmp_path: Path) -> None:
 
 def test_a_request_without_a_known_body_is_refused(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
-        answer = await shard.desk.answer(pb.ShardRequest(request_id=3, shard_id=1))
+        answer = await shard.dispatcher.answer(pb.ShardRequest(request_id=3, shard_id=1))
 
         assert answer.error.reason == "INVALID_REQUEST"
 
@@ -39,7 +39,7 @@ def test_a_request_without_a_known_body_is_refused(tmp_path: Path) -> None:
 
 def test_a_shard_that_is_not_in_the_map_means_a_stale_map(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
-        answer = await shard.desk.answer(get_tenant(shard_id=9))
+        answer = await shard.dispatcher.answer(get_tenant(shard_id=9))
 
         assert answer.error.reason == "STALE_SHARD_MAP"
         assert answer.error.shard_map_version == 1
@@ -49,9 +49,9 @@ def test_a_shard_that_is_not_in_the_map_means_a_stale_map(tmp_path: Path) -> Non
 
 def test_a_shard_without_a_replica_here_is_somebody_elses(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
-        desk = RequestDesk({}, shard.cluster_view)
+        dispatcher = RequestDispatcher({}, shard.cluster_view)
 
-        answer = await desk.answer(get_tenant())
+        answer = await dispatcher.answer(get_tenant())
 
         assert answer.error.reason == "NOT_LEADER"
 
@@ -73,10 +73,10 @@ def test_a_follower_names_the_leader_and_still_reads_by_position(tmp_path: Path)
             {"get": pb.GetRequest()},
             {"list": pb.ListRequest()},
         ):
-            refused = await shard.desk.answer(pb.ShardRequest(shard_id=1, **body))
+            refused = await shard.dispatcher.answer(pb.ShardRequest(shard_id=1, **body))
             assert refused.error.reason == "NOT_LEADER", body
             assert refused.error.leader_hint == "node-2:1"
-        read = await shard.desk.answer(get_tenant(min_position=2))
+        read = await shard.dispatcher.answer(get_tenant(min_position=2))
 
         assert read.get.items[0].tenant.name == "acme"
         assert read.position >= 2
@@ -90,7 +90,7 @@ def test_a_read_behind_a_position_that_never_comes_ends_at_its_deadline(tmp_path
         request.timeout_ms = 300
         started = asyncio.get_running_loop().time()
 
-        answer = await shard.desk.answer(request)
+        answer = await shard.dispatcher.answer(request)
 
         assert answer.error.reason == "DEADLINE_EXCEEDED"
         assert answer.error.indefinite
@@ -107,19 +107,19 @@ def test_our_own_mistake_fails_one_request_only(tmp_path: Path) -> None:
         shard.leader.topics.lookup = broken  # type: ignore[assignment,method-assign]
         lookup = pb.ShardLookupRequest(topics=["persistent://a/b/c"])
 
-        answer = await shard.desk.answer(pb.ShardRequest(shard_id=1, lookup=lookup))
+        answer = await shard.dispatcher.answer(pb.ShardRequest(shard_id=1, lookup=lookup))
 
         assert answer.error.indefinite
         assert "a mistake of ours" in answer.error.message
-        assert not (await shard.desk.answer(get_tenant())).HasField("error")
+        assert not (await shard.dispatcher.answer(get_tenant())).HasField("error")
 
     in_shard(tmp_path, scenario)
 
 
 def test_the_short_cut_exists_only_while_the_shard_is_led_here(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
-        assert shard.desk.local(2) is None
-        local = shard.desk.local(1)
+        assert shard.dispatcher.local(2) is None
+        local = shard.dispatcher.local(1)
         assert local is not None
         request = get_tenant()
         request.timeout_ms = 1_000
@@ -127,7 +127,7 @@ def test_the_short_cut_exists_only_while_the_shard_is_led_here(tmp_path: Path) -
 
         shard.log.lose_leadership()
 
-        assert shard.desk.local(1) is None
+        assert shard.dispatcher.local(1) is None
 
     in_shard(tmp_path, scenario)
 
@@ -137,7 +137,7 @@ def test_a_request_with_another_text_as_trace_id_is_answered(tmp_path: Path) -> 
         request = get_tenant()
         request.trace_id = "order-17"
         with recorded_traces() as recorded:
-            answer = await shard.desk.answer(request)
+            answer = await shard.dispatcher.answer(request)
 
         assert not answer.HasField("error")
         assert recorded.one("shard.get").parent is None
@@ -159,9 +159,9 @@ def test_an_effective_write_that_ends_at_its_deadline_is_committed_and_can_be_wa
     """The leader has just begun: it does not know yet who subscribes."""
 
     async def scenario(shard: Harness) -> None:
-        late = await shard.desk.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 50))
-        committed = await shard.desk.answer(create_tenant(pb.CONSISTENCY_ASYNC, 50))
-        effective = await shard.desk.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 5_000))
+        late = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 50))
+        committed = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_ASYNC, 50))
+        effective = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 5_000))
 
         assert late.error.reason == "DEADLINE_EXCEEDED"
         assert not committed.HasField("error")
@@ -172,7 +172,7 @@ def test_an_effective_write_that_ends_at_its_deadline_is_committed_and_can_be_wa
 
 def test_a_consistency_that_is_not_known_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
-        answer = await shard.desk.answer(create_tenant(2, 1_000))
+        answer = await shard.dispatcher.answer(create_tenant(2, 1_000))
 
         assert answer.error.reason == "INVALID_REQUEST"
         assert shard.leader.state.reads.load_tenant("fresh") is None

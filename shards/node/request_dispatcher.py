@@ -43,7 +43,7 @@ _ANSWERED_STEPS: Mapping[str | None, int] = {"lookup": 22, "assign": 21}
 _logger = structlog.get_logger(__name__)
 
 
-class RequestDesk:
+class RequestDispatcher:
     """Answers requests to the shards of this node. ``replicas`` is the node's own, by shard id."""
 
     def __init__(self, replicas: Mapping[int, Replica], view: ClusterView) -> None:
