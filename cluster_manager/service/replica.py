@@ -10,10 +10,10 @@ from cluster_manager import wire
 from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.domain.membership import DISCOVERY_KIND, SHARD_KIND
 from cluster_manager.ports import Clock, Grantor, View
-from cluster_manager.service.capacity import CapacityDesk
 from cluster_manager.service.connection import NodeConnection
-from cluster_manager.service.grants import GrantDesk
+from cluster_manager.service.grant_allocator import GrantAllocator
 from cluster_manager.service.leader_term import LeaderTerm, UpdateListener
+from cluster_manager.service.lease_allocator import LeaseAllocator
 from nextgen.client.wire.lookup_windows import window_from_proto
 from nextgen.kernel.errors import (
     DeadlineExceeded,
@@ -74,8 +74,8 @@ class ClusterManager:
         self._clock = clock
         self._on_update = on_update
         self._leader_term: LeaderTerm | None = None
-        self._grants: GrantDesk | None = None
-        self._desk: CapacityDesk | None = None
+        self._grants: GrantAllocator | None = None
+        self._leases: LeaseAllocator | None = None
         self._leader_id: NodeId | None = None
         self._successor: NodeId | None = None
         self._unsubscribe: list[Callable[[], None]] = []
@@ -227,20 +227,20 @@ class ClusterManager:
     async def lease_capacity(
         self, request: cluster_pb.LeaseCapacityRequest
     ) -> cluster_pb.LeaseCapacityResponse:
-        """Answer a topic controller: see ``CapacityDesk.lease``."""
-        if self._desk is None:
+        """Answer a topic controller: see ``LeaseAllocator.lease``."""
+        if self._leases is None:
             raise self.not_leader()
         try:
-            return await self._desk.lease(request)
+            return await self._leases.lease(request)
         except NotLeader:
             raise self.not_leader() from None
 
     async def capacity(self) -> cluster_pb.GetCapacityResponse:
-        """Return the capacity ledger: see ``CapacityDesk.accounts``."""
-        if self._desk is None:
+        """Return the capacity ledger: see ``LeaseAllocator.accounts``."""
+        if self._leases is None:
             raise self.not_leader()
         try:
-            return await self._desk.accounts()
+            return await self._leases.accounts()
         except NotLeader:
             raise self.not_leader() from None
 
@@ -336,13 +336,13 @@ class ClusterManager:
             manager_endpoints=tuple(self._endpoints.values()),
             on_update=self._on_update,
         )
-        self._grants = GrantDesk(self._leader_term, self._grantor)
-        self._desk = CapacityDesk(self._leader_term, self._grants, self._clock)
+        self._grants = GrantAllocator(self._leader_term, self._grantor)
+        self._leases = LeaseAllocator(self._leader_term, self._grants, self._clock)
         _logger.info("leads the cluster", term=term, applied_index=applied_index)
 
     def _end_term(self) -> None:
         leader_term, self._leader_term = self._leader_term, None
-        grants, self._grants, self._desk = self._grants, None, None
+        grants, self._grants, self._leases = self._grants, None, None
         if grants is not None:
             grants.stop()
         if leader_term is not None:

@@ -1,16 +1,16 @@
-"""The guards of capacity leases: the ledger, the desk that decides on it, a shard's table."""
+"""The guards of capacity leases: the ledger, the allocator that decides on it, a shard's table."""
 
 from __future__ import annotations
 
 from cluster_manager.domain import capacity_ledger as ledger
-from cluster_manager.service import capacity
+from cluster_manager.service import lease_allocator
 from shards.assignment.lease_keeper import LeaseKeeper
 from shards.assignment.lease_table import LeaseTable, _Need
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _LEDGER = ("tests/unit/cluster_manager/domain/test_capacity_ledger.py",)
-_DESK = (
-    "tests/unit/cluster_manager/test_capacity.py",
+_ALLOCATOR = (
+    "tests/unit/cluster_manager/test_lease_allocator.py",
     "tests/unit/cluster_manager/test_lease_returns.py",
 )
 _TABLE = (
@@ -279,125 +279,129 @@ _LEDGER_MUTANTS = (
     ),
 )
 
-_DESK_MUTANTS = (
+_ALLOCATOR_MUTANTS = (
     Mutant(
-        "desk-counts-silence-from-before-its-term",
+        "allocator-counts-silence-from-before-its-term",
         "CA4",
         "a new leader counts every shard as heard of when it took over",
         (
             Edit(
-                capacity.CapacityDesk,
+                lease_allocator.LeaseAllocator,
                 "_silence",
                 "self._heard_ms.get(shard_id, self._began_ms)",
                 "self._heard_ms.get(shard_id, -SILENCE_MS)",
             ),
         ),
-        _DESK,
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-frees-units-too-early",
+        "allocator-frees-units-too-early",
         "CA4",
         "units are freed when no leader of the shard can believe in them any more",
-        (Edit(capacity.CapacityDesk, "_silence", ">= SILENCE_MS", ">= SILENCE_MS // 2"),),
-        _DESK,
+        (Edit(lease_allocator.LeaseAllocator, "_silence", ">= SILENCE_MS", ">= SILENCE_MS // 2"),),
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-answers-deposed-leaders",
+        "allocator-answers-deposed-leaders",
         "CA1",
         "a shard's leader of an earlier term than is known is refused",
         (
             Edit(
-                capacity.CapacityDesk,
+                lease_allocator.LeaseAllocator,
                 "_check",
                 "endpoint is not None and request.term < endpoint.term",
                 "False",
             ),
         ),
-        _DESK,
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-answers-after-a-later-leader",
+        "allocator-answers-after-a-later-leader",
         "CA1",
         "the leader that was answered last is the last that is answered",
-        (Edit(capacity.CapacityDesk, "_check", "request.term < told", "False"),),
-        _DESK,
+        (Edit(lease_allocator.LeaseAllocator, "_check", "request.term < told", "False"),),
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-looks-once-for-later-leaders",
+        "allocator-looks-once-for-later-leaders",
         "CA1",
         "a leader that was deposed while a grant was asked for is refused",
         (
             Edit(
-                capacity.CapacityDesk,
+                lease_allocator.LeaseAllocator,
                 "lease",
                 "meanwhile.\n    self._check(request)\n",
                 "meanwhile.\n",
             ),
         ),
-        _DESK,
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-answers-what-is-not-committed",
+        "allocator-answers-what-is-not-committed",
         "CA1",
         "an answer without an event waits for what it rests on to be committed",
-        (Edit(capacity.CapacityDesk, "lease", "await self._leader_term.confirm()", "pass"),),
-        _DESK,
+        (
+            Edit(
+                lease_allocator.LeaseAllocator, "lease", "await self._leader_term.confirm()", "pass"
+            ),
+        ),
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-answers-leases-that-ended",
+        "allocator-answers-leases-that-ended",
         "CA1",
         "a lease that ended is in no answer",
-        (Edit(capacity, "leases_of", " or lease.expires_at_ms <= now_ms", ""),),
-        _DESK,
+        (Edit(lease_allocator, "leases_of", " or lease.expires_at_ms <= now_ms", ""),),
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-answers-leases-for-longer-than-it-waits",
+        "allocator-answers-leases-for-longer-than-it-waits",
         "CA4",
         "no lease is answered with more time than silence is counted for",
         (
             Edit(
-                capacity,
+                lease_allocator,
                 "leases_of",
                 "min(CAPACITY_LEASE_TTL_MS, lease.expires_at_ms - now_ms)",
                 "lease.expires_at_ms - now_ms",
             ),
         ),
-        _DESK,
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-counts-use-of-ended-sessions",
+        "allocator-counts-use-of-ended-sessions",
         "CA1",
         "what is said of a session that ended counts nothing",
         (
             Edit(
-                capacity,
+                lease_allocator,
                 "_units_used",
                 " and live[use.broker_id].session_id == use.session_id",
                 "",
             ),
         ),
-        _DESK,
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-leases-brokers-that-are-given-nothing",
+        "allocator-leases-brokers-that-are-given-nothing",
         "CA6",
         "a broker that is drained or in quarantine is leased no more",
-        (Edit(capacity, "_is_closed", "broker.draining or", "False and"),),
-        _DESK,
+        (Edit(lease_allocator, "_is_closed", "broker.draining or", "False and"),),
+        _ALLOCATOR,
     ),
     Mutant(
-        "desk-renews-by-the-time-alone",
+        "allocator-renews-by-the-time-alone",
         "CA1",
         "a new leader of the shard is recorded at once",
         (
             Edit(
-                capacity,
+                lease_allocator,
                 "_offer",
                 "(lease.units, lease.term) == (units, request.term)",
                 "lease.units == units",
             ),
         ),
-        _DESK,
+        _ALLOCATOR,
     ),
 )
 
@@ -677,4 +681,4 @@ _SHARD_MUTANTS = (
     ),
 )
 
-MUTANTS = (*_LEDGER_MUTANTS, *_DESK_MUTANTS, *_SHARD_MUTANTS)
+MUTANTS = (*_LEDGER_MUTANTS, *_ALLOCATOR_MUTANTS, *_SHARD_MUTANTS)

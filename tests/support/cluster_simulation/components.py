@@ -14,7 +14,7 @@ from brokers import bootstrap as broker
 from brokers.config import BrokerConfig
 from cluster_manager import bootstrap as cluster_manager
 from cluster_manager.config import ManagerConfig, Peer
-from cluster_manager.service import capacity
+from cluster_manager.service import lease_allocator
 from discovery import bootstrap as discovery
 from discovery.config import DiscoveryConfig
 from nextgen.client.discovery import issued
@@ -98,9 +98,9 @@ def limits_of(plan: ClusterPlan) -> Iterator[None]:
                 stack.enter_context(patch.object(module, name, value))
         if plan.has_short_leases:
             for module, name, value in (
-                (capacity, "CAPACITY_LEASE_TTL_MS", SHORT_LEASE_MS),
-                (capacity, "RENEWED_LEFT_MS", SHORT_LEASE_MS * 2 // 3),
-                (capacity, "SILENCE_MS", SHORT_LEASE_MS + SHORT_MARGIN_MS),
+                (lease_allocator, "CAPACITY_LEASE_TTL_MS", SHORT_LEASE_MS),
+                (lease_allocator, "RENEWED_LEFT_MS", SHORT_LEASE_MS * 2 // 3),
+                (lease_allocator, "SILENCE_MS", SHORT_LEASE_MS + SHORT_MARGIN_MS),
                 (lease_table, "LEASE_UNUSED_MS", SHORT_UNUSED_MS),
             ):
                 stack.enter_context(patch.object(module, name, value))

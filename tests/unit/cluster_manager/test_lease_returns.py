@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.cluster import INITIAL, ClusterState, fold_events
 from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged, place_replicas
-from cluster_manager.service.capacity import SILENCE_MS, Silence, decide_leases, leases_of
+from cluster_manager.service.lease_allocator import SILENCE_MS, Silence, decide_leases, leases_of
 from nextgen.kernel.governance.capacity_blocks import first_block
 from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseUse
@@ -150,7 +150,7 @@ class LeasesComeBack(RuleBasedStateMachine):
         self.said.clear()
 
     def deliver(self, number: int, *, is_answered: bool) -> None:
-        """As the capacity desk does."""
+        """As the lease allocator does."""
         request = self.sent[number]
         if request.term < self.state.ledger.term_of(request.shard_id):
             return

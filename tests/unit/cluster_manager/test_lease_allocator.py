@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_manager.service.capacity import RENEWED_LEFT_MS, SILENCE_MS
+from cluster_manager.service.lease_allocator import RENEWED_LEFT_MS, SILENCE_MS
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,

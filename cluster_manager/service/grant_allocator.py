@@ -28,7 +28,7 @@ Grants = dict[tuple[str, str], int]
 _logger = structlog.get_logger(__name__)
 
 
-class GrantDesk:
+class GrantAllocator:
     """Asks for grants during one term of leadership; requests for one session share an answer."""
 
     def __init__(self, leader_term: LeaderTerm, grantor: Grantor) -> None:

@@ -19,7 +19,7 @@ from cluster_manager.domain.capacity_ledger import (
 from cluster_manager.domain.capacity_ledger import decide as decide_ledger
 from cluster_manager.domain.cluster import ClusterEvent, ClusterState, fold_events
 from cluster_manager.ports import Clock
-from cluster_manager.service.grants import GrantDesk, Grants
+from cluster_manager.service.grant_allocator import GrantAllocator, Grants
 from cluster_manager.service.leader_term import LeaderTerm
 from nextgen.kernel.errors import InvalidRequest, Refused
 from nextgen.kernel.events.decider import Rejected, RejectionCode
@@ -172,10 +172,10 @@ def leases_of(state: ClusterState, shard_id: int, now_ms: int) -> list[cluster_p
     return leases
 
 
-class CapacityDesk:
+class LeaseAllocator:
     """Answers ``LeaseCapacity`` for one term of leadership."""
 
-    def __init__(self, leader_term: LeaderTerm, grants: GrantDesk, clock: Clock) -> None:
+    def __init__(self, leader_term: LeaderTerm, grants: GrantAllocator, clock: Clock) -> None:
         self._leader_term = leader_term
         self._grants = grants
         self._clock = clock
