@@ -64,7 +64,7 @@ class Batches:
         """Nothing to close."""
 
 
-class Desk:
+class ApplierWorld:
     """An applier with its log and its view."""
 
     def __init__(self, executor: Executor) -> None:
@@ -109,64 +109,64 @@ class Desk:
         raise error
 
 
-def run(scenario: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+def run(scenario: Callable[[ApplierWorld], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        desk = Desk(VirtualWorker(lambda: FOLD_MS))
-        await scenario(desk)
-        await desk.applier.stop()
+        world = ApplierWorld(VirtualWorker(lambda: FOLD_MS))
+        await scenario(world)
+        await world.applier.stop()
 
     run_virtual(main)
 
 
 def test_commits_that_follow_each_other_share_a_transaction() -> None:
-    async def scenario(desk: Desk) -> None:
+    async def scenario(world: ApplierWorld) -> None:
         for index in (1, 2, 3):
-            desk.commit(index)
+            world.commit(index)
             await asyncio.sleep(0)
-        assert desk.view.indexes == []
+        assert world.view.indexes == []
 
-        took_ms = await desk.until(3)
+        took_ms = await world.until(3)
 
-        assert desk.view.indexes == [[1, 2, 3]]
+        assert world.view.indexes == [[1, 2, 3]]
         assert took_ms == pytest.approx(DELAY_MS + FOLD_MS)
 
     run(scenario)
 
 
 def test_what_is_awaited_is_folded_at_once() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.commit(1)
-        desk.is_awaited = True
-        desk.applier.kick(1)
-        assert desk.applier.is_folding
+    async def scenario(world: ApplierWorld) -> None:
+        world.commit(1)
+        world.is_awaited = True
+        world.applier.kick(1)
+        assert world.applier.is_folding
 
-        await desk.until(1)
+        await world.until(1)
 
-        assert desk.view.indexes == [[1]]
+        assert world.view.indexes == [[1]]
 
     run(scenario)
 
 
 def test_a_commit_that_somebody_waits_for_already_is_folded_at_once() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.is_awaited = True
-        desk.commit(1)
+    async def scenario(world: ApplierWorld) -> None:
+        world.is_awaited = True
+        world.commit(1)
 
-        assert desk.applier.is_folding
-        await desk.until(1)
+        assert world.applier.is_folding
+        await world.until(1)
 
     run(scenario)
 
 
 def test_a_view_is_never_older_than_the_delay_for_lack_of_a_kick() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.commit(1)
-        await desk.until(1)
-        desk.commit(2)
+    async def scenario(world: ApplierWorld) -> None:
+        world.commit(1)
+        await world.until(1)
+        world.commit(2)
 
-        await desk.until(2)
+        await world.until(2)
 
-        assert desk.view.indexes == [[1], [2]]
+        assert world.view.indexes == [[1], [2]]
 
     run(scenario)
 
@@ -174,23 +174,23 @@ def test_a_view_is_never_older_than_the_delay_for_lack_of_a_kick() -> None:
 def test_what_was_committed_before_this_start_does_not_wait() -> None:
     """Its age is not known: it may be any."""
 
-    async def scenario(desk: Desk) -> None:
-        desk.log.last_index = 3
-        desk.applier.kick(3)
+    async def scenario(world: ApplierWorld) -> None:
+        world.log.last_index = 3
+        world.applier.kick(3)
 
-        assert desk.applier.is_folding
-        await desk.until(3)
-        assert desk.view.indexes == [[1, 2, 3]]
+        assert world.applier.is_folding
+        await world.until(3)
+        assert world.view.indexes == [[1, 2, 3]]
 
     run(scenario)
 
 
 def test_nothing_is_folded_after_a_stop_though_it_was_due_later() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.commit(1)
-        await desk.applier.stop()
+    async def scenario(world: ApplierWorld) -> None:
+        world.commit(1)
+        await world.applier.stop()
         await asyncio.sleep(DELAY_MS * 2 / 1000)
 
-        assert desk.view.indexes == []
+        assert world.view.indexes == []
 
     run(scenario)
