@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discovery.ports import Shards
+from discovery.service.admin.capacity_shares import CapacityShares
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.counters import DiscoveryCounters
 from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
@@ -49,11 +50,16 @@ class PoliciesService:
         self._shards = shards
         self._inventory = inventory
         self._counters = counters
+        self._shares = CapacityShares(inventory)
 
     async def set_policies(
         self, request: pb.SetPoliciesRequest, timeout_ms: int
     ) -> pb.WriteResponse:
-        """Replace all policies of an object; without any it has none from here on."""
+        """Replace all policies of an object; without any it has none from here on.
+
+        Raises:
+            Refused: The rules say no, or a tenant's share of capacity does not fit.
+        """
         holder = holder_of(request.name)
         body = shard_pb.SetPolicies(
             kind=holder.kind,
@@ -63,7 +69,11 @@ class PoliciesService:
             expects_none=request.expects_none,
         )
         command = shard_pb.Command(command_id=request.command_id, set_policies=body)
-        return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
+        if holder.kind != KIND_TENANT or not request.policies.capacity_share_percent:
+            return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
+        async with self._shares.turn:
+            await self._shares.check(holder.name, request.policies, timeout_ms)
+            return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
 
     async def get_policies(
         self, request: pb.GetPoliciesRequest, timeout_ms: int

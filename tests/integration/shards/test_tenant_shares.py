@@ -11,6 +11,7 @@ import pytest
 
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.client import Client, NewTopic
+from nextgen.kernel.errors import Refused
 from nextgen.kernel.governance.policies import Policies
 from nextgen.tasks.timeouts import timeout
 from tests.support.local_cluster import LocalCluster
@@ -61,6 +62,8 @@ async def test_a_tenant_that_takes_all_it_is_given_leaves_another_its_share(tmp_
             quiet = await create(client, "quiet", TOPICS_QUIET)
             unknown = await create(client, "unknown", 2)
             await client.set_policies("quiet", Policies(capacity_share_percent=10))
+            with pytest.raises(Refused, match=r"other tenants have 10 \(quiet 10\)"):
+                await client.set_policies("noisy", Policies(capacity_share_percent=1))
 
             taken = await take_all_that_is_given(client, noisy)
 
