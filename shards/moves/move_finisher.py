@@ -192,6 +192,9 @@ class MoveFinisher:
             if topic is not None and assignment is not None and (others := self._others(assignment))
         ]
         if unfinished:
+            # Some of these assignments may be proposals of this term. A broker must not get or
+            # release a unit by one that is never committed.
+            await self._proposer.confirm()
             _logger.info("finishing moves", shard=self._shard_id, units=len(unfinished))
             await self._finish(unfinished)
 

@@ -17,6 +17,7 @@ from nextgen.tasks import background
 from nextgen.tasks.timeouts import Timeout
 from shards.adapters.raft_groups import RaftGroups
 from shards.domain import assignment
+from shards.moves.move_finisher import MoveFinisher
 from shards.sessions.broker_manager import BrokerManager
 from shards.sessions.home_watch import HomeWatch
 from shards.state.outcome_retention import OutcomeRetention
@@ -358,6 +359,13 @@ MUTANTS = (
         "a task that fails is logged and counted",
         (Edit(background, "start", "report(name, error)", "pass"),),
         _TASKS,
+    ),
+    Mutant(
+        "finishes-moves-by-assignments-that-are-not-committed",
+        "A20",
+        "a new leader hands over and releases units only by assignments that are committed",
+        (Edit(MoveFinisher, "_recover", "await self._proposer.confirm()", "pass"),),
+        ("tests/unit/shards/moves/test_move_finisher.py",),
     ),
     Mutant(
         "leaves-a-topic-whose-epoch-was-used-unserved",
