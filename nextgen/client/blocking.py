@@ -22,7 +22,7 @@ from nextgen.client.model import (
     CreatedTopic,
     Namespace,
     NewTopic,
-    SaidPolicies,
+    ObjectPolicies,
     Tenant,
     Topic,
     TopicLocation,
@@ -136,7 +136,7 @@ class BlockingClient:
             self._client.set_policies(name, policies, expected_version=expected_version)
         )
 
-    def get_policies(self, name: str, *, merged: bool = False) -> SaidPolicies:
+    def get_policies(self, name: str, *, merged: bool = False) -> ObjectPolicies:
         return self._wait(self._client.get_policies(name, merged=merged))
 
     def lookup(

@@ -27,7 +27,7 @@ from nextgen.client.model import (
     CreatedTopic,
     Namespace,
     NewTopic,
-    SaidPolicies,
+    ObjectPolicies,
     Tenant,
     Topic,
     TopicLocation,
@@ -80,8 +80,8 @@ class Client:
     ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each
     call, retries included. With ``read_your_writes`` a ``get_…`` may be answered by any replica
     that has this client's own writes; without, it is linearizable and goes to the leader. With
-    ``effective`` a write returns once every broker and discovery node concerned has taken it in.
-    Every method raises ``MetadataError`` kinds only; ``Refused`` when the rules say no.
+    ``effective`` a write returns once every broker and discovery node concerned has applied it.
+    Every method raises ``MetadataError`` kinds only: ``Refused`` when a rule forbids the command.
     """
 
     def __init__(
@@ -228,8 +228,9 @@ class Client:
     ) -> Written:
         """Replace all policies of a tenant, a namespace (``tenant/namespace``) or a topic.
 
-        ``NO_POLICIES`` clears them. ``expected_version`` is the policies' own, 0 that they were
-        never set; of many that expect the same one exactly one is not ``Refused``.
+        ``NO_POLICIES`` clears them. ``expected_version`` is the version of the policies themselves,
+        0 if they were never set. Of several writes that expect one version, exactly one is accepted
+        and the others are ``Refused``.
         """
         request = pb.SetPoliciesRequest(
             command_id=_command_id(),
@@ -240,12 +241,12 @@ class Client:
         )
         return await self._write("SetPolicies", request)
 
-    async def get_policies(self, name: str, *, merged: bool = False) -> SaidPolicies:
-        """Return what is said of an object; ``merged``: with what the objects above it say."""
+    async def get_policies(self, name: str, *, merged: bool = False) -> ObjectPolicies:
+        """Return an object's policies; ``merged``: with those of its namespace and tenant."""
         request = pb.GetPoliciesRequest(name=name, merged=merged)
         response = await self._call("GetPolicies", request, pb.GetPoliciesResponse)
-        said = response.merged if merged else response.policies
-        return SaidPolicies(policies_from_proto(said), response.version)
+        policies = response.merged if merged else response.policies
+        return ObjectPolicies(policies_from_proto(policies), response.version)
 
     # Lookup and assignment --------------------------------------------------------------------
 
@@ -258,16 +259,16 @@ class Client:
     ) -> list[TopicLocation]:
         """Return where each topic is served, in the same order, assigning those that are idle.
 
-        With ``fresh`` linearizable, at the price of asking the topics' shards. Without, an answer
-        may be ``LOOKUP_STALENESS_MS_MAX`` old when this is called, and one node may know more than
-        another: whom a broker refused asks with the refused epoch + 1 in ``min_epochs``, by topic,
-        and is answered from no cache that knows of an earlier epoch only. Trouble that passes is
-        waited out until ``timeout_ms``; what is left then is answered as it is
+        With ``fresh`` the answer is linearizable and costs a request to each topic's shard.
+        Without, it may be as old as ``LOOKUP_STALENESS_MS_MAX`` when this is called, and a later
+        answer of another node may be older. A caller that a broker refused repeats the lookup with
+        the refused epoch + 1 in ``min_epochs``, by topic: no cache that knows only earlier epochs
+        answers it. A passing failure is retried until ``timeout_ms`` and then returned
         (``TopicLocation.retryable``).
 
         Raises:
-            Unavailable: Also: the node is of a release that knows neither ``fresh`` nor epochs; the
-                next call goes to another one.
+            Unavailable: Among other reasons, the node's release knows neither ``fresh`` nor epochs.
+                The next call goes to another node.
         """
         return await look_up(
             self._nodes,
@@ -288,8 +289,8 @@ class Client:
         """Move assigned topics to other brokers: topic → broker id, "" for any other.
 
         Returns the new locations in the order of ``moves``, or why a topic stayed. With its
-        epoch in ``expected_epochs`` a topic moves once, however often this has to be retried;
-        without, a retry of "any other" may move it again.
+        epoch in ``expected_epochs`` a topic moves once, however often the call is retried.
+        Without, a retry of a move to any other broker may move it again.
         """
         epochs = expected_epochs or {}
         request = pb.MoveTopicsRequest(
@@ -333,17 +334,18 @@ class Client:
         resume: str = "",
         without_snapshot: bool = False,
     ) -> AsyncGenerator[Change[Topic]]:
-        """Yield what there is and then every change, of all topics or some, for ever.
+        """Yield a snapshot of all topics or some, and then every change, without end.
 
         ``prefix`` is the beginning of canonical names (``persistent://tenant/namespace/``);
-        ``names`` are full names in any accepted form. ``resume`` is the token of the change that
-        was taken in last: what happened since comes without a snapshot. ``without_snapshot``
-        begins with the present. Changes of one shard come in order, each once; of several mixed.
-        A node or a stream that ends is replaced by another without a gap. Whoever reads too
-        slowly is brought up to date when he reads on, if need be with a RESET.
+        ``names`` are full names in any accepted form. ``resume`` is the token of the last change
+        that the caller applied: the changes since then come without a snapshot.
+        ``without_snapshot`` begins at the present position. Changes of one shard come in order,
+        each once; those of several shards are interleaved. A node or a stream that ends is
+        replaced by another without a gap. A reader that falls too far behind gets a RESET and a
+        snapshot when it reads on.
 
         Raises:
-            InvalidRequest: A name, the prefix or the token is none.
+            InvalidRequest: A name, the prefix or the token is malformed.
             PositionAhead: The token is of a future that this cluster does not have.
             MetadataError: No node has served the watch once within the client's ``timeout_ms``.
         """

@@ -1,4 +1,4 @@
-"""What the client library hands out: frozen values, made from the wire's messages."""
+"""The values that the client library returns: frozen, made from protobuf messages."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidPolicies:
-    """What is said of one object. ``version`` is that of its own policies, 0: never set."""
+class ObjectPolicies:
+    """The policies of one object. ``version`` is that of its own policies, 0: never set."""
 
     policies: Policies
     version: int
@@ -78,7 +78,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What became of one topic of a batch. ``rejection_code`` is empty if it was created."""
+    """The outcome of one topic of a batch. ``rejection_code`` is empty if it was created."""
 
     name: str
     topic_id: str
@@ -92,11 +92,11 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicLocation:
-    """Where a topic is served, or why nowhere: then ``rejection_code`` is set.
+    """Where a topic is served, or, with ``rejection_code`` set, why it is not.
 
     ``epoch`` grows with each assignment of this topic or partition. With PARTITIONED,
-    ``partitions`` says how many to look up instead. ``retryable``: the trouble passes, at the
-    earliest after ``retry_after_ms``.
+    ``partitions`` is the number of partitions to look up instead. ``retryable``: a later lookup
+    may succeed, ``retry_after_ms`` from now at the earliest.
     """
 
     topic: str

@@ -1,9 +1,9 @@
-"""What a watch hands out: changes, each with the token to go on behind it, and their fold.
+"""The changes that a watch yields, each with the token to resume behind it, and their fold.
 
     RESET ─▶ PRESENT, PRESENT, … ─▶ SNAPSHOT_COMPLETE ─▶ CREATED, PROPERTIES_SET, DELETED, …
 
-Each shard has such a sequence of its own, and they come mixed. ``WatchedObjects`` folds them into
-what there is.
+Each shard has such a sequence of its own; a watch interleaves them. ``WatchedObjects`` folds them
+into the present objects.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import Item
 
 POSITION_MAX = 2**63 - 1
-"""Of an event in a shard's log."""
+"""The highest position of an event in a shard's log."""
 
 
 class ChangeKind(StrEnum):
-    """What a change is."""
+    """The kind of a change."""
 
     RESET = "reset"
-    """Forget what is known of this shard: it cannot be told what is missing. A snapshot follows."""
+    """Forget all objects of this shard: changes were missed. A snapshot follows."""
 
     PRESENT = "present"
     """Part of the snapshot: this object exists."""
@@ -47,7 +47,7 @@ class ChangeKind(StrEnum):
     """The snapshot of this shard was as of ``position``; changes follow."""
 
     PROGRESS = "progress"
-    """Nothing that concerns the watch happened up to the positions of the token."""
+    """The watch has every change up to the positions of the token."""
 
     CREATED = "created"
     PROPERTIES_SET = "properties_set"
@@ -61,7 +61,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who serves a topic or a partition; ``broker_id`` is empty once nobody does.
+    """The owner of a topic or a partition; ``broker_id`` is empty once it has none.
 
     ``epoch`` grows with each assignment of this unit. ``unit`` is "" for a whole topic.
     """
@@ -79,11 +79,11 @@ Value = TypeVar("Value", Tenant, Namespace, Topic, Assignment)
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[Value]):
-    """One thing that a watch tells. ``token`` resumes behind it; "" means from the beginning.
+    """One change. A watch resumes behind it with ``token``; "" means from the beginning.
 
-    ``value`` is the whole object where the change tells all of it: with PRESENT, CREATED, ASSIGNED
-    and UNASSIGNED. ``properties`` are all properties behind PROPERTIES_SET, ``policies`` all that
-    is said of the object itself behind POLICIES_SET: ``NO_POLICIES`` once they are cleared.
+    ``value`` is the whole object with PRESENT, CREATED, ASSIGNED and UNASSIGNED. ``properties``
+    are all its properties after PROPERTIES_SET, ``policies`` all its own policies after
+    POLICIES_SET: ``NO_POLICIES`` once they are cleared.
     """
 
     kind: ChangeKind
@@ -94,7 +94,7 @@ class Change(Generic[Value]):
     properties: Mapping[str, str] | None = None
     position: int = 0
     time_ms: int = 0
-    """The leader's wall clock when it happened; 0 where it is not known."""
+    """The leader's wall clock when the change was proposed; 0 where unknown."""
 
     policies: Policies | None = None
 
@@ -108,7 +108,7 @@ class ShardMap:
 
 
 class WatchedObjects(Generic[Value]):
-    """What there is, going by the changes of one watch: ``apply`` each, in order.
+    """The present objects according to the changes of one watch: ``apply`` each, in order.
 
     Equal to a listing as of the watch's positions once every shard's snapshot is complete.
     """
@@ -140,7 +140,7 @@ class WatchedObjects(Generic[Value]):
             case ChangeKind.RESET:
                 self._forget(change.shard_id)
             case ChangeKind.PRESENT | ChangeKind.CREATED | ChangeKind.ASSIGNED:
-                assert change.value is not None, f"{change.kind} tells the whole object"
+                assert change.value is not None, f"{change.kind} carries the whole object"
                 self._by_name[change.name] = change.shard_id, change.value
             case ChangeKind.DELETED | ChangeKind.UNASSIGNED:
                 self._by_name.pop(change.name, None)
@@ -179,7 +179,7 @@ def parse_token(token: str) -> dict[int, int]:
     """Return the positions in a token.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: It is malformed.
     """
     positions: dict[int, int] = {}
     for part in token.split(",") if token else ():
@@ -216,7 +216,7 @@ def assignment_of(message: inventory_pb2.UnitAssignment) -> Assignment:
 
 
 def present(item: Item, shard_id: int, token: str) -> Change[Any] | None:
-    """Return what an item of a snapshot says, None if it is of a kind not known here."""
+    """Return the change for an item of a snapshot, None if its kind is unknown here."""
     make = _VALUES.get(item.WhichOneof("value"))
     if make is None:
         return None
@@ -224,7 +224,7 @@ def present(item: Item, shard_id: int, token: str) -> Change[Any] | None:
 
 
 def happened(event: Event, shard_id: int, token: str) -> Change[Any] | None:
-    """Return what an event says, None if it is of a kind not known here."""
+    """Return the change for an event, None if its kind is unknown here."""
     payload = event.WhichOneof("payload")
     known = _EVENTS.get(payload) if payload is not None else None
     if payload is None or known is None:

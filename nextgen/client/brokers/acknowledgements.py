@@ -1,4 +1,4 @@
-"""Following what one broker says about when it acknowledged messages."""
+"""The stream in which one broker reports when it acknowledged messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WATCH = "/nextgen.v1.BrokerService/WatchAcknowledgements"
 
 
 async def acknowledged_intervals(endpoint: str) -> AsyncGenerator[list[AcknowledgedInterval]]:
-    """Yield all intervals that the broker remembers, then those that grow, each second or so.
+    """Yield all intervals that the broker remembers, then about once a second those that grew.
 
     Raises:
-        MetadataError: The broker could not be asked, or has gone.
+        MetadataError: The broker could not be reached, or the stream broke.
     """
     channel = open_channel(endpoint)
     try:
-        # A process that is frozen takes a connection, and never says a word.
+        # A frozen process accepts a connection and then stays silent.
         await wait_connected(channel, endpoint)
         watch: Any = channel.unary_stream(
             _WATCH,
@@ -39,14 +39,14 @@ async def acknowledged_intervals(endpoint: str) -> AsyncGenerator[list[Acknowled
         await close_channel(channel)
 
 
-def _interval(broker_id: str, told: pb.AcknowledgementInterval) -> AcknowledgedInterval:
+def _interval(broker_id: str, reported: pb.AcknowledgementInterval) -> AcknowledgedInterval:
     return AcknowledgedInterval(
         broker_id=broker_id,
-        topic=told.topic,
-        topic_id=told.topic_id,
-        unit=told.unit,
-        epoch=told.epoch,
-        first_ns=told.first_acked_at_ns,
-        last_ns=told.last_acked_at_ns,
-        acknowledged=told.acknowledged,
+        topic=reported.topic,
+        topic_id=reported.topic_id,
+        unit=reported.unit,
+        epoch=reported.epoch,
+        first_ns=reported.first_acked_at_ns,
+        last_ns=reported.last_acked_at_ns,
+        acknowledged=reported.acknowledged,
     )

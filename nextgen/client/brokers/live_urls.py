@@ -20,7 +20,7 @@ class Cluster(Protocol):
 
 
 class LiveBrokerUrls:
-    """Keeps the list until a broker changes. Owned by one event loop."""
+    """Caches the list until a broker changes. Owned by one event loop."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Asking one broker which tenants, namespaces and topics it holds, and in which version."""
+"""Reads which tenants, namespaces and topics one broker holds, and in which version."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _GET_METADATA = "/nextgen.v1.BrokerService/GetMetadata"
 
 @dataclass(frozen=True, slots=True)
 class HeldMetadata:
-    """What a broker holds at one moment. ``items`` are in the order asked for."""
+    """What a broker holds at one moment. ``items`` are in the order of the request."""
 
     broker_id: str
     session_id: str
     applied_sequence: int
     """Everything up to it in the session's sequence is in ``items``."""
     items: Sequence[Item]
-    """One without a value is not held there."""
+    """An item without a value is an object that the broker does not hold."""
 
 
 async def broker_metadata(channel: grpc.aio.Channel, names: Sequence[ObjectName]) -> HeldMetadata:
@@ -35,7 +35,7 @@ async def broker_metadata(channel: grpc.aio.Channel, names: Sequence[ObjectName]
 
     Raises:
         InvalidRequest: More than ``NAMES_PER_GET_MAX`` names.
-        MetadataError: The broker could not be asked.
+        MetadataError: The broker could not be reached.
     """
     call: Any = channel.unary_unary(
         _GET_METADATA,

@@ -22,7 +22,7 @@ _GET_SCHEMA = "/nextgen.v1.BrokerService/GetSchema"
 
 
 class BrokerSchemas:
-    """Channels to brokers, the ones used last. Owned by one event loop; ``stop`` it at the end."""
+    """Keeps channels to the brokers used last. Owned by one event loop; ``stop`` it at the end."""
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -37,7 +37,7 @@ class BrokerSchemas:
         ``endpoint`` is the gRPC address of the broker that serves ``topic``.
 
         Raises:
-            MetadataError: The broker could not be asked, or does not serve the topic.
+            MetadataError: The broker could not be reached, or does not serve the topic.
         """
         if not endpoint:
             raise Unavailable(f"the broker that has {topic} gives no address for its schemas")

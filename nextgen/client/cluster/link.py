@@ -88,7 +88,7 @@ class ClusterLink:
         """Why the cluster manager will never accept this node; the process should not go on."""
         self._configured = tuple(manager_endpoints)
         self._refused_by: set[str] = set()
-        """Managers that refused this process for want of proof since it was last connected."""
+        """Managers that found this process unauthenticated since it was last connected."""
         self._hello = hello
         self._outbox: asyncio.Queue[NodeMessage] = asyncio.Queue(LINK_OUTBOX_MESSAGES_MAX)
         self._leader: str | None = None
@@ -122,7 +122,7 @@ class ClusterLink:
     def on_connected(self, listener: ConnectedListener) -> None:
         """Call ``listener`` after each (re)connect, when the first full update is merged.
 
-        What was sent over an earlier connection may be lost: send it again here.
+        Messages sent over an earlier connection may be lost: the listener sends them again.
         """
         self._connected_listeners.append(listener)
 
@@ -283,10 +283,10 @@ class ClusterLink:
         return was_connected, hint
 
     def _refused(self, endpoint: str, error: Unauthenticated) -> None:
-        """Note that a manager wants another proof; give up once all do.
+        """Note that a manager found this process unauthenticated; give up once all managers did.
 
-        One manager alone may be the one that is wrong. A node that was connected before goes on
-        with what it knows, as it does without any manager.
+        A single manager may itself have the wrong secret. A node that was connected before goes on
+        with its view, as it does when no manager can be reached.
         """
         if endpoint not in self._refused_by:
             _logger.error("refused by the cluster manager", endpoint=endpoint, error=str(error))
@@ -334,7 +334,7 @@ class ClusterLink:
     async def _read(self, call: Any, endpoint: str) -> ClusterUpdate:
         update = await call.read()
         if not isinstance(update, ClusterUpdate):
-            # The status says why, if there is a reason.
+            # The call's status carries the reason, if there is one.
             code = await call.code()
             raise Unavailable(f"{endpoint} ended the stream ({code.name}: {await call.details()})")
         if update.HasField("error"):
@@ -381,7 +381,7 @@ class ClusterLink:
 
 
 def _notify(listener: Callable[..., None], *arguments: object) -> None:
-    """Call ``listener``; a mistake in one must not cost the others their cluster manager."""
+    """Call ``listener`` and log what it raises: one faulty listener must not end the stream."""
     try:
         listener(*arguments)
     except Exception:
@@ -397,5 +397,5 @@ def _translated(error: BaseException, endpoint: str) -> BaseException:
 
 
 def _is_echo(update: ClusterUpdate) -> bool:
-    """Say whether it tells nothing but that the cluster manager has heard a heartbeat."""
+    """Return whether ``update`` only acknowledges a heartbeat."""
     return all(field.name == "heartbeat_sequence" for field, _ in update.ListFields())

@@ -14,7 +14,7 @@ from nextgen.tasks.background import join
 async def run_as_member(
     work: Coroutine[Any, Any, None], link: ClusterLink, shutdown: Shutdown
 ) -> None:
-    """Carry out ``work`` until it ends, or the process is asked to stop.
+    """Carry out ``work`` until it ends, or the process is requested to stop.
 
     Raises:
         RefusesToStart: The cluster manager will never accept this process.

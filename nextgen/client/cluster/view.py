@@ -1,9 +1,8 @@
-"""What a node knows of the cluster, merged from updates in whatever order they come.
+"""A node's view of the cluster, merged from updates in any order.
 
-Merging only ever learns: a higher version of the map or of quotas, a higher term of a leader, a
-higher epoch of a broker wins, within an epoch the higher revision, and a session that ended stays
-ended. So an update from a cluster manager that was deposed without noticing cannot undo what is
-known, not even a full one.
+Each field only moves forward: the higher version of the map or of quotas wins, the higher term of a
+leader, the higher epoch of a broker, within an epoch the higher revision; an ended session stays
+ended. So an update from a deposed cluster manager, even a full one, cannot undo newer knowledge.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class ClusterView:
         return self._brokers
 
     def load(self, session_id: str) -> LoadReport | None:
-        """Return what a live session carries as last pushed, None if nothing was."""
+        """Return the last load pushed for a live session, None if there was none."""
         return self._loads.get(session_id)
 
     @property
@@ -88,12 +87,12 @@ class ClusterView:
 
     @property
     def nodes(self) -> Mapping[str, NodeRegistered]:
-        """By node id: who has ever joined, and its addresses."""
+        """By node id: every node that has ever joined, with its addresses."""
         return self._nodes
 
     @property
     def manager_endpoints(self) -> tuple[str, ...]:
-        """All replicas of the cluster manager, as it says itself."""
+        """Endpoints of all replicas of the cluster manager, as it reports them itself."""
         return self._manager_endpoints
 
     def shard_for_key(self, routing_key: str) -> int | None:
@@ -121,8 +120,7 @@ class ClusterView:
     def has_session_ended(self, broker_id: str, session_id: str) -> bool:
         """Return whether the directory knows that this broker session is over.
 
-        A session that is neither recorded nor remembered may be one that is about to be
-        recorded, and counts as not ended.
+        An unknown session counts as not ended: it may be about to be recorded.
         """
         if session_id in self._ended_sessions:
             return True
@@ -149,7 +147,7 @@ class ClusterView:
             self._manager_endpoints = tuple(update.manager_endpoints)
 
     def to_update(self) -> ClusterUpdate:
-        """Return everything that is known as one full update; loads are not kept for later."""
+        """Return the whole view as one full update, without loads, which are soon out of date."""
         return ClusterUpdate(
             full=True,
             shard_map=self._shard_map,
@@ -186,7 +184,7 @@ class ClusterView:
 
     def _apply_load(self, pushed: BrokerLoad) -> None:
         broker = self._brokers.get(pushed.broker_id)
-        # Of a session that is over, or is not known yet: its next report comes within a minute.
+        # A session that ended, or is not known yet: its next report comes within a minute.
         if broker is None or not broker.is_live or broker.session_id != pushed.session_id:
             return
         known = self._loads.get(pushed.session_id)
@@ -206,6 +204,6 @@ class ClusterView:
             del self._ended_sessions[next(iter(self._ended_sessions))]
 
 
-def _follows(known: BrokerRecorded, told: BrokerRecorded) -> bool:
-    """Say whether ``told`` is no older than what is known of the same session."""
-    return known.is_live and (not told.is_live or told.revision >= known.revision)
+def _follows(known: BrokerRecorded, pushed: BrokerRecorded) -> bool:
+    """Return whether ``pushed`` is at least as new as ``known``, of the same session."""
+    return known.is_live and (not pushed.is_live or pushed.revision >= known.revision)

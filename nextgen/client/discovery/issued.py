@@ -1,7 +1,7 @@
-"""When a command was issued: positions of the shards that they had reached before it was sent.
+"""When a command was issued: the positions that the shards had reached before it was sent.
 
-A shard that has forgotten what was carried out behind such a position refuses the command as
-possibly carried out, so a repetition is safe for ever, at any discovery node (ADR 0053).
+A shard that has forgotten outcomes behind such a position refuses the command as possibly carried
+out. So a repetition is safe at any later time and at any discovery node (ADR 0053).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _FIELD = "issued"
 
 
 def is_command(request: Message) -> bool:
-    """Return whether ``request`` is a write that says when it was issued."""
+    """Return whether ``request`` is a write, which carries the positions it was issued at."""
     return _FIELD in request.DESCRIPTOR.fields_by_name
 
 
 def is_issued(request: Message) -> bool:
-    """Return whether ``request`` is such a write, and says so already."""
+    """Return whether ``request`` is a write and already carries positions."""
     return is_command(request) and bool(getattr(request, _FIELD))
 
 
 def take_back(request: Any) -> None:
-    """Forget when ``request`` was issued: it was carried out nowhere."""
+    """Remove the positions from ``request``, which was certainly not carried out."""
     request.ClearField(_FIELD)
 
 
 class IssuedPositions:
     """The positions that one client knows, for all the commands it sends. One event loop.
 
-    Whoever has to wait for them shares one read; ``close`` it at the end.
+    Commands that need newer positions share one read. ``close`` it at the end.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class IssuedPositions:
         self._reading: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
-        """Read them again before the next command: a shard may be missing."""
+        """Have the next command read the positions again: a shard may be missing."""
         self._read_at = None
 
     async def close(self) -> None:
-        """Give up what is being read."""
+        """Cancel the read that is under way."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait((self._reading,))
@@ -61,8 +61,8 @@ class IssuedPositions:
     async def stamp(self, request: Any, read: ReadPositions, timeout_ms: float) -> None:
         """Put positions into ``request`` that are at most ``ISSUED_POSITIONS_FRESH_MS`` old.
 
-        ``read`` asks a discovery node. One of an earlier release does not know the question:
-        ``request`` says nothing then, and counts as issued when it arrives there.
+        ``read`` requests them from a discovery node. A node of an earlier release cannot answer:
+        ``request`` then carries none and counts as issued when it arrives there.
 
         Raises:
             MetadataError: No positions could be read. Definite: the command was not sent.
@@ -82,7 +82,7 @@ class IssuedPositions:
     def _end_read(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
         if not reading.cancelled():
-            # Mark the exception as retrieved: everybody who waited may be gone.
+            # Mark the exception as retrieved: all waiters may have been cancelled.
             reading.exception()
 
     def _is_fresh(self) -> bool:
@@ -92,7 +92,7 @@ class IssuedPositions:
         return age_s <= ISSUED_POSITIONS_FRESH_MS / 1_000
 
     async def _read(self, read: ReadPositions) -> None:
-        # From before they are read: an answer may be long under way.
+        # Positions are as old as their request: the answer may be long under way.
         asked_at = asyncio.get_running_loop().time()
         try:
             positions = await read()

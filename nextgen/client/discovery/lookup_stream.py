@@ -1,4 +1,4 @@
-"""A ``LookupStream`` with many messages in flight, over whichever discovery node answers."""
+"""A ``LookupStream``: many lookups in flight to any discovery node that answers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _BACKOFF_MS = 50
 class LookupStream:
     """Looks topics up over one stream. Use as an async context manager, or ``close`` it.
 
-    A stream that breaks is opened again at the next node and what waited is asked again, so a
-    node's death costs its callers a pause and no error.
+    A stream that breaks is opened again at the next node, and pending lookups are sent again: a
+    node's death costs callers a pause and no error.
     """
 
     def __init__(self, nodes: DiscoveryNodes, own_writes: OwnWrites, *, timeout_ms: int) -> None:
@@ -52,7 +52,7 @@ class LookupStream:
         await self.close()
 
     async def close(self) -> None:
-        """Close the stream. What waits fails as ``ConnectionLost``."""
+        """Close the stream. Pending lookups fail with ``ConnectionLost``."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close("the stream was closed")
@@ -66,8 +66,8 @@ class LookupStream:
     ) -> list[TopicLocation]:
         """Return where each of ``topics`` is served, in the same order.
 
-        Names that cannot be answered carry the reason; see ``TopicLocation``. What ``fresh`` and
-        ``min_epochs`` demand stands at ``Client.lookup``.
+        A name without a location carries the reason; see ``TopicLocation``. ``fresh`` and
+        ``min_epochs`` are those of ``Client.lookup``.
 
         Raises:
             InvalidRequest: Too many topics, or none.
@@ -84,7 +84,7 @@ class LookupStream:
         return [location_of(answer) for answer in response.answers]
 
     async def request(self, topics: Sequence[str], *, trace_id: str = "") -> LookupResponse:
-        """As ``lookup``, with the answers as they came. For those who count every microsecond."""
+        """As ``lookup``, with the undecoded response. For load generators and benchmarks."""
         positions = self._own_writes.recent()
         return await self._answered(
             LookupRequest(topics=topics, trace_id=trace_id, positions=positions)
@@ -132,7 +132,7 @@ class LookupStream:
                 self.reconnects += 1
                 await connection.close("the stream is opened anew")
             connection = _Connection(self._nodes.endpoint)
-            # Kept even if it does not open: the next attempt then asks another node.
+            # Kept even if it does not open: the next attempt then goes to another node.
             self._connection = connection
             await connection.open()
             return connection

@@ -1,4 +1,4 @@
-"""Lookups of many topics at whichever discovery node answers, until every one is settled."""
+"""Lookups of many topics at any discovery node that answers, until every one is settled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lookup_request(
     min_epochs: Mapping[str, int],
     positions: Sequence[ShardPosition] = (),
 ) -> LookupRequest:
-    """Return the request for ``topics``; ``min_epochs`` may know others too."""
+    """Return the request for ``topics``; ``min_epochs`` may hold other topics too."""
     request = LookupRequest(topics=topics, fresh=fresh, positions=positions)
     if any(topic in min_epochs for topic in topics):
         request.min_epochs.extend(min_epochs.get(topic, 0) for topic in topics)
@@ -35,10 +35,10 @@ def lookup_request(
 
 
 def check_heeded(request: LookupRequest, response: LookupResponse) -> None:
-    """Check that the node has heeded what ``request`` demands of its answers.
+    """Check that the node honoured ``fresh`` and ``min_epochs`` of ``request``.
 
     Raises:
-        Unavailable: It is of an earlier release, which does not know ``fresh`` and ``min_epochs``.
+        Unavailable: The node is of an earlier release, which does not know them.
     """
     if (request.fresh or request.min_epochs) and not response.fresh:
         raise Unavailable("the discovery node is of an earlier release: it may answer from a cache")
@@ -56,7 +56,7 @@ async def look_up(
     """Return where each topic is served; see ``Client.lookup``.
 
     Raises:
-        MetadataError: Some have no answer when the time is over.
+        MetadataError: Some topics have no answer within the time.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1_000
@@ -76,14 +76,14 @@ async def look_up(
                 for place, answer in zip(
                     places, await _ask(nodes, request, remaining_ms), strict=True
                 ):
-                    # An attempt with too little time says so, and hides what is really the matter.
+                    # DEADLINE_EXCEEDED of a short last attempt would hide the actual cause.
                     is_late = answer.rejection_code == DeadlineExceeded.reason
                     if not is_late or place not in locations:
                         locations[place] = answer
         except MetadataError:
             if len(locations) < len(topics):
                 raise
-            break  # All have an answer; asking again for some of them did not help.
+            break  # All have an answer; retrying some of them did not help.
         unsettled = [place for place in unsettled if locations[place].retryable]
         if not unsettled:
             break

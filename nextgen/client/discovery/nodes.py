@@ -1,7 +1,7 @@
-"""Calls to whichever discovery node answers: fail-over and retries of one logical request.
+"""Calls to any discovery node that answers: fail-over and retries of one logical request.
 
-A retry sends the very same message, command id and the positions it was issued at included, so an
-attempt whose answer was lost becomes a no-op the second time.
+A retry sends the same message with the same command id and issued positions, so repeating an
+attempt whose answer was lost is a no-op.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ _ATTEMPT_SHARE_MS_MIN = 1_000
 class DiscoveryNodes:
     """The discovery nodes a client was given. One is in use until it fails, then the next.
 
-    Clients spread by chance, so that no node carries them all; with ``in_order`` the first one
-    is used first.
+    Each client begins at a random node, which spreads the load; with ``in_order``, at the first.
     """
 
     def __init__(self, endpoints: Sequence[str], *, in_order: bool = False) -> None:
@@ -99,13 +98,13 @@ class DiscoveryNodes:
     ) -> Response:
         """Carry out one unary call, over all nodes and with retries until ``timeout_ms``.
 
-        Unless it ``is_repeatable`` an attempt that may have been carried out is the last. A
-        command gets the positions it was issued at, unless it has them. It keeps them if it may
-        have been carried out: whoever repeats it later sends the same message. Behind an attempt
-        that may have been it is repeated for ``COMMAND_REPEATED_MS_MAX`` at most.
+        Unless the call ``is_repeatable``, it is not retried after an indefinite error. A command
+        without issued positions gets them here. It keeps them after an indefinite error, so that
+        the caller can repeat the same message; retries then end after
+        ``COMMAND_REPEATED_MS_MAX``.
 
         Raises:
-            MetadataError: What the last attempt said; indefinite if any attempt was.
+            MetadataError: The last attempt's error; indefinite if any attempt's was.
         """
         retried = _RETRIED if is_repeatable else _RETRIED_DEFINITE
         with tracing.span(f"client.{method}"):
@@ -122,7 +121,7 @@ class DiscoveryNodes:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
         backoff_ms = _BACKOFF_MS_MIN
-        # A command that has its positions was sent before, and nobody here knows how that ended.
+        # A command with positions was sent in an earlier call, whose outcome is unknown here.
         is_new = not is_issued(request)
         was_indefinite = False
         while True:
@@ -147,12 +146,12 @@ class DiscoveryNodes:
                 deadline = min(deadline, loop.time() + COMMAND_REPEATED_MS_MAX / 1_000)
             self._react(endpoint, error)
             pause_ms = retry_pause_ms(error, backoff_ms)
-            # An attempt without time would say so, and hide what is really the matter.
+            # DEADLINE_EXCEEDED of an attempt without time would hide the actual cause.
             is_over = loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline
             if not is_over:
                 await asyncio.sleep(pause_ms / 1_000)
-                # Or this process slept. What is sent later than anybody waits may come too late
-                # for its first outcome to be known.
+                # This process may have been suspended. A command sent after the deadline may
+                # arrive when the outcome of its first attempt is forgotten.
                 is_over = loop.time() >= deadline
             if is_over:
                 if is_new and not was_indefinite and is_command(request):
@@ -210,7 +209,7 @@ class DiscoveryNodes:
         return response
 
     def _share_ms(self, remaining_ms: float) -> float:
-        """Return how long one attempt may take: a node that hangs must leave time for the next."""
+        """Return the time for one attempt: after a node that hangs, others must have time."""
         if len(self._endpoints) == 1:
             return remaining_ms
         return min(remaining_ms, max(_ATTEMPT_SHARE_MS_MIN, remaining_ms / 2))

@@ -1,4 +1,4 @@
-"""Where the replicas of a shard are, as a discovery node knows it."""
+"""The endpoints of a shard's replicas, as a discovery node knows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 CALL_TIMEOUT_MS = 15_000
-"""For some discovery node to say where the replicas are."""
+"""Time for some discovery node to return the replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class ShardReplicas:
     leader: str | None
 
     def in_order(self, *, followers_first: bool) -> list[str]:
-        """Return every endpoint, the leader's at the end that is asked for."""
+        """Return every endpoint: the leader's first, or last with ``followers_first``."""
         followers = [each for each in self.endpoints.values() if each != self.leader]
         leader = [self.leader] if self.leader is not None else []
         return followers + leader if followers_first else leader + followers
 
 
 async def replicas_of(nodes: DiscoveryNodes, shard_id: int) -> ShardReplicas:
-    """Ask for the replicas of a shard, or of the cluster manager, whose log is that of shard 0.
+    """Return the replicas of a shard, or with shard 0 those of the cluster manager.
 
     Raises:
         Refused: There is no such shard.
@@ -61,7 +61,7 @@ async def replicas_of(nodes: DiscoveryNodes, shard_id: int) -> ShardReplicas:
 
 
 def _of_cluster_manager(cluster: ClusterUpdate) -> ShardReplicas:
-    """Return its replicas by address: which of them leads does not matter to readers."""
+    """Return its replicas by address; readers need not know which of them leads."""
     endpoints = {endpoint: endpoint for endpoint in cluster.manager_endpoints}
     if not endpoints:
         raise Unavailable("no replica of the cluster manager is known there yet")

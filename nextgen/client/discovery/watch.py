@@ -1,9 +1,10 @@
-"""Watches through discovery: changes in order, whichever discovery node they come through.
+"""Watches through discovery: changes in order, over any discovery nodes.
 
     connect ─▶ behind the last token ─▶ changes ─▶ the node ends, or the stream ─┐
        ▲───────── 20 to 500 ms, the next discovery node ◀────────────────────────┘
 
-Each change of each shard is told once and in order, or RESET and a snapshot where that cannot be.
+Each change of each shard is delivered once and in order; where that is impossible, a RESET and a
+snapshot take the place of the missing changes.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ async def watch_changes(
     without_snapshot: bool,
     timeout_ms: int,
 ) -> AsyncGenerator[Change[Any]]:
-    """Yield the changes that ``method`` of discovery tells; see ``Client.watch_topics``."""
+    """Yield the changes that ``method`` of discovery delivers; see ``Client.watch_topics``."""
     if len(names) > WATCH_NAMES_MAX:
         raise InvalidRequest(f"{len(names)} names, a watch has at most {WATCH_NAMES_MAX}")
     place = _Place(parse_token(resume))
@@ -74,7 +75,7 @@ async def watch_changes(
             ShardPosition(shard_id=shard_id, position=position)
             for shard_id, position in place.positions.items()
         )
-        # Whoever was told to forget needs the snapshot, also behind a reconnect.
+        # After a RESET the caller needs the snapshot, also if a reconnect came in between.
         request.without_snapshot = without_snapshot and not place.in_snapshot
         return request
 
@@ -103,7 +104,7 @@ async def watch_shard_map(nodes: DiscoveryNodes, *, timeout_ms: int) -> AsyncGen
                 update.HasField("shard_map") and update.shard_map.version > known.shard_map.version
             )
             if not newer and not is_map_newer:
-                continue  # Another node tells what is known.
+                continue  # Another node repeated what is known.
             leaders.update((leader.shard_id, leader) for leader in newer)
             if is_map_newer:
                 known.shard_map.CopyFrom(update.shard_map)
@@ -116,32 +117,32 @@ async def watch_shard_map(nodes: DiscoveryNodes, *, timeout_ms: int) -> AsyncGen
 
 
 class _Place:
-    """How far a watch is, and what its updates mean from there."""
+    """The position of a watch in each shard, and what its updates mean from there."""
 
     def __init__(self, positions: dict[int, int]) -> None:
         self.positions = positions
         self.in_snapshot: set[int] = set()
-        """Shards that were to be forgotten and are not told in whole again."""
-        self._told = set(positions)
-        """Shards of which the caller knows something."""
+        """Shards that were reset and whose snapshot is not complete."""
+        self._delivered = set(positions)
+        """Shards of which the caller has objects or positions: only these need a RESET."""
         self._token = token_of(positions)
 
     def changes(self, update: WatchUpdate) -> list[Change[Any]]:
-        """Return what ``update`` says, and remember how far it brings the watch."""
+        """Return the changes in ``update``, and move the watch to the update's positions."""
         shard_id = update.shard_id
         changes: list[Change[Any]] = []
         if update.reset:
             self.in_snapshot.add(shard_id)
             self.positions.pop(shard_id, None)
             self._token = token_of(self.positions)
-            if shard_id in self._told:
+            if shard_id in self._delivered:
                 changes.append(Change(ChangeKind.RESET, self._token, shard_id))
         for item in update.items:
-            self._told.add(shard_id)
+            self._delivered.add(shard_id)
             _append(changes, present(item, shard_id, self._token))
         for event in update.events:
             if event.position > self.positions.get(shard_id, 0):
-                self._told.add(shard_id)
+                self._delivered.add(shard_id)
                 self._move(shard_id, event.position)
                 _append(changes, happened(event, shard_id, self._token))
         has_moved = self._move_to(update)
@@ -158,7 +159,7 @@ class _Place:
         has_moved = False
         for place in update.positions:
             if place.position > self.positions.get(place.shard_id, 0):
-                self._told.add(place.shard_id)
+                self._delivered.add(place.shard_id)
                 self._move(place.shard_id, place.position)
                 has_moved = True
         return has_moved
@@ -169,7 +170,7 @@ class _Place:
 
 
 def _append(changes: list[Change[Any]], change: Change[Any] | None) -> None:
-    # A kind of event that this release does not know is about something it cannot watch.
+    # An event of a type that this release does not know concerns nothing that it can watch.
     if change is not None:
         changes.append(change)
 
@@ -180,7 +181,7 @@ async def _updates(
     """Yield the updates of one stream after the other, each begun with ``next_request()``.
 
     Raises:
-        MetadataError: No node could ever be watched for ``timeout_ms``, or what is asked is wrong.
+        MetadataError: The request is invalid, or no node served the watch within ``timeout_ms``.
     """
     loop = asyncio.get_running_loop()
     backoff_ms = _BACKOFF_MS_MIN
@@ -200,7 +201,7 @@ async def _updates(
         failing_since = failing_since or loop.time()
         is_patient = isinstance(error, _RETRIED)
         is_late = (loop.time() - failing_since) * 1_000 > timeout_ms
-        # What was served once may be refused by a node that is behind; it will not be for long.
+        # A request that was served once is valid: a node that refuses it is behind, for a moment.
         if (is_patient and not was_heard and is_late) or (
             not is_patient and (not was_heard or is_late)
         ):
@@ -211,7 +212,7 @@ async def _updates(
 
 
 async def _stream(endpoint: str, method: str, request: WatchRequest) -> AsyncGenerator[WatchUpdate]:
-    # A connection of its own: what its reader leaves unread holds up nobody else.
+    # A connection of its own: a slow reader must not hold up other calls.
     channel = open_channel(endpoint)
     try:
         await wait_connected(channel, endpoint)
@@ -242,6 +243,6 @@ async def _stream(endpoint: str, method: str, request: WatchRequest) -> AsyncGen
 def _translated(error: grpc.RpcError, endpoint: str) -> MetadataError:
     code = error.code() if hasattr(error, "code") else None
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        # A node of an earlier release; another one may be of this.
+        # A node of an earlier release; another node may be of this one.
         return Unavailable(f"{endpoint} does not serve change streams yet")
     return error_of_rpc(error)

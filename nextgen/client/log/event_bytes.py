@@ -1,8 +1,8 @@
-"""Committed events as they are sent, made of what is stored without looking into them.
+"""Committed events as they are sent: assembled from stored bytes, without decoding them.
 
-A stored event lacks what its place in the log says. Protobuf messages may be concatenated, so the
-event as it is sent is the derived fields followed by the stored bytes; only a filter by name has
-to read an event. ``log.wire.filled_events`` is the same in messages, and says what is to come out.
+A stored event lacks the fields that follow from its place in the log. Protobuf messages may be
+concatenated, so the event on the wire is those derived fields followed by the stored bytes. Only a
+filter by name decodes an event. ``log.wire.filled_events`` is the reference, with messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protos.nextgen.v1.events_pb2 import Event
 
 _FIELDS = Event.DESCRIPTOR.fields_by_name
 _BYTES = 2
-"""Wire type of a field that says its length."""
+"""Wire type of a length-delimited field."""
 
 
 def _varint(number: int) -> bytes:
@@ -49,11 +49,11 @@ _POSITION_STARTS = [_POSITION_TAG + bytes((low | 0x80,)) for low in range(0x80)]
 _POSITIONS_OF_ONE_BYTE = [_POSITION_TAG + bytes((low,)) for low in range(0x80)]
 
 _COMMAND_START = _CAUSE_TAG + _varint(COMMAND_ID_BYTES)
-"""Before a command's id, which has always the same length."""
+"""The bytes before a command's id, whose length is always the same."""
 
 
 class EventFilter:
-    """Which events are wanted: of these types, about names with this prefix. Empty: all."""
+    """Selects events of these types whose key has this prefix. Empty: all."""
 
     def __init__(self, types: Sequence[str] = (), key_prefix: str = "") -> None:
         """
@@ -78,7 +78,7 @@ class EventFilter:
             return False
         if name is not None and not self._prefix:
             return True
-        # Something stands before its payload, or its name is asked for.
+        # Another field precedes the payload, or the filter needs the event's name.
         return self.matches(Event.FromString(stored))
 
     def matches(self, event: Event) -> bool:
@@ -89,10 +89,10 @@ class EventFilter:
 
 
 class SentEvents:
-    """Makes events as they are sent of the entries of one shard's log.
+    """Turns the entries of one shard's log into events as they are sent.
 
-    This is most of what a scan costs: a record of one event, which most are, takes no call that
-    it can do without (benchmarks/log_scan.py).
+    This is most of the cost of a scan, so the path for a record of one event, by far the most
+    frequent, avoids every call it can (benchmarks/log_scan.py).
     """
 
     def __init__(self, shard_id: int, wanted: EventFilter) -> None:
@@ -104,8 +104,8 @@ class SentEvents:
     def of(
         self, entry: Entry, from_position: int, events_max: int
     ) -> tuple[list[int], list[bytes], int]:
-        """Return the positions and the bytes of the wanted events of ``entry`` from a position on,
-        and the position behind what was looked at: ends with the record that reaches
+        """Return positions and bytes of the wanted events of ``entry`` from a position on, and the
+        position behind the last event that was examined: it ends with the record that reaches
         ``events_max``."""
         positions: list[int] = []
         found: list[bytes] = []

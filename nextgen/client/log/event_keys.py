@@ -1,4 +1,4 @@
-"""The key of an event: the name it is about. What prefixes and watches are compared with.
+"""The key of an event: the name it is about. Prefixes and watches are matched against it.
 
 A tenant, a namespace (``tenant/namespace``), a topic or partition by its canonical name, or a
 broker id. Events of shards, nodes and maps are about no name and have the key ``""``.

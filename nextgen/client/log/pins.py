@@ -1,4 +1,4 @@
-"""Named readers of a replicated log, as a replica answers about them: see ``PinLog``."""
+"""A replica's answer to ``PinLog``, the request about named readers of its log."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from protos.nextgen.v1.shard_service_pb2 import LogReader, PinLogRequest, PinLog
 
 
 async def answer_pin_log(log: ReplicatedLog, request: PinLogRequest) -> PinLogResponse:
-    """Pin, renew or let go as ``request`` says, if it names a reader; tell who reads.
+    """Set, renew or release the pin that ``request`` names, if any; return all named readers.
 
-    A follower takes a position that it has not reached yet: the reader may be ahead of it.
+    A follower accepts a position that it has not reached yet: the reader may be ahead of it.
 
     Raises:
         PositionAhead: This replica leads, a majority confirms it, and no event is there yet.

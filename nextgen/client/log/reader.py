@@ -1,8 +1,7 @@
-"""The committed log of one shard, read by position, whichever of its replicas can be reached.
+"""The committed log of one shard, read by position from any replica that can be reached.
 
-Positions are dense and the same on every replica, so a reader that loses one goes on at another
-where it was. What a replica sends is checked: a position that is not the expected one ends the
-reading with an error.
+Positions are dense and the same on every replica, so a reader whose replica fails continues at
+another. Every batch is checked: an unexpected position ends the read with an error.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 
 PAUSE_MS = 300
-"""Before another replica is asked."""
+"""Milliseconds before another replica is tried."""
 
 FAILURES_MAX = 10
-"""In a row, three seconds: two elections."""
+"""Consecutive failures: three seconds, which covers two elections."""
 
 FAILURES_FOLLOWING_MAX = 100
-"""In a row. While following: half a minute without any replica."""
+"""Consecutive failures while following: half a minute without any replica."""
 
 PIN_TIMEOUT_MS = 2_000
-"""For one replica to note a pin."""
+"""Milliseconds for one replica to answer a pin."""
 
 _ELSEWHERE = (Unavailable, Indefinite, NotLeader, Overloaded, PositionCompacted, PositionAhead)
-"""What one replica says and another one may not."""
+"""Errors of one replica that another replica may not have."""
 
 
 class LogNotDense(Definite):
@@ -72,8 +71,8 @@ class LogNotDense(Definite):
 class EventPage:
     """Events in order, and how far the log was read for them.
 
-    Everything before ``next_position`` was looked at: read on from there. ``commit_position`` is
-    the last event that the replica knew as committed.
+    Everything before ``next_position`` was read: continue from there. ``commit_position`` is the
+    last event that the replica knew as committed.
     """
 
     events: Sequence[Event]
@@ -84,8 +83,8 @@ class EventPage:
 class ShardLogReader:
     """Reads one shard. ``prefer_follower`` spares the leader as long as a follower answers.
 
-    ``types`` are names of payload fields, ``key_prefix`` is compared with what an event is about
-    (``event_keys``). They narrow what comes, never what is counted.
+    ``types`` are names of payload fields, ``key_prefix`` is matched against the events' keys
+    (``event_keys``). They filter the events, not the positions: those stay dense.
     """
 
     def __init__(
@@ -109,18 +108,18 @@ class ShardLogReader:
     async def pages(
         self, position: int = 1, *, follow: bool = False, limit: int = 0
     ) -> AsyncGenerator[EventPage, None]:
-        """Yield what is committed from ``position`` on, each position once and in order.
+        """Yield the committed events from ``position`` on, each position once and in order.
 
         Ends at the present, unless ``follow``, and after ``limit`` events, 0 for no bound.
-        A replica that fails, falls behind or was cut is replaced by another. A page may hold
-        no event. Nothing is read ahead of the consumer but what the stream's window holds.
+        A replica that fails, falls behind or has compacted the position is replaced by another. A
+        page may hold no event. Read-ahead is bounded by the stream's flow-control window.
 
         Raises:
             Refused: There is no such shard.
             InvalidRequest: A type does not exist.
-            PositionCompacted: No replica has the position any more; the one that has most says
-                where reading can begin.
-            PositionAhead: The leader says that the position lies in the future.
+            PositionCompacted: No replica has the position any more. The error names the oldest
+                position that a replica still has.
+            PositionAhead: The leader confirms that the position lies in the future.
             LogNotDense: A replica sent a position that is not the expected one.
             MetadataError: No replica answers.
         """
@@ -151,7 +150,7 @@ class ShardLogReader:
         wants_leader = isinstance(progress.last_error, PositionAhead)
         followers_first = self._prefer_follower and not wants_leader
         order = replicas.in_order(followers_first=followers_first)
-        # Who only may be behind is not asked again before the leader was.
+        # A replica that may be behind is not tried again before the leader was.
         turn = 0 if wants_leader and replicas.leader else progress.failures
         progress.endpoint = order[turn % len(order)]
         return progress.endpoint
@@ -169,7 +168,7 @@ class ShardLogReader:
         )
         channel = open_channel(endpoint)
         try:
-            # A process that is frozen takes a connection, and never says a word.
+            # A frozen process accepts a connection and then stays silent.
             await wait_connected(channel, endpoint)
             async for batch in ShardServiceStub(channel).ReadEvents(request):
                 if batch.HasField("error"):
@@ -198,14 +197,14 @@ class ShardLogReader:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far one reading is, and what went wrong since it last moved."""
+    """The progress of one read, and its failures since it last advanced."""
 
     position: int
     remaining: int | None
     follow: bool
     known: int = 0
-    """The last committed position that any replica told of: a reader of the present that is
-    moved to a replica which is behind must not end there."""
+    """The last committed position that any replica reported: a reader that was moved to a replica
+    which is behind must not take the end of that replica's log for the present."""
     endpoint: str = ""
     failures: int = 0
     last_error: MetadataError | None = None
@@ -227,7 +226,7 @@ class _Progress:
         return EventPage(batch.events, batch.next_position, batch.commit_position)
 
     def failed(self, error: MetadataError, replicas: ShardReplicas | None) -> None:
-        """Note a failure; raise what it means if nobody else is to be asked."""
+        """Note a failure; raise an error once no further replica is to be tried."""
         self.failures += 1
         self.last_error = error
         if isinstance(error, PositionAhead) and error.is_final:
@@ -236,7 +235,7 @@ class _Progress:
             self.compacted[self.endpoint] = error
             if replicas is not None and set(replicas.endpoints.values()) <= set(self.compacted):
                 raise self._most_kept()
-        # Where others have cut already, a replica that does not answer is not waited for for long.
+        # Once a replica has compacted the position, a silent replica does not get the long wait.
         is_patient = self.follow and not self.compacted
         bound = FAILURES_FOLLOWING_MAX if is_patient else FAILURES_MAX
         if self.failures < bound:
@@ -281,15 +280,15 @@ async def pin_log(
     *,
     ttl_ms: int,
 ) -> None:
-    """Have every replica of the shard keep what is committed from ``position`` on.
+    """Pin the log of every replica of the shard: entries from ``position`` on are retained.
 
-    It is kept for ``ttl_ms`` from now on, over restarts; call again to renew, with 0 to let go.
-    A replica that does not answer is left out: renew often enough that it takes part again.
+    The pin lasts ``ttl_ms`` from now, over restarts. Call again to renew it, with 0 to release it.
+    A replica that does not answer has no pin until the next renewal: renew often.
 
     Raises:
         PositionCompacted: No replica has the position any more.
-        PositionAhead: The leader says that the position lies in the future.
-        MetadataError: No replica took the pin.
+        PositionAhead: The leader confirms that the position lies in the future.
+        MetadataError: No replica accepted the pin.
     """
     assert reader_id, "a reader has a name"
     answers = await _ask_all(

@@ -1,6 +1,6 @@
-"""A replicated log as it is told on the wire: the condition of a replica, and its stored events.
+"""A replicated log on the wire: the status of a replica, and its stored events.
 
-Shards and the cluster manager keep the same kind of log, so their tools read both alike.
+Shards and the cluster manager keep the same kind of log, so tools read both alike.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from protos.nextgen.v1.cluster_service_pb2 import ViewDigest as ViewDigestMessag
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event
 
 SCHEMA_VERSION_FIRST = 1
-"""What an event without a schema version has."""
+"""The schema version of an event that has none."""
 
 
 def replica_status(status: LogStatus, node_id: str) -> ReplicaStatus:
-    """Return the condition of ``node_id``'s replica."""
+    """Return the status of ``node_id``'s replica."""
     return ReplicaStatus(
         group_id=status.group_id,
         node_id=node_id,

@@ -2,8 +2,8 @@
 
     request() ──▶ pending[request_id] ──▶ one writer ──▶ stream ──▶ one reader ──▶ future
 
-A stream that breaks fails everything that waits on it at once; the next request connects anew.
-There is no reconnecting in the background: an idle pool does nothing.
+A stream that breaks fails all its pending requests at once; the next request connects anew.
+Nothing reconnects in the background: an idle pool does nothing.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _EXCHANGE = "/nextgen.v1.ShardService/Exchange"
 _SILENCE_MS_SUSPECT = 1_500
 
 ABANDON_MS = 300
-"""A leader that was deposed in an orderly way has answered everything by then."""
+"""Milliseconds within which a deposed leader that runs has answered all its requests."""
 
 
 class NotConnected(Unavailable):
-    """There is no connection to the endpoint; nothing was sent. Never travels."""
+    """There is no connection to the endpoint; nothing was sent. Never sent over the wire."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """One request that waits for its answer."""
+    """One request without an answer."""
 
     shard_id: int
     future: asyncio.Future[ShardResponse]
@@ -68,12 +68,12 @@ class _Connection:
         self._channel = open_channel(endpoint)
         self._pending: dict[int, _Pending] = {}
         self._outbox: OrderedDict[int, bytes] = OrderedDict()
-        """By request id, oldest first. What nobody waits for any more is never sent: a peer that
-        reads slowly is not to work for those who have left."""
+        """By request id, oldest first. A request whose caller has given up is removed, so a slow
+        peer does no work for it."""
         self._wake = asyncio.Event()
         self._request_id = 0
         self._heard_at = self._loop.time()
-        self._asked_at = self._heard_at  # When the oldest of those that wait was asked, or before.
+        self._pending_since = self._heard_at  # Not after the oldest pending request was sent.
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -84,7 +84,7 @@ class _Connection:
         """Connect and start the stream.
 
         Raises:
-            NotConnected: There is nobody at the endpoint.
+            NotConnected: No process listens at the endpoint.
         """
         try:
             await wait_connected(self._channel, self.endpoint)
@@ -120,7 +120,7 @@ class _Connection:
             )
         future: asyncio.Future[ShardResponse] = self._loop.create_future()
         if not self._pending:
-            self._asked_at = self._loop.time()
+            self._pending_since = self._loop.time()
         self._pending[request_id] = _Pending(request.shard_id, future)
         self._outbox[request_id] = data
         self._wake.set()
@@ -138,9 +138,9 @@ class _Connection:
             self._outbox.pop(request_id, None)
 
     def _suspect(self, sent_at: float) -> None:
-        """Give the connection up if nothing at all came back since ``sent_at``.
+        """Close the connection if nothing was received since ``sent_at``.
 
-        A peer that froze, or whose machine is gone, never closes its end.
+        A frozen peer, or one whose machine is gone, never closes its end.
         """
         silence_ms = (self._loop.time() - sent_at) * 1_000
         if self._heard_at < sent_at and silence_ms >= _SILENCE_MS_SUSPECT:
@@ -148,13 +148,13 @@ class _Connection:
 
     @property
     def silence_ms(self) -> float:
-        """Since when nothing came back although something was asked for, 0 if nothing was."""
+        """Milliseconds without an answer while requests were pending, 0 if none is."""
         if not self._pending:
             return 0.0
-        return (self._loop.time() - max(self._heard_at, self._asked_at)) * 1_000
+        return (self._loop.time() - max(self._heard_at, self._pending_since)) * 1_000
 
     def waiting_for(self, shard_id: int) -> list[int]:
-        """Return the ids of the requests that wait for an answer of the shard."""
+        """Return the ids of the shard's pending requests."""
         return [
             request_id
             for request_id, pending in self._pending.items()
@@ -162,14 +162,14 @@ class _Connection:
         ]
 
     def give_up(self, request_ids: list[int], reason: str) -> None:
-        """Fail those of the requests that still wait."""
+        """Fail those of the requests that are still pending."""
         for request_id in request_ids:
             pending = self._pending.pop(request_id, None)
             if pending is not None and not pending.future.done():
                 pending.future.set_exception(ConnectionLost(reason))
 
     def close(self, reason: str, kind: type[MetadataError] = ConnectionLost) -> None:
-        """Fail everything that waits with an error of this kind, and close the stream."""
+        """Fail all pending requests with an error of this kind, and close the stream."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -215,14 +215,14 @@ class _Connection:
     def _ended_by(self, error: Exception) -> None:
         reason = error_of_rpc(error) if isinstance(error, grpc.RpcError) else repr(error)
         if isinstance(reason, Unauthenticated):
-            # Nothing was read, and it would end the same way the next time.
+            # The peer refused it unread, and would do so again.
             self.close(f"{self.endpoint}: {reason}", Unauthenticated)
         else:
             self.close(f"the stream to {self.endpoint} broke: {reason}")
 
     def _dispatch(self, response: ShardResponse) -> None:
         if response.more:
-            return  # From a shard node of an earlier release: the answer follows.
+            return  # A message of an earlier release's shard node: the answer follows.
         pending = self._pending.pop(response.request_id, None)
         if pending is None or pending.future.done():
             return  # Its caller stopped waiting.
@@ -233,7 +233,7 @@ class _Connection:
 
 
 def _retrieve(task: asyncio.Task[_Connection]) -> None:
-    """Look at the outcome, so that nobody complains when everyone who waited went away."""
+    """Mark the exception as retrieved: all waiters may have been cancelled."""
     if not task.cancelled():
         task.exception()
 
@@ -271,13 +271,13 @@ class ExchangePool:
         """Send ``request`` to ``endpoint`` (host:port) and return its answer.
 
         Request id, shard map version and timeout of ``request`` are filled in here, so one
-        object must not be in two calls at the same time. Cancelling, like a deadline, stops the
-        waiting, and the request only as long as it was not sent.
+        object must not be in two calls at the same time. Cancelling, like a deadline, ends the
+        wait; the request itself is withdrawn only if it was not sent yet.
 
         Raises:
             MetadataError: The error in the answer.
             NotConnected: Nothing was sent. Definite; a kind of ``Unavailable``.
-            Overloaded: ``EXCHANGE_IN_FLIGHT_MAX`` requests wait there already. Definite.
+            Overloaded: ``EXCHANGE_IN_FLIGHT_MAX`` requests are pending there already. Definite.
             ConnectionLost: The stream broke after sending. Indefinite.
             DeadlineExceeded: No answer within ``timeout_ms``. Indefinite.
         """
@@ -294,17 +294,17 @@ class ExchangePool:
         return await connection.request(request, timeout_ms=remaining_ms)
 
     def drop(self, endpoint: str, reason: str) -> None:
-        """Close the connection to ``endpoint``; what waits there fails as ``ConnectionLost``."""
+        """Close the connection to ``endpoint``; its requests fail with ``ConnectionLost``."""
         connection = self._connections.pop(endpoint, None)
         if connection is not None:
             self._retire(connection, f"the connection to {endpoint} was dropped: {reason}")
 
     def abandon(self, shard_id: int, *, leader: str) -> None:
-        """The shard is led at ``leader``: what waits for it elsewhere is given up soon.
+        """Give up the shard's requests that are pending at other endpoints than ``leader``.
 
-        A deposed leader answers within ``ABANDON_MS``; one that froze never does, and if its
-        connection has been silent, that is not waited for. Requests sent later are not touched,
-        so reads from followers go on.
+        A deposed leader answers within ``ABANDON_MS``, a frozen one never. Requests on a silent
+        connection fail at once, the others after ``ABANDON_MS``. Requests sent later are not
+        affected, so reads from followers go on.
         """
         for endpoint, connection in self._connections.items():
             request_ids = connection.waiting_for(shard_id)
@@ -318,7 +318,7 @@ class ExchangePool:
                 )
 
     async def stop(self) -> None:
-        """Close every connection. What waits fails as ``ConnectionLost``."""
+        """Close every connection. Pending requests fail with ``ConnectionLost``."""
         self._is_stopped = True
         for task in list(self._opening.values()):
             task.cancel()
@@ -338,7 +338,7 @@ class ExchangePool:
             opening = join(self._open(endpoint))
             opening.add_done_callback(_retrieve)
             self._opening[endpoint] = opening
-        # Shielded: the others who wait for the same connection must not lose it with this one.
+        # Shielded: other callers wait for the same connection.
         return await asyncio.shield(opening)
 
     async def _open(self, endpoint: str) -> _Connection:

@@ -1,4 +1,4 @@
-"""Which moves of topics may be asked for twice."""
+"""Which moves of topics may be sent twice."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
 
 def are_repeatable(moves: Iterable[TopicMove]) -> bool:
-    """Say whether all of ``moves`` change nothing when they are asked for once more.
+    """Return whether repeating ``moves`` changes nothing.
 
-    A topic that goes to a named broker, or from a named epoch, goes once. One that goes to "any
-    other" broker than the one that a lost answer has brought it to would go once too often.
+    A move to a named broker, or from a named epoch, takes effect once. A move to any other broker
+    does not: if its answer was lost, the repetition moves the topic again.
     """
     return all(move.target_broker_id or move.expected_epoch for move in moves)

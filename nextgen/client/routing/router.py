@@ -2,19 +2,19 @@
 
     failed with                       before the next attempt
     ---------------------------------------------------------------------------------------
-    NotLeader with a hint             nothing: ask the hint
+    NotLeader with a hint             nothing: try the hint
     NotLeader, ConnectionLost,        wait for a leader of a higher term to be pushed, at most
-      NotConnected                    5, 50, 250, 1,000 ms; then ask another replica, which keeps
-                                      the question until it knows a leader (ELECTION_WAIT_MS)
+      NotConnected                    5, 50, 250, 1,000 ms; then try another replica, which keeps
+                                      the request until it knows a leader (ELECTION_WAIT_MS)
     StaleShardMap                     wait for a higher map version, as long; then route again
     Unavailable, Overloaded,          20 to 200 ms with jitter, ``retry_after_ms`` at least;
       ProposalLost                    nothing more if the caller has no time for that
 
-When a leader of a higher term is pushed, requests that still wait at another endpoint are given
-up shortly after: their leader may have frozen.
+When a leader of a higher term is pushed, requests pending at another endpoint are given up shortly
+after: their leader may have frozen.
 
-An attempt that failed indefinitely is repeated only if the caller says ``idempotent``; if the
-attempts end with a definite error behind an indefinite one, the whole is indefinite.
+An attempt that failed indefinitely is repeated only if the caller sets ``idempotent``. If the
+attempts end with a definite error after an indefinite one, the request's error is indefinite.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ATTEMPT_MS_MIN = 20
 
 
 class _NoTimeLeft(Unavailable):
-    """The deadline passed before the shard was asked."""
+    """The deadline passed before the request was sent."""
 
 
 _RETRIED = (NotLeader, Unavailable, StaleShardMap, Overloaded, ConnectionLost, ProposalLost)
@@ -86,7 +86,7 @@ class RouterStatistics:
 
     requests: int = 0
     failures: int = 0
-    """Requests that ended with an error other than a refusal by the caller's own doing."""
+    """Requests that ended with an error, other than errors of the caller."""
     retries: list[int] = field(default_factory=lambda: [0] * (ROUTER_RETRIES_MAX + 1))
     """``retries[n]``: requests that needed n retries, failed ones included."""
 
@@ -107,30 +107,30 @@ class RouterStatistics:
 
 @dataclass(slots=True)
 class _Attempts:
-    """Where one routed request stands."""
+    """The attempts of one routed request."""
 
     resolve: Callable[[], int]
     request: ShardRequest
     deadline: float
     idempotent: bool
     trace_id: str = ""
-    """What the caller put into the request, each attempt being a child of it."""
+    """The trace id that the caller put into the request; each attempt is a child span of it."""
     retries: int = 0
     hint: str | None = None
     suspect: str | None = None
-    """Endpoint that just failed: another one is asked if there is one."""
+    """Endpoint that just failed: another one is tried if there is one."""
     suspect_term: int = 0
     dead: set[str] = field(default_factory=set)
-    """Endpoints that were not there: hints to them are out of date."""
+    """Endpoints that refused the connection: hints to them are out of date."""
     was_indefinite: bool = False
     issued_at: int | None = None
     """The shard that the caller of a command named a position of; None: the router stamps it."""
 
 
 class ShardRouter:
-    """Carries requests to shards. ``link`` says where they are, ``pool`` takes them there.
+    """Routes requests to shards: ``link`` knows their endpoints, ``pool`` sends.
 
-    ``local`` short-cuts requests to shards led by this process.
+    ``local`` answers requests to shards that this process leads.
     """
 
     def __init__(
@@ -170,8 +170,8 @@ class ShardRouter:
         ``issued_position`` and ``shard_id`` keeps them at every attempt.
 
         Raises:
-            MetadataError: What the last attempt said; indefinite if any attempt was, and the
-                later ones did not settle it.
+            MetadataError: The last attempt's error; indefinite if any attempt's was, and no later
+                attempt settled it.
         """
         return await self._call(lambda: shard_id, request, timeout_ms, idempotent=idempotent)
 
@@ -197,7 +197,7 @@ class ShardRouter:
         """Have any replica answer, for reads with a ``min_position``. Replicas take turns.
 
         Raises:
-            MetadataError: What the last replica asked said.
+            MetadataError: The error of the last replica tried.
         """
         local = self._local(shard_id)
         if local is not None:
@@ -218,7 +218,7 @@ class ShardRouter:
             except (Unavailable, NotLeader, ConnectionLost, DeadlineExceeded, Overloaded):
                 continue
             except StaleShardMap:
-                # A replica that begins with nothing does not know its slots yet; the leader does.
+                # A replica with an empty view does not know its slots yet; the leader does.
                 continue
             self.statistics.requests += 1
             self.statistics.retries[0] += 1
@@ -257,7 +257,7 @@ class ShardRouter:
             try:
                 return await self._attempt(attempts)
             except _NoTimeLeft as failure:
-                # It says nothing about the matter; the attempt before it does.
+                # The error of the attempt before names the cause; this one does not.
                 raise self._settled(attempts, error or failure) from None
             except _RETRIED as failure:
                 error = failure
@@ -269,7 +269,7 @@ class ShardRouter:
             if is_over or attempts.retries >= ROUTER_RETRIES_MAX:
                 raise self._settled(attempts, error)
             await self._prepare_retry(attempts, error)
-            # An attempt without time would say so, and hide what is really the matter.
+            # DEADLINE_EXCEEDED of an attempt without time would hide the actual cause.
             if self._remaining_ms(attempts) <= _ATTEMPT_MS_MIN:
                 raise self._settled(attempts, error)
             attempts.retries += 1
@@ -320,12 +320,12 @@ class ShardRouter:
             raise
 
     def _stamp(self, attempts: _Attempts, shard_id: int) -> None:
-        """Say where the request goes, and how far that shard was when its command was issued.
+        """Put the shard id and the commands' issued positions into the request.
 
-        A command whose caller named no position counts as issued at its first attempt here.
+        A command whose caller set no position counts as issued at its first attempt here.
 
         Raises:
-            StaleShardMap: The command goes to another shard than the one its caller meant.
+            StaleShardMap: The caller's position is of another shard than the request goes to.
         """
         request = attempts.request
         if attempts.issued_at is not None:
@@ -340,7 +340,7 @@ class ShardRouter:
         request.shard_id = shard_id
 
     async def _endpoint(self, attempts: _Attempts, shard_id: int) -> str:
-        """Return whom to ask, waiting for a leader when none is known."""
+        """Return the endpoint for the next attempt, waiting for a leader when none is known."""
         hint, attempts.hint = attempts.hint, None
         if hint is not None:
             return hint
@@ -359,7 +359,7 @@ class ShardRouter:
         return endpoint
 
     def _other_replica(self, shard_id: int, suspect: str, turn: int) -> str:
-        """Return a replica that may know better than the directory; each turn another one.
+        """Return a replica that may know a newer leader than the view; each turn another one.
 
         Every third turn it is the suspect itself, which may only have lost a connection.
         """

@@ -4,7 +4,7 @@
                               ▲                                       │
                               └──── the line has room again ◀─────────┘
 
-What a line holds, in which order it goes and how much may be under way is the line's own rule.
+Each line decides what it holds, the order in which it is sent, and how much may be under way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Batch = TypeVar("Batch")
 
 
 class Line(Protocol[Batch_co]):
-    """What waits for one shard. ``take`` counts what it returns as under way."""
+    """The queue of one shard. ``take`` counts what it returns as under way."""
 
     def __len__(self) -> int: ...
 
@@ -27,7 +27,7 @@ class Line(Protocol[Batch_co]):
         """Whether another batch may be under way, if there is anything for it."""
 
     def take(self) -> Batch_co | None:
-        """Remove and return the next batch, None if what waits has to wait longer."""
+        """Remove and return the next batch, None if none may be sent yet."""
 
 
 TakenLine = TypeVar("TakenLine", bound=Line[Any])
@@ -44,8 +44,8 @@ class _Shard(Generic[TakenLine]):
 class ShardBatches(Generic[TakenLine, Batch]):
     """Sends batches for one kind of request. Owned by one event loop; ``stop`` it at the end.
 
-    ``begin`` starts a task for a batch, in the set that it is given. The task sends the batch and
-    answers its callers whatever happens. Once the line has room again it calls ``send_soon``.
+    ``begin`` starts a task for a batch, in the set that it is given. The task sends the batch,
+    answers all its callers, also on failure, and calls ``send_soon`` when the line has room again.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ShardBatches(Generic[TakenLine, Batch]):
         return [shard.line for shard in self._shards.values()]
 
     def send_soon(self, shard_id: int) -> None:
-        """Send what waits in the next turn of the loop, so that callers at hand share batches."""
+        """Send the line in the loop's next iteration, so that callers of this one share batches."""
         shard = self._shard(shard_id)
         if self.is_stopped or shard.is_due or not shard.line or not shard.line.has_room:
             return

@@ -1,4 +1,4 @@
-"""The way to the shards, as the parts of a topic directory need it."""
+"""The calls to shards that the parts of a topic directory need."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Questions to shards: one per key at a time, many per request.
 
-A caller whose question is under way already waits for that answer. Questions that come while
-``in_flight_max`` requests to their shard are under way share the next one, unless they are of
+A caller whose question is already under way shares its answer. Questions that arrive while
+``in_flight_max`` requests to their shard are under way share the next request, unless they are of
 groups (tenants) of which one has many questions.
 """
 
@@ -115,7 +115,7 @@ class SharedQuestions(Generic[Answer]):
         """Return the shard's answer about ``key``; ``number`` is part of the question.
 
         Raises:
-            Overloaded: Too many questions wait.
+            Overloaded: Too many questions are queued.
             MetadataError: The shard refused, or could not be reached.
         """
         question = (key, number)
@@ -127,7 +127,7 @@ class SharedQuestions(Generic[Answer]):
         return flight.result()
 
     async def stop(self) -> None:
-        """Give up what is under way; its callers get ``Unavailable``."""
+        """Cancel the requests under way; their callers get ``Unavailable``."""
         await self._batches.stop()
         for question in tuple(self._flights):
             self._settle(question, Unavailable("this process is stopping"))

@@ -11,7 +11,7 @@ from nextgen.pulsar.metadata_commands import Located
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
 Lookup = Callable[[TopicName], Awaitable[LookupAnswer]]
-"""Returns where a unit is served, or the answer that says why not. Raises ``MetadataError``."""
+"""Returns where a unit is served, or a rejection. Raises ``MetadataError``."""
 
 _CLASSIC = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT})
 
@@ -51,7 +51,7 @@ def checked(answer: LookupAnswer) -> LookupAnswer:
 
 
 def may_be_created(name: TopicName, answer: LookupAnswer) -> bool:
-    """Return whether ``answer`` is that a topic is absent which a client may create by its name."""
+    """Return whether ``answer`` is NOT_FOUND of a topic that a client's first use may create."""
     return answer.rejection_code == RejectionCode.NOT_FOUND and name.partition is None
 
 

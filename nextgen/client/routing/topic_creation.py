@@ -39,11 +39,11 @@ from protos.nextgen.v1.inventory_pb2 import (
 DEFAULT_NAMESPACE_TEXT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
 _ATTEMPTS_BEHIND_A_CREATE = 2
-"""The first may share an answer from before the topic was created."""
+"""The first attempt may share an answer from before the topic was created."""
 
 Created = Callable[[int, int, Sequence[str]], None]
-"""Is called with a shard id, a position and names: at this position these topics are there, or were
-refused. BEFORE the caller of the creation has its answer."""
+"""Called with a shard id, a position and names: as of this position these topics exist or were
+refused. The call comes BEFORE the creation's caller gets its answer."""
 
 
 class TopicCreation:
@@ -58,7 +58,7 @@ class TopicCreation:
         self._note_created = created or _ignore_created
         self._default_is_there_until = float("-inf")
         self._reads = 0
-        """Requests for parents that were sent: a question joins those that were not sent yet."""
+        """Number of requests for parents sent so far: a question joins only an unsent request."""
         self._topics = questions(self._read_topics, DIRECTORY_READS_PER_REQUEST_MAX)
         self._parents = questions(self._read_parents, DIRECTORY_READS_PER_REQUEST_MAX)
         # By tenant: a request waits for a turn of each tenant that it creates topics of.
@@ -93,7 +93,7 @@ class TopicCreation:
         )
 
     async def look_up_created(self, name: TopicName, lookup: Lookup) -> LookupAnswer:
-        """Create an absent topic if its namespace allows it; return what ``lookup`` answers then.
+        """Create an absent topic if its namespace allows it; return the answer of ``lookup`` then.
 
         Raises:
             Refused: ``NOT_FOUND``, with the reason why it was not created.
@@ -114,7 +114,7 @@ class TopicCreation:
         item = await self._parents.ask(shard_id, DEFAULT_NAMESPACE_TEXT, self._reads)
         if not item.HasField("namespace"):
             await self._default_is_made.ask(shard_id, DEFAULT_NAMESPACE_TEXT)
-        # Counted from before it was read: it may have been deleted since.
+        # The time runs from before the read: the namespace may have been deleted since.
         self._default_is_there_until = now + DEFAULT_NAMESPACE_TTL_MS / 1_000
 
     async def _create(self, name: TopicName) -> int:
@@ -238,7 +238,7 @@ class TopicCreation:
 
 
 def _ignore_created(_shard_id: int, _position: int, _names: Sequence[str]) -> None:
-    """For processes that remember no absent names."""
+    """The ``Created`` of a process that caches no absent names."""
 
 
 def _command_id() -> bytes:

@@ -1,10 +1,10 @@
-"""The ``TopicDirectory`` of a process that keeps no answers: every question goes to a shard.
+"""The ``TopicDirectory`` of a process without a cache: every question goes to a shard.
 
     partitions ─▶ TopicCreation ╮
     locate ─▶ lookup at a shard ┼─▶ SharedQuestions ─▶ ShardRouter
        ╰─ absent ─▶ TopicCreation
 
-Brokers use it. Discovery has answers of its own in front and composes the same parts
+Brokers use it. Discovery puts a cache in front and composes the same parts
 (``discovery.service.lookups.topic_directory``).
 """
 
@@ -62,13 +62,14 @@ class RoutedTopicDirectory:
     async def raise_epoch(
         self, name: TopicName, *, topic_id: str, epoch: int, used_epoch: int
     ) -> Located:
-        """Have a unit assigned above ``used_epoch`` if the assignment of ``epoch`` still holds.
+        """Assign a unit above ``used_epoch`` if the assignment of ``epoch`` is still current.
 
-        Its owner calls this, whose ledger knows that epoch. Returns where the unit is then.
+        The owner calls this when its ledger holds the later ``used_epoch``. Returns the unit's
+        location afterwards.
 
         Raises:
-            Refused: ``LIMIT_EXCEEDED``: so high an epoch is taken for damage.
-            MetadataError: It may have been assigned, or not.
+            Refused: ``LIMIT_EXCEEDED``: the epoch is so high that it is taken for damage.
+            MetadataError: It is unknown whether the unit was assigned.
         """
         used = pb.UsedEpoch(topic=name.text, topic_id=topic_id, epoch=epoch, used_epoch=used_epoch)
         request = pb.ShardRequest(lookup=pb.ShardLookupRequest(topics=[name.text], used=[used]))

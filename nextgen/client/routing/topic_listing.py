@@ -1,4 +1,4 @@
-"""Names of the topics of one namespace, which all shards have parts of."""
+"""Names of the topics of one namespace, gathered from all shards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TopicListing:
 
 
 class _Room:
-    """The bytes that are left of the one frame that a listing has to fit into."""
+    """Counts the bytes left in the single frame that a listing has to fit into."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace

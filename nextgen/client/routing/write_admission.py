@@ -1,18 +1,19 @@
-"""Which writes to a shard go next: at once while there is room, else by tenants in turn.
+"""Admission of writes to a shard: at once while there is room, else by tenants in turn.
 
     write ──▶ room? ──▶ sent, or decided ──▶ answered, or committed ──▶ room for the next
                 │ no                                                          │
                 ▼                                                             │
             one queue per tenant ◀──────────────────── the next tenant's turn ┘
 
-Without a bound, whatever arrives waits in one queue in the order of arrival, that of the stream
-between two processes or that of the log: a tenant that sends faster than the shard commits makes
-everybody wait behind its backlog. Here those queues stay short and the backlog waits by tenant, so
-a write waits for what is under way and for one write of each other tenant. A tenant whose own queue
-is full is refused with the time after which to come back; the others are not.
+Without a bound all writes wait in one queue in the order of arrival, on the stream between two
+processes or in the log. A tenant that sends faster than the shard commits would then make every
+other tenant wait behind its backlog. Here those queues stay short and each tenant has a backlog of
+its own: a write waits for the writes under way and for one write of each other tenant. A tenant
+whose own queue is full is refused, with the time after which to retry; the others are not.
 
-Discovery has one for each shard, for what it sends; the shard's leader one for what it decides, as
-several discovery nodes send to it. While there is room nothing waits and nothing is allocated.
+Discovery has one instance per shard, for the writes that it sends. The shard's leader has one for
+the writes that it decides, because several discovery nodes send to it. While there is room no write
+waits and nothing is allocated.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ DEFAULT_BOUNDS = WriteBounds()
 
 
 class WriteAdmission:
-    """Counts what is under way and keeps the queue. ``refusals`` counts refused requests."""
+    """Counts the cost under way and keeps the queues. ``refusals`` counts refused requests."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class WriteAdmission:
         )
         self._cost_in_flight = 0
         self._waited_ms = 0.0
-        """How long the request that was admitted last had waited."""
+        """Milliseconds that the last admitted request had waited."""
 
     def __repr__(self) -> str:
         return f"<WriteAdmission in_flight={self._cost_in_flight} waiting={len(self._queue)}>"
@@ -89,9 +90,9 @@ class WriteAdmission:
     def try_enter(self, cost: int) -> bool:
         """Admit a write of ``cost`` at once if there is room; return whether it was admitted.
 
-        Its caller has to call ``leave`` with the same cost when the write has ended.
+        The caller MUST call ``leave`` with the same cost when the write has ended.
 
-        A request may exceed the bound by its own cost: what is too large for it gets in alone.
+        A request may exceed the bound by its own cost: one larger than the bound is admitted alone.
         """
         if self._cost_in_flight >= self._cost_in_flight_max:
             return False
@@ -107,7 +108,7 @@ class WriteAdmission:
 
         Raises:
             Overloaded: Too many wait already, of one of the tenants or in all. ``retry_after_ms``
-                is how long those that are admitted now have waited.
+                is the wait of the request admitted last.
         """
         if self.try_enter(cost):
             return
@@ -135,7 +136,7 @@ class WriteAdmission:
             raise
 
     def leave(self, cost: int) -> None:
-        """Give ``cost`` back, and admit those whose turn it is."""
+        """Release ``cost`` and admit the next writes in turn."""
         self._cost_in_flight -= cost
         assert self._cost_in_flight >= 0, "a write left twice"
         while self._cost_in_flight < self._cost_in_flight_max and self._admit_next():
@@ -149,7 +150,7 @@ class WriteAdmission:
         self._cost_in_flight += waiting.cost
         self._waited_ms = 1_000 * (asyncio.get_running_loop().time() - waiting.since)
         if waiting.admitted.done():
-            # Cancelled, and its task has not run since: it finds that it is not in the queue.
+            # Cancelled, but its task has not run since: it will find itself out of the queue.
             return True
         waiting.admitted.set_result(None)
         return True

@@ -30,12 +30,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # A machine that lost power sends no RST.
     ("grpc.keepalive_time_ms", CHANNEL_KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", CHANNEL_KEEPALIVE_MS),
-    # What the library really goes by: the one above is there for other versions of it.
+    # The option that this gRPC version obeys; the one above is for other versions.
     ("grpc.http2.ping_timeout_ms", CHANNEL_KEEPALIVE_MS),
     ("grpc.http2.max_pings_without_data", 0),
     # Otherwise channels to one address share a connection, and its backoff.
     ("grpc.use_local_subchannel_pool", 1),
-    # A cluster's processes are reached directly, whatever the environment says.
+    # A cluster's processes are reached directly, whatever proxy the environment names.
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -43,8 +43,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 def open_channel(endpoint: str) -> grpc.aio.Channel:
     """Return a channel to ``endpoint`` (host:port). It connects with its first call.
 
-    If this process uses credentials, calls between processes carry proof of them; a stream does
-    once ``wait_connected`` has returned.
+    If this process has credentials, calls between processes carry proof of them; a stream carries
+    it once ``wait_connected`` has returned.
     """
     return with_proofs(grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS))
 
@@ -63,7 +63,7 @@ async def close_channel(channel: grpc.aio.Channel) -> None:
 async def wait_connected(
     channel: grpc.aio.Channel, endpoint: str, *, timeout_ms: int = CONNECT_TIMEOUT_MS
 ) -> None:
-    """Connect ``channel`` and return once it is connected, and knows what it has to prove.
+    """Connect ``channel``; return once it is connected and has the server's challenge.
 
     Raises:
         Unavailable: Refused, or not connected within ``timeout_ms``. Nothing was sent.

@@ -1,7 +1,7 @@
-"""Refuses, on behalf of every server, messages that are not what the method takes.
+"""Refuses, for every server, messages that cannot be decoded as the method's request.
 
-gRPC itself answers them with UNKNOWN and a traceback in the server's diagnostics; a caller cannot
-tell that from a request that got lost on the way, and a client library would send it again.
+gRPC itself answers them with UNKNOWN and a traceback in the server's diagnostics. A caller cannot
+distinguish that from a request that got lost on the way, and a client library would retry it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]]
 class MalformedRequests(_Interceptor):
     """Ends the one call that brought a malformed message, with the reason INVALID_REQUEST.
 
-    In a stream the servicer meets it where it reads, as ``InvalidRequest``, and may answer in
-    its own way; what it lets pass ends the call. Methods that take bytes look for themselves.
-    A message of too many fields is refused in the same way, and never decoded.
+    In a stream the servicer's read raises ``InvalidRequest``, which it may handle; unhandled, the
+    error ends the call. Methods that take bytes check them themselves. A message of too many
+    fields is refused in the same way, and never decoded.
     """
 
     def __init__(self) -> None:
-        # By method: one that the server does not have gets no further than its name.
+        # By method: a call of an unknown method is refused before its request is read.
         self._made: dict[str, tuple[_Handler, _Handler]] = {}
 
     async def intercept_service(
@@ -55,8 +55,8 @@ class MalformedRequests(_Interceptor):
 
 
 def _single(handler: _Handler, method: str) -> _Handler:
-    """Return a handler of one request. gRPC decodes it before anybody can answer, so what
-    cannot be decoded is passed on as the error that it is."""
+    """Return a handler of one request. gRPC decodes the request before the handler runs, so a
+    request that cannot be decoded reaches the handler as an error value."""
     if handler.request_deserializer is None:
         return grpc.unary_unary_rpc_method_handler(
             _checked(handler.unary_unary), None, handler.response_serializer
@@ -93,7 +93,7 @@ def _single(handler: _Handler, method: str) -> _Handler:
 
 
 def _counted(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return ``decode``, but for requests of too many fields, if it is that of a message."""
+    """Return ``decode`` with a check of the number of fields, if it decodes a message."""
     kind = getattr(decode, "__self__", None)
     if not (isinstance(kind, type) and issubclass(kind, Message)):
         return decode
@@ -120,10 +120,10 @@ def _checked(behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, 
 
 
 def _without_frames(error: grpc.aio.AbortError) -> grpc.aio.AbortError:
-    """Return the error that ends a call, without the frames that it went through.
+    """Return the error that ends a call, without its traceback.
 
-    gRPC keeps it with the call and the frames refer to the call: a cycle that holds the request,
-    megabytes maybe, until a collection of garbage.
+    gRPC keeps the error with the call, and the traceback's frames refer to the call: a cycle that
+    would hold the request, possibly megabytes, until the next garbage collection.
     """
     error.__context__ = None
     return error.with_traceback(None)

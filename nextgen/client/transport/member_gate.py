@@ -1,4 +1,4 @@
-"""Lets only those call the methods between processes who know the cluster secret (ADR 0057)."""
+"""Admits calls between processes only with proof of the cluster secret (ADR 0057)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ else:
     _Interceptor = grpc.aio.ServerInterceptor
 
 Clock = Callable[[], float]
-"""Seconds that never go back."""
+"""Monotonic seconds."""
 
 _Handler = Any
 _Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]]
@@ -46,22 +46,22 @@ _unproven = Counter(
     ["outcome"],
 )
 for _outcome in ("refused", "taken"):
-    _unproven.labels(_outcome)  # So that it is there, as 0, before the first.
+    _unproven.labels(_outcome)  # Exported as 0 before the first.
 _logger = structlog.get_logger(__name__)
 
 
 class Challenges:
-    """The challenges of one server: the present one and the one before, and who answered them."""
+    """The current and the previous challenge of one server, and the proofs used for them."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._made_at = clock()
         self._present = os.urandom(CHALLENGE_BYTES)
         self._taken: dict[bytes, set[bytes]] = {self._present: set()}
-        """By challenge, the older first: the nonces of the proofs that were taken."""
+        """By challenge, the older first: the nonces of the accepted proofs."""
 
     def present(self) -> bytes:
-        """Return the challenge that callers are to prove themselves for."""
+        """Return the challenge for which callers make their proofs."""
         age_ms = (self._clock() - self._made_at) * 1_000
         if age_ms >= CHALLENGE_PERIOD_MS:
             if age_ms >= 2 * CHALLENGE_PERIOD_MS:
@@ -70,7 +70,7 @@ class Challenges:
         return self._present
 
     def take(self, proof: Proof) -> bool:
-        """Return whether the proof is for a challenge that holds, and was not taken before."""
+        """Accept the proof and return True if its challenge is valid and its nonce is unused."""
         self.present()
         nonces = self._taken.get(proof.challenge)
         if nonces is None or proof.nonce in nonces:
@@ -89,10 +89,10 @@ class Challenges:
 
 
 class MemberGate(_Interceptor):
-    """Ends a call that needs proof and has none, before anything of it is read.
+    """Refuses a call that needs proof and has none, before its request is read.
 
-    Without ``credentials`` everybody is let in. Unless it ``is_required`` those without proof are
-    let in too, and counted: for the time in which a secret is introduced or changed.
+    Without ``credentials`` every call is admitted. Unless proof ``is_required``, calls without it
+    are admitted too, and counted: for the time in which a secret is introduced or changed.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class MemberGate(_Interceptor):
     def _flaw(
         self, credentials: ClusterCredentials, method: str, metadata: Iterable[tuple[str, Any]]
     ) -> MetadataError | None:
-        """Return what is wrong with a call's proof, None if nothing is."""
+        """Return the error in a call's proof, None if the proof is valid."""
         given = next((value for key, value in metadata or () if key == PROOF_KEY), None)
         if not isinstance(given, bytes):
             return Unauthenticated(
@@ -139,7 +139,7 @@ class MemberGate(_Interceptor):
         proof = credentials.checked(method, given)
         if proof is None:
             return Unauthenticated(
-                # The caller may be anybody: it hears nothing of this cluster, not even its id.
+                # The caller is unauthenticated: the error must not name even the cluster's id.
                 "this node needs the cluster secret, and the caller's is another one, or for "
                 "another cluster: check its --cluster-secret-file, its --cluster-id, and the "
                 "addresses that it was given"
@@ -152,7 +152,7 @@ class MemberGate(_Interceptor):
                 self._note("refused", method, flaw, peer=context.peer())
             await abort(context, flaw)
 
-        # Of a stream nothing is read before it is answered, so this does for every kind of call.
+        # A stream's handler answers before it reads, so this serves every kind of call.
         return grpc.stream_stream_rpc_method_handler(refuse)
 
     async def _give_challenge(self, _request: bytes, _context: Any) -> GetChallengeResponse:

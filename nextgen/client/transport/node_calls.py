@@ -1,9 +1,9 @@
-"""Which gRPC methods anybody may call, and which need proof of the cluster secret.
+"""Which gRPC methods are open to every caller, and which need proof of the cluster secret.
 
-Open is what clients of a cluster use: discovery's service, and checking a lookup at its
-destination. Everything else is for the cluster's own processes and its operators. Servers go by
-``OPEN_CALLS`` alone, so a method that is in neither set needs proof; a test demands that each is
-in one of them (ADR 0057).
+Clients of a cluster use the open methods: discovery's service, and the check of a lookup at its
+destination. All others are for the cluster's own processes and its operators. Servers consult
+``OPEN_CALLS`` alone, so a method in neither set needs proof; a test requires that each is in one of
+them (ADR 0057).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A channel whose calls carry proof of the cluster secret.
 
-What needs no proof goes through untouched, and so does every message of a stream: only the
-metadata that a call begins with is added to. gRPC's own interceptors of clients would put a queue
-between the caller and each message of a stream.
+Calls that need no proof pass unchanged, and so does every message of a stream: proofs go only into
+the metadata with which a call begins. gRPC's own client interceptors would put a queue between the
+caller and each message of a stream.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _Named = Any
 class ProvingChannel(grpc.aio.Channel):
     """``channel`` with proofs.
 
-    A stream is proven for the challenge that ``learn_challenge`` brought last. A call with one
-    request and one answer asks for a challenge by itself.
+    A stream's proof is for the challenge that ``learn_challenge`` fetched last. A unary call
+    fetches a challenge by itself.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class ProvingChannel(grpc.aio.Channel):
         )
 
     async def learn_challenge(self, timeout_s: float | None = None) -> None:
-        """Ask the server for its challenge. One of an earlier release has none.
+        """Fetch the server's challenge. A server of an earlier release has none.
 
         Raises:
-            grpc.RpcError: It does not answer.
+            grpc.RpcError: The server does not answer.
         """
         try:
             response: GetChallengeResponse = await self._ask(
@@ -126,7 +126,7 @@ class ProvingChannel(grpc.aio.Channel):
             except grpc.aio.AioRpcError as error:
                 if error.details() != CHALLENGE_ENDED:
                     raise
-            # The process behind the address was started anew; nothing was carried out.
+            # The process at the address was restarted; nothing was carried out.
             await self.learn_challenge(timeout_s)
             proven = (*metadata, *self._proof(method))
             return await call(request, metadata=proven, **named)

@@ -1,7 +1,7 @@
 """Refuses gRPC requests of more fields than any caller has a use for, before they are parsed.
 
-Four megabytes have room for two million repeated fields. As objects they are hundreds of
-megabytes, and walking them keeps everybody else waiting for seconds.
+Four megabytes have room for two million repeated fields. As objects they take hundreds of
+megabytes, and walking them blocks the event loop for seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class TooManyFields(InvalidRequest):
 
 
 class RequestFields:
-    """Counts the fields of requests of one kind. Short ones are not looked at."""
+    """Counts the fields of requests of one kind. Short requests are accepted uncounted."""
 
     def __init__(self, kind: type[Message]) -> None:
         self._name = kind.DESCRIPTOR.name

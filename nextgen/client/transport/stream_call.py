@@ -23,13 +23,13 @@ WATCH_ASSIGNMENTS = "/nextgen.v1.ShardService/WatchAssignments"
 async def stream_call(
     endpoint: str, method: str, request_type: type[Message], response_type: type[Message]
 ) -> AsyncIterator[Any]:
-    """Connect to ``endpoint`` (host:port) and yield the call; both are gone at the end.
+    """Connect to ``endpoint`` (host:port) and yield the call; close both at the end.
 
     Raises:
-        Unavailable: Nobody is there.
-        ConnectionLost: The other end is silent for longer than the caller waited, or sent what
-            is no message.
-        MetadataError: What the call failed with.
+        Unavailable: No process accepted the connection.
+        ConnectionLost: The peer was silent for longer than the caller waited, or sent bytes that
+            are no message.
+        MetadataError: The error with which the call ended.
     """
     channel = open_channel(endpoint)
     try:

@@ -7,7 +7,7 @@ from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 
 
 def load_from_proto(report: LoadReport) -> BrokerLoad:
-    """Return what a report says. Whether that can be is for ``broker_load.refusal`` to say."""
+    """Return the load in a report. ``broker_load.refusal`` checks whether it is plausible."""
     return BrokerLoad(
         units=report.topics,
         open_topics=report.open_topics,
@@ -37,7 +37,7 @@ def load_from_proto(report: LoadReport) -> BrokerLoad:
 
 
 def load_to_proto(load: BrokerLoad) -> LoadReport:
-    """Return ``load`` as it travels."""
+    """Return ``load`` as a message."""
     return LoadReport(
         topics=load.units,
         open_topics=load.open_topics,

@@ -1,6 +1,6 @@
 """``MetadataError`` <-> ``ErrorDetail`` <-> a failed gRPC call.
 
-Both directions are total: every error can be sent, every detail can be raised, also one whose
+Both directions are total: every error can be sent, and every detail can be raised, even one whose
 reason this release does not know. A unary call carries the detail in its trailing metadata
 under ``ERROR_METADATA_KEY``; streams carry it beside each answer.
 """
@@ -42,7 +42,7 @@ from protos.nextgen.v1.errors_pb2 import ErrorDetail
 ERROR_METADATA_KEY = "nextgen-error-bin"
 
 NOT_CONNECTED = "failed to connect to all addresses"
-"""How gRPC begins the details of a call that never left this process."""
+"""The prefix of gRPC's details for a call that never left this process."""
 
 
 class ReportedDefinite(Definite):
@@ -78,10 +78,10 @@ _BY_REASON: dict[str, type[MetadataError]] = {
         ConnectionLost,
     )
 }
-"""The kinds that are made of a message alone."""
+"""The kinds whose only field is a message."""
 
 _OF_POSITIONS = frozenset({PositionCompacted.reason, PositionAhead.reason})
-"""The kinds whose sentence is made of their numbers."""
+"""The kinds whose message is generated from their positions."""
 
 _STATUS_BY_REASON: dict[str, grpc.StatusCode] = {
     NotLeader.reason: grpc.StatusCode.FAILED_PRECONDITION,
@@ -122,9 +122,9 @@ _STATUS_BY_REJECTION: dict[str, grpc.StatusCode] = {
 
 
 def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetail:
-    """Return ``error`` as it travels. ``shard_map_version`` is what the sender routes by.
+    """Return the detail of ``error``. ``shard_map_version`` is that of the sender's map.
 
-    A message longer than ``ERROR_MESSAGE_CHARACTERS_MAX`` loses its end.
+    A message is cut at ``ERROR_MESSAGE_CHARACTERS_MAX``.
     """
     detail = ErrorDetail(
         reason=error.reason,
@@ -152,7 +152,7 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
 
 
 def from_detail(detail: ErrorDetail) -> MetadataError:
-    """Return the error that ``detail`` speaks of. An unknown reason keeps its name."""
+    """Return the error in ``detail``. An unknown reason keeps its name."""
     if detail.reason == Refused.reason:
         return Refused(detail.rejection_code, detail.message)
     if detail.reason == NotLeader.reason:
@@ -180,7 +180,7 @@ def _position_error(detail: ErrorDetail) -> MetadataError:
 
 
 def status_code(error: MetadataError) -> grpc.StatusCode:
-    """Return the gRPC status that a unary call fails with because of ``error``."""
+    """Return the gRPC status of a unary call that fails with ``error``."""
     if isinstance(error, Refused):
         return _STATUS_BY_REJECTION.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
     fallback = (
@@ -206,10 +206,10 @@ async def abort(
 
 
 def raise_for_rpc(error: grpc.RpcError) -> NoReturn:
-    """Raise what a failed call means: its detail if it carries one, else by its status.
+    """Raise the error of a failed call: its detail if it carries one, else one for its status.
 
-    Without a detail it is indefinite, unless gRPC itself says that nothing was sent or that
-    the request was refused unread.
+    Without a detail the error is indefinite, unless gRPC reports that nothing was sent or that the
+    request was refused unread.
     """
     raise error_of_rpc(error) from error
 
@@ -250,7 +250,7 @@ def _trailing_detail(error: grpc.RpcError) -> ErrorDetail | None:
 
 
 def _printable(message: str) -> str:
-    """Return ``message`` short enough for metadata, and without what UTF-8 cannot carry."""
+    """Return ``message`` cut to fit metadata, without characters that UTF-8 cannot encode."""
     text = message.encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) <= ERROR_MESSAGE_CHARACTERS_MAX:
         return text

@@ -26,7 +26,7 @@ def window_from_proto(stored: LookupWindowRecorded) -> LookupWindow:
     """Return the window; its verdict follows from its counts.
 
     Raises:
-        InvalidRequest: Its numbers do not fit together.
+        InvalidRequest: Its counts contradict each other.
     """
     if len(stored.latency_counts) != LATENCY_CLASSES:
         classes = len(stored.latency_counts)

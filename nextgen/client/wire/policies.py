@@ -1,7 +1,7 @@
 """Policies between their wire form (``policies.proto``) and ``nextgen.kernel.governance.policies``.
 
-Nothing is lost on the way: what this release does not know, a field or the number of an enum, is
-kept in ``Policies.unknown`` and comes back at its place.
+The conversion is lossless: a field or an enum number that this release does not know is kept in
+``Policies.unknown`` and written back to its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nextgen.kernel.governance.policies import (
 from protos.nextgen.v1 import policies_pb2 as pb
 
 _UNPACKED_MAX = 1_024
-"""Policies remembered by their bytes: as many namespaces as a process is asked for at a time."""
+"""Size of the cache of policies by their bytes: the namespaces that a process serves at a time."""
 
 _Value = TypeVar("_Value")
 
@@ -53,24 +53,25 @@ ANTI_AFFINITIES: Mapping[int, AntiAffinity] = MappingProxyType(
 
 
 def policies_from_proto(message: pb.Policies) -> Policies:
-    """Return what ``message`` says. It is not checked: ``check_policies`` does that."""
+    """Return the policies in ``message``, unchecked: ``check_policies`` checks them."""
     placement = message.placement
     return Policies(
         retention=Retention(
-            _said(message.retention, "time_ms"), _said(message.retention, "size_bytes")
+            _optional(message.retention, "time_ms"), _optional(message.retention, "size_bytes")
         ),
-        message_ttl_ms=_said(message, "message_ttl_ms"),
+        message_ttl_ms=_optional(message, "message_ttl_ms"),
         backlog_quota=BacklogQuota(
-            _said(message.backlog_quota, "size_bytes"), ACTIONS.get(message.backlog_quota.action)
+            _optional(message.backlog_quota, "size_bytes"),
+            ACTIONS.get(message.backlog_quota.action),
         ),
         auto_creation=AutoCreation(
-            _said(message.auto_creation, "is_allowed"),
-            _said(message.auto_creation, "is_partitioned"),
-            _said(message.auto_creation, "default_partitions"),
+            _optional(message.auto_creation, "is_allowed"),
+            _optional(message.auto_creation, "is_partitioned"),
+            _optional(message.auto_creation, "default_partitions"),
         ),
-        deduplication=_said(message, "deduplication"),
+        deduplication=_optional(message, "deduplication"),
         schema_compatibility=COMPATIBILITIES.get(message.schema_compatibility),
-        topics_max=_said(message, "topics_max"),
+        topics_max=_optional(message, "topics_max"),
         placement=PlacementRules(
             pinned_brokers=tuple(placement.pinned_brokers),
             excluded_brokers=tuple(placement.excluded_brokers),
@@ -80,54 +81,54 @@ def policies_from_proto(message: pb.Policies) -> Policies:
             anti_affinity=ANTI_AFFINITIES.get(placement.anti_affinity),
             units_per_broker_max=placement.units_per_broker_max,
         ),
-        idle_time_ms=_said(message, "idle_time_ms"),
-        capacity_share_percent=_said(message, "capacity_share_percent"),
+        idle_time_ms=_optional(message, "idle_time_ms"),
+        capacity_share_percent=_optional(message, "capacity_share_percent"),
         unknown=_unknown(message),
     )
 
 
 def policies_to_proto(policies: Policies) -> pb.Policies:
-    """Return ``policies`` as a message. Parts of which nothing is said are not set."""
+    """Return ``policies`` as a message. Unset policies are unset fields."""
     message = pb.Policies.FromString(policies.unknown)
-    _say(message, "message_ttl_ms", policies.message_ttl_ms)
-    _say(message, "deduplication", policies.deduplication)
-    _say(message, "topics_max", policies.topics_max)
-    _say(message, "idle_time_ms", policies.idle_time_ms)
-    _say(message, "capacity_share_percent", policies.capacity_share_percent)
-    _say(
+    _set(message, "message_ttl_ms", policies.message_ttl_ms)
+    _set(message, "deduplication", policies.deduplication)
+    _set(message, "topics_max", policies.topics_max)
+    _set(message, "idle_time_ms", policies.idle_time_ms)
+    _set(message, "capacity_share_percent", policies.capacity_share_percent)
+    _set(
         message,
         "schema_compatibility",
         _number(COMPATIBILITIES, policies.schema_compatibility),
     )
     retention, quota, creation = policies.retention, policies.backlog_quota, policies.auto_creation
     if retention != Retention():
-        _say(message.retention, "time_ms", retention.time_ms)
-        _say(message.retention, "size_bytes", retention.size_bytes)
+        _set(message.retention, "time_ms", retention.time_ms)
+        _set(message.retention, "size_bytes", retention.size_bytes)
     if quota != BacklogQuota():
-        _say(message.backlog_quota, "size_bytes", quota.size_bytes)
-        _say(message.backlog_quota, "action", _number(ACTIONS, quota.action))
+        _set(message.backlog_quota, "size_bytes", quota.size_bytes)
+        _set(message.backlog_quota, "action", _number(ACTIONS, quota.action))
     if creation != AutoCreation():
-        _say(message.auto_creation, "is_allowed", creation.is_allowed)
-        _say(message.auto_creation, "is_partitioned", creation.is_partitioned)
-        _say(message.auto_creation, "default_partitions", creation.default_partitions)
+        _set(message.auto_creation, "is_allowed", creation.is_allowed)
+        _set(message.auto_creation, "is_partitioned", creation.is_partitioned)
+        _set(message.auto_creation, "default_partitions", creation.default_partitions)
     if policies.placement != PlacementRules():
-        _say_placement(message.placement, policies.placement)
+        _set_placement(message.placement, policies.placement)
     return message
 
 
 @lru_cache(maxsize=_UNPACKED_MAX)
 def unpack_policies(packed: bytes) -> Policies:
-    """Return what serialised ``packed`` says, as objects and events keep it; b"" is nothing."""
+    """Return the policies that objects and events keep as ``packed``; b"" is ``NO_POLICIES``."""
     return policies_from_proto(pb.Policies.FromString(packed)) if packed else NO_POLICIES
 
 
 def pack_policies(policies: Policies) -> bytes:
-    """Return ``policies`` as objects and events keep them: b"" if nothing is said."""
+    """Return ``policies`` as the bytes kept in objects and events: b"" for ``NO_POLICIES``."""
     return policies_to_proto(policies).SerializeToString(deterministic=True)
 
 
 def unknown_choice(message: pb.Policies) -> str:
-    """Return which field names a choice that this release does not have, "" if none does."""
+    """Return the field whose enum number this release does not know, "" if there is none."""
     for field, number, known in (
         ("backlog_quota.action", message.backlog_quota.action, ACTIONS),
         ("schema_compatibility", message.schema_compatibility, COMPATIBILITIES),
@@ -138,23 +139,23 @@ def unknown_choice(message: pb.Policies) -> str:
     return ""
 
 
-def _said(message: Any, field: str) -> Any:
+def _optional(message: Any, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None
 
 
-def _say(message: Any, field: str, value: Any) -> None:
+def _set(message: Any, field: str, value: Any) -> None:
     if value is not None:
         setattr(message, field, value)
 
 
-def _say_placement(message: pb.PlacementRules, rules: PlacementRules) -> None:
+def _set_placement(message: pb.PlacementRules, rules: PlacementRules) -> None:
     message.pinned_brokers.extend(rules.pinned_brokers)
     message.excluded_brokers.extend(rules.excluded_brokers)
     message.zones.extend(rules.zones)
     message.racks.extend(rules.racks)
-    _say(message, "affinity_group", rules.affinity_group or None)
-    _say(message, "anti_affinity", _number(ANTI_AFFINITIES, rules.anti_affinity))
-    _say(message, "units_per_broker_max", rules.units_per_broker_max or None)
+    _set(message, "affinity_group", rules.affinity_group or None)
+    _set(message, "anti_affinity", _number(ANTI_AFFINITIES, rules.anti_affinity))
+    _set(message, "units_per_broker_max", rules.units_per_broker_max or None)
 
 
 def _number(numbers: Mapping[int, _Value], value: _Value | None) -> int | None:
@@ -163,7 +164,7 @@ def _number(numbers: Mapping[int, _Value], value: _Value | None) -> int | None:
 
 
 def _unknown(message: pb.Policies) -> bytes:
-    """Return what is left of ``message`` without everything that this release knows."""
+    """Return ``message`` without the fields that this release knows, serialised."""
     rest = pb.Policies()
     rest.CopyFrom(message)
     for part in (rest.retention, rest.backlog_quota, rest.auto_creation, rest.placement):

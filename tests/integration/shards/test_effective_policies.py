@@ -12,7 +12,7 @@ import pytest
 
 from nextgen.client import Client
 from nextgen.client.brokers.metadata import broker_metadata
-from nextgen.client.model import SaidPolicies, Written
+from nextgen.client.model import ObjectPolicies, Written
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import Refused
@@ -120,6 +120,6 @@ async def _race(client: Client) -> None:
     codes = await asyncio.gather(*(run(racer) for racer in range(RACERS)))
 
     assert sorted(codes) == ["", *["VERSION_MISMATCH"] * (RACERS - 1)]
-    assert await client.get_policies(NAMESPACE) == SaidPolicies(
+    assert await client.get_policies(NAMESPACE) == ObjectPolicies(
         Policies(message_ttl_ms=codes.index("")), version + 1
     )

@@ -17,7 +17,7 @@ NAMESPACE = "acme/orders"
 OTHER = "acme/other"
 
 
-class SaidPolicies:
+class ObjectPolicies:
     """What namespaces say. It is known here once it was read, unless ``forgets``."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class SaidPolicies:
         return self.said.get(namespace, NO_POLICIES)
 
     @asynccontextmanager
-    async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[SaidPolicies]:
+    async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[ObjectPolicies]:
         await asyncio.sleep(0)
         self.reads += namespaces
         yield self
@@ -42,12 +42,12 @@ class SaidPolicies:
 
 
 @pytest.fixture
-def policies() -> SaidPolicies:
-    return SaidPolicies()
+def policies() -> ObjectPolicies:
+    return ObjectPolicies()
 
 
 @pytest.fixture(params=[1, 4], ids=["one shard", "four shards"])
-async def world(request: pytest.FixtureRequest, policies: SaidPolicies) -> AsyncIterator[World]:
+async def world(request: pytest.FixtureRequest, policies: ObjectPolicies) -> AsyncIterator[World]:
     made = World(shards=request.param)
     for shard in made.shards.values():
         shard.service = InventoryService(shard.state, made, policies=policies)
