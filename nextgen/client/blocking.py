@@ -7,37 +7,70 @@ import threading
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Callable,
     Coroutine,
     Generator,
     Iterator,
     Mapping,
     Sequence,
 )
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nextgen.client.client import TIMEOUT_DEFAULT_MS, Client
 from nextgen.client.discovery.lookup_stream import LookupStream
-from nextgen.client.model import (
-    ClusterState,
-    CreatedTopic,
-    Namespace,
-    NewTopic,
-    ObjectPolicies,
-    Tenant,
-    Topic,
-    TopicLocation,
-    Written,
-)
-from nextgen.client.watch_model import Assignment, Change, ShardMap
-from nextgen.kernel.governance.policies import Policies
+from nextgen.client.model import TopicLocation
 
 Value = TypeVar("Value")
+Arguments = ParamSpec("Arguments")
+
+
+def _waiting(
+    method: Callable[Concatenate[Client, Arguments], Coroutine[Any, Any, Value]],
+) -> Callable[Concatenate[BlockingClient, Arguments], Value]:
+    """Return ``method`` of a ``Client`` as one that returns when its answer is there."""
+
+    @wraps(method)
+    def call(
+        client: BlockingClient, /, *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Value:
+        return client._wait(method(client._client, *arguments, **named))
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[Client, Arguments], AsyncIterator[Value]],
+) -> Callable[Concatenate[BlockingClient, Arguments], Iterator[Value]]:
+    """Return ``method`` of a ``Client`` as one that waits for each item."""
+
+    @wraps(method)
+    def call(
+        client: BlockingClient, /, *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Iterator[Value]:
+        return client._iterate(method(client._client, *arguments, **named))
+
+    return call
+
+
+def _generating(
+    method: Callable[Concatenate[Client, Arguments], AsyncGenerator[Value]],
+) -> Callable[Concatenate[BlockingClient, Arguments], Generator[Value]]:
+    """Return ``method`` of a ``Client`` as one that waits for each item, and can be closed."""
+
+    @wraps(method)
+    def call(
+        client: BlockingClient, /, *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Generator[Value]:
+        return client._generate(method(client._client, *arguments, **named))
+
+    return call
 
 
 class BlockingClient:
     """``Client`` behind a thread of its own. Any number of threads may use it.
 
-    What each method promises stands at the method of the same name in ``Client``.
+    Its methods take what those of ``Client`` of the same name take, and promise the same.
     """
 
     def __init__(
@@ -70,155 +103,43 @@ class BlockingClient:
         self._thread.join()
         self._loop.close()
 
-    def create_tenant(self, name: str, properties: Mapping[str, str] | None = None) -> Written:
-        return self._wait(self._client.create_tenant(name, properties))
+    create_tenant = _waiting(Client.create_tenant)
+    set_tenant_properties = _waiting(Client.set_tenant_properties)
+    delete_tenant = _waiting(Client.delete_tenant)
+    get_tenant = _waiting(Client.get_tenant)
+    list_tenants = _iterating(Client.list_tenants)
 
-    def set_tenant_properties(
-        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
-    ) -> Written:
-        return self._wait(
-            self._client.set_tenant_properties(name, properties, expected_version=expected_version)
-        )
+    create_namespace = _waiting(Client.create_namespace)
+    set_namespace_properties = _waiting(Client.set_namespace_properties)
+    delete_namespace = _waiting(Client.delete_namespace)
+    get_namespace = _waiting(Client.get_namespace)
+    list_namespaces = _iterating(Client.list_namespaces)
 
-    def delete_tenant(self, name: str) -> Written:
-        return self._wait(self._client.delete_tenant(name))
+    create_topics = _waiting(Client.create_topics)
+    set_topic_properties = _waiting(Client.set_topic_properties)
+    delete_topic = _waiting(Client.delete_topic)
+    get_topic = _waiting(Client.get_topic)
+    list_topics = _iterating(Client.list_topics)
 
-    def get_tenant(self, name: str, *, min_position: int = 0) -> Tenant | None:
-        return self._wait(self._client.get_tenant(name, min_position=min_position))
+    set_policies = _waiting(Client.set_policies)
+    get_policies = _waiting(Client.get_policies)
 
-    def list_tenants(self) -> Iterator[Tenant]:
-        return self._iterate(self._client.list_tenants())
+    lookup = _waiting(Client.lookup)
+    move_topics = _waiting(Client.move_topics)
 
-    def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> Written:
-        return self._wait(self._client.create_namespace(name, properties))
+    # Close a watch's generator, or end its ``for``, to end the watch.
+    watch_tenants = _generating(Client.watch_tenants)
+    watch_namespaces = _generating(Client.watch_namespaces)
+    watch_topics = _generating(Client.watch_topics)
+    watch_assignments = _generating(Client.watch_assignments)
+    watch_shard_map = _generating(Client.watch_shard_map)
 
-    def set_namespace_properties(
-        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
-    ) -> Written:
-        return self._wait(
-            self._client.set_namespace_properties(
-                name, properties, expected_version=expected_version
-            )
-        )
-
-    def delete_namespace(self, name: str) -> Written:
-        return self._wait(self._client.delete_namespace(name))
-
-    def get_namespace(self, name: str, *, min_position: int = 0) -> Namespace | None:
-        return self._wait(self._client.get_namespace(name, min_position=min_position))
-
-    def list_namespaces(self, tenant: str) -> Iterator[Namespace]:
-        return self._iterate(self._client.list_namespaces(tenant))
-
-    def create_topics(self, topics: Sequence[NewTopic | str]) -> list[CreatedTopic]:
-        return self._wait(self._client.create_topics(topics))
-
-    def set_topic_properties(
-        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
-    ) -> Written:
-        return self._wait(
-            self._client.set_topic_properties(name, properties, expected_version=expected_version)
-        )
-
-    def delete_topic(self, name: str) -> Written:
-        return self._wait(self._client.delete_topic(name))
-
-    def get_topic(self, name: str, *, min_position: int = 0) -> Topic | None:
-        return self._wait(self._client.get_topic(name, min_position=min_position))
-
-    def list_topics(self, namespace: str, *, domain: str = "") -> Iterator[Topic]:
-        return self._iterate(self._client.list_topics(namespace, domain=domain))
-
-    def set_policies(
-        self, name: str, policies: Policies, *, expected_version: int | None = None
-    ) -> Written:
-        return self._wait(
-            self._client.set_policies(name, policies, expected_version=expected_version)
-        )
-
-    def get_policies(self, name: str, *, merged: bool = False) -> ObjectPolicies:
-        return self._wait(self._client.get_policies(name, merged=merged))
-
-    def lookup(
-        self,
-        topics: Sequence[str],
-        *,
-        fresh: bool = False,
-        min_epochs: Mapping[str, int] | None = None,
-    ) -> list[TopicLocation]:
-        return self._wait(self._client.lookup(topics, fresh=fresh, min_epochs=min_epochs))
+    cluster = _waiting(Client.cluster)
+    counters = _waiting(Client.counters)
 
     def lookup_stream(self) -> BlockingLookupStream:
         """Return a stream for many lookups; several threads may use it at the same time."""
         return BlockingLookupStream(self, self._wait(_stream_of(self._client)))
-
-    def move_topics(
-        self, moves: Mapping[str, str], *, expected_epochs: Mapping[str, int] | None = None
-    ) -> list[TopicLocation]:
-        return self._wait(self._client.move_topics(moves, expected_epochs=expected_epochs))
-
-    # Close a watch's generator, or end its ``for``, to end the watch.
-
-    def watch_tenants(
-        self,
-        *,
-        prefix: str = "",
-        names: Sequence[str] = (),
-        resume: str = "",
-        without_snapshot: bool = False,
-    ) -> Generator[Change[Tenant]]:
-        watch = self._client.watch_tenants(
-            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
-        )
-        return self._generate(watch)
-
-    def watch_namespaces(
-        self,
-        *,
-        prefix: str = "",
-        names: Sequence[str] = (),
-        resume: str = "",
-        without_snapshot: bool = False,
-    ) -> Generator[Change[Namespace]]:
-        watch = self._client.watch_namespaces(
-            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
-        )
-        return self._generate(watch)
-
-    def watch_topics(
-        self,
-        *,
-        prefix: str = "",
-        names: Sequence[str] = (),
-        resume: str = "",
-        without_snapshot: bool = False,
-    ) -> Generator[Change[Topic]]:
-        watch = self._client.watch_topics(
-            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
-        )
-        return self._generate(watch)
-
-    def watch_assignments(
-        self,
-        *,
-        prefix: str = "",
-        names: Sequence[str] = (),
-        resume: str = "",
-        without_snapshot: bool = False,
-    ) -> Generator[Change[Assignment]]:
-        watch = self._client.watch_assignments(
-            prefix=prefix, names=names, resume=resume, without_snapshot=without_snapshot
-        )
-        return self._generate(watch)
-
-    def watch_shard_map(self) -> Generator[ShardMap]:
-        return self._generate(self._client.watch_shard_map())
-
-    def cluster(self) -> ClusterState:
-        return self._wait(self._client.cluster())
-
-    def counters(self) -> dict[str, int]:
-        return self._wait(self._client.counters())
 
     def _wait(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
