@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
@@ -18,6 +20,7 @@ from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from nextgen.client.wire.fields import REPEATED, Conversion, FieldMap
 from nextgen.client.wire.lookup_windows import window_from_proto, window_to_proto
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.routing.slots import SlotTable
@@ -28,44 +31,46 @@ from protos.nextgen.v1 import events_pb2 as events_pb
 SCHEMA_VERSION = 1
 
 
-def node_to_proto(node: Node) -> events_pb.NodeRegistered:
-    return events_pb.NodeRegistered(
-        node_id=node.node_id,
-        kind=node.kind,
-        grpc=node.grpc,
-        raft_host=node.raft_host,
-        raft_port=node.raft_port,
-        http=node.http,
-    )
+_NODE = FieldMap(Node, events_pb.NodeRegistered)
+_PLACEMENT = FieldMap(
+    Placement,
+    events_pb.ShardPlacement,
+    converted={"replicas": REPEATED, "joining": REPEATED, "leaving": REPEATED},
+)
+_BROKER = FieldMap(
+    Broker,
+    events_pb.BrokerRecorded,
+    renamed={
+        "pulsar_url": "endpoints.pulsar_url",
+        "grpc": "endpoints.grpc",
+        "http": "endpoints.http",
+    },
+)
+_LEASED = FieldMap(CapacityLeased, events_pb.CapacityLeased)
 
-
-def node_from_hello(hello: cluster_pb.Hello) -> Node:
-    return Node(
-        node_id=hello.node_id,
-        kind=hello.kind,
-        grpc=hello.grpc,
-        raft_host=hello.raft_host,
-        raft_port=hello.raft_port,
-        http=hello.http,
-    )
+node_to_proto = _NODE.to_stored
+node_from_hello = FieldMap(Node, cluster_pb.Hello).from_stored
+placement_to_proto = _PLACEMENT.to_stored
+broker_to_proto = _BROKER.to_stored
+broker_from_proto = _BROKER.from_stored
+members_from_proto = FieldMap(
+    TakeMembers,
+    cluster_pb.MembersReport,
+    converted={"voters": REPEATED, "learners": REPEATED},
+).from_stored
 
 
 def shard_map_to_proto(shard_map: ShardMap) -> events_pb.ShardMapChanged:
     return events_pb.ShardMapChanged(
         version=shard_map.version,
         slot_owners=shard_map.table.to_bytes(),
-        shards=[placement_to_proto(placement) for placement in shard_map.placements],
+        shards=map(placement_to_proto, shard_map.placements),
     )
 
 
-def placement_to_proto(placement: Placement) -> events_pb.ShardPlacement:
-    return events_pb.ShardPlacement(
-        shard_id=placement.shard_id,
-        replicas=placement.replicas,
-        joining=placement.joining,
-        leaving=placement.leaving,
-        configuration_index=placement.configuration_index,
-    )
+def shard_map_from_proto(stored: events_pb.ShardMapChanged) -> ShardMap:
+    table = SlotTable.from_bytes(stored.version, stored.slot_owners)
+    return ShardMap(table, tuple(map(_PLACEMENT.from_stored, stored.shards)))
 
 
 def change_from_proto(
@@ -80,53 +85,6 @@ def change_from_proto(
     if change is None:
         raise InvalidRequest(f"a change of replicas of kind {request.change} is not known here")
     return ChangeReplicas(request.shard_id, request.node_id, change, connected)
-
-
-def members_from_proto(report: cluster_pb.MembersReport) -> TakeMembers:
-    return TakeMembers(
-        report.shard_id,
-        report.configuration_index,
-        tuple(report.voters),
-        tuple(report.learners),
-    )
-
-
-def broker_to_proto(broker: Broker) -> events_pb.BrokerRecorded:
-    return events_pb.BrokerRecorded(
-        broker_id=broker.broker_id,
-        session_id=broker.session_id,
-        epoch=broker.epoch,
-        is_live=broker.is_live,
-        endpoints=events_pb.BrokerEndpoints(
-            pulsar_url=broker.pulsar_url, grpc=broker.grpc, http=broker.http
-        ),
-        capacity_units=broker.capacity_units,
-        zone=broker.zone,
-        rack=broker.rack,
-        quarantined_until_ms=broker.quarantined_until_ms,
-        draining=broker.draining,
-        drain_units_per_second=broker.drain_units_per_second,
-        revision=broker.revision,
-    )
-
-
-def broker_from_proto(recorded: events_pb.BrokerRecorded) -> Broker:
-    return Broker(
-        broker_id=recorded.broker_id,
-        session_id=recorded.session_id,
-        epoch=recorded.epoch,
-        is_live=recorded.is_live,
-        pulsar_url=recorded.endpoints.pulsar_url,
-        grpc=recorded.endpoints.grpc,
-        http=recorded.endpoints.http,
-        capacity_units=recorded.capacity_units,
-        zone=recorded.zone,
-        rack=recorded.rack,
-        quarantined_until_ms=recorded.quarantined_until_ms,
-        draining=recorded.draining,
-        drain_units_per_second=recorded.drain_units_per_second,
-        revision=recorded.revision,
-    )
 
 
 def quotas_to_proto(quotas: Quotas) -> events_pb.QuotasSet:
@@ -161,31 +119,8 @@ def set_quotas_from_proto(request: cluster_pb.SetQuotasRequest) -> SetQuotas:
 
 def event_to_proto(event: ClusterEvent) -> events_pb.Event:
     """Return ``event`` as it is stored."""
-    match event:
-        case NodeRegistered(node):
-            return _event(node_registered=node_to_proto(node))
-        case ShardMapChanged(shard_map):
-            return _event(shard_map_changed=shard_map_to_proto(shard_map))
-        case BrokerRecorded(broker):
-            return _event(broker_recorded=broker_to_proto(broker))
-        case LookupWindowRecorded(window):
-            return _event(lookup_window_recorded=window_to_proto(window))
-        case QuotasSet(quotas):
-            return _event(quotas_set=quotas_to_proto(quotas))
-        case CapacityGranted(broker_id, session_id, units):
-            return _event(
-                capacity_granted=events_pb.CapacityGranted(
-                    broker_id=broker_id, session_id=session_id, units=units
-                )
-            )
-        case CapacityLeased():
-            return _event(capacity_leased=_lease_to_proto(event))
-        case CapacityLeaseReleased(broker_id, session_id, shard_id, reason):
-            return _event(
-                capacity_lease_released=events_pb.CapacityLeaseReleased(
-                    broker_id=broker_id, session_id=session_id, shard_id=shard_id, reason=reason
-                )
-            )
+    payload, to_proto = _TO_PROTO[type(event)]
+    return events_pb.Event(schema_version=SCHEMA_VERSION, **{payload: to_proto(event)})
 
 
 def event_from_proto(event: events_pb.Event) -> ClusterEvent:
@@ -250,63 +185,17 @@ def full_update(
     return update
 
 
-def _lease_to_proto(event: CapacityLeased) -> events_pb.CapacityLeased:
-    return events_pb.CapacityLeased(
-        broker_id=event.broker_id,
-        session_id=event.session_id,
-        shard_id=event.shard_id,
-        units=event.units,
-        expires_at_ms=event.expires_at_ms,
-        version=event.version,
-        units_used=event.units_used,
-        term=event.term,
-    )
-
-
 def _capacity_leased(stored: events_pb.CapacityLeased) -> CapacityLeased:
-    return CapacityLeased(
-        stored.broker_id,
-        stored.session_id,
-        stored.shard_id,
-        stored.units,
-        stored.expires_at_ms,
-        stored.version,
-        # Without a version it was written when nobody recorded the use: all of it may be used.
-        stored.units_used if stored.version else stored.units,
-        stored.term,
-    )
+    leased = _LEASED.from_stored(stored)
+    # Without a version it was written when nobody recorded the use: all of it may be used.
+    return leased if leased.version else replace(leased, units_used=leased.units)
 
 
-def _event(**payload: Any) -> events_pb.Event:
-    return events_pb.Event(schema_version=SCHEMA_VERSION, **payload)
-
-
-def _shard_map_changed(stored: events_pb.ShardMapChanged) -> ShardMapChanged:
-    table = SlotTable.from_bytes(stored.version, stored.slot_owners)
-    placements = tuple(
-        Placement(
-            placement.shard_id,
-            tuple(placement.replicas),
-            tuple(placement.joining),
-            tuple(placement.leaving),
-            placement.configuration_index,
-        )
-        for placement in stored.shards
-    )
-    return ShardMapChanged(ShardMap(table, placements))
-
-
-def _node_registered(stored: events_pb.NodeRegistered) -> NodeRegistered:
-    return NodeRegistered(
-        Node(
-            node_id=stored.node_id,
-            kind=stored.kind,
-            grpc=stored.grpc,
-            raft_host=stored.raft_host,
-            raft_port=stored.raft_port,
-            http=stored.http,
-        )
-    )
+def _only(field: str, event: type, conversion: Conversion) -> Conversion:
+    """Return how an ``event`` of one field is stored: as the field's value is."""
+    to_proto, from_proto = conversion
+    value_of = attrgetter(field)
+    return lambda made: to_proto(value_of(made)), lambda stored: event(from_proto(stored))
 
 
 _CHANGES = {
@@ -315,17 +204,33 @@ _CHANGES = {
     cluster_pb.ChangeReplicasRequest.CHANGE_CANCEL: Change.CANCEL,
 }
 
+_EVENTS: dict[str, tuple[type, Conversion]] = {
+    "node_registered": (NodeRegistered, _only("node", NodeRegistered, _NODE.one)),
+    "shard_map_changed": (
+        ShardMapChanged,
+        _only("shard_map", ShardMapChanged, (shard_map_to_proto, shard_map_from_proto)),
+    ),
+    "broker_recorded": (BrokerRecorded, _only("broker", BrokerRecorded, _BROKER.one)),
+    "lookup_window_recorded": (
+        LookupWindowRecorded,
+        _only("window", LookupWindowRecorded, (window_to_proto, window_from_proto)),
+    ),
+    "quotas_set": (QuotasSet, _only("quotas", QuotasSet, (quotas_to_proto, quotas_from_proto))),
+    "capacity_granted": (
+        CapacityGranted,
+        FieldMap(CapacityGranted, events_pb.CapacityGranted).one,
+    ),
+    "capacity_leased": (CapacityLeased, (_LEASED.to_stored, _capacity_leased)),
+    "capacity_lease_released": (
+        CapacityLeaseReleased,
+        FieldMap(CapacityLeaseReleased, events_pb.CapacityLeaseReleased).one,
+    ),
+}
+"""By the name of the payload."""
+
+_TO_PROTO: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    event: (payload, to_proto) for payload, (event, (to_proto, _)) in _EVENTS.items()
+}
 _FROM_PROTO: dict[str | None, Callable[[Any], ClusterEvent]] = {
-    "node_registered": _node_registered,
-    "shard_map_changed": _shard_map_changed,
-    "broker_recorded": lambda stored: BrokerRecorded(broker_from_proto(stored)),
-    "lookup_window_recorded": lambda stored: LookupWindowRecorded(window_from_proto(stored)),
-    "quotas_set": lambda stored: QuotasSet(quotas_from_proto(stored)),
-    "capacity_granted": lambda stored: CapacityGranted(
-        stored.broker_id, stored.session_id, stored.units
-    ),
-    "capacity_leased": _capacity_leased,
-    "capacity_lease_released": lambda stored: CapacityLeaseReleased(
-        stored.broker_id, stored.session_id, stored.shard_id, stored.reason
-    ),
+    payload: from_proto for payload, (_, (_, from_proto)) in _EVENTS.items()
 }

@@ -19,6 +19,12 @@ from google.protobuf.message_factory import GetMessageClass
 Conversion = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """How the value of one field is stored, and how it is read back."""
 
+REPEATED: Conversion = (tuple, tuple)
+"""Of a tuple of numbers or texts, stored in a repeated field."""
+
+PROPERTIES: Conversion = (dict, dict)
+"""Of a mapping, stored in a map."""
+
 Value = TypeVar("Value")
 Stored = TypeVar("Stored", bound=Message)
 
