@@ -33,6 +33,7 @@ from brokers.ports.session import (
     Timing,
     TurnedAway,
 )
+from nextgen.client.wire.fields import PROPERTIES, FieldMap
 from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX
@@ -80,87 +81,45 @@ def _delivery(delivery: wire.Delivery) -> Delivery:
 def _payload(delivery: wire.Delivery) -> Payload:
     match delivery.WhichOneof("body"):
         case "assign":
-            return _assignment(delivery.assign)
+            return _ASSIGNMENT.from_stored(delivery.assign)
         case "release":
-            return _release(delivery.release)
+            return _RELEASE.from_stored(delivery.release)
         case "prepare":
-            return Prepare(_assignment(delivery.prepare))
+            return Prepare(_ASSIGNMENT.from_stored(delivery.prepare))
         case "moving":
-            return Moving(_release(delivery.moving))
+            return Moving(_RELEASE.from_stored(delivery.moving))
         case "tenant":
-            tenant = delivery.tenant
-            return TenantMetadata(
-                tenant.tenant_id,
-                tenant.name,
-                dict(tenant.properties),
-                tenant.version,
-                _policies(tenant),
-            )
+            return _TENANT.from_stored(delivery.tenant)
         case "namespace":
-            namespace = delivery.namespace
-            return NamespaceMetadata(
-                namespace.namespace_id,
-                namespace.name,
-                dict(namespace.properties),
-                namespace.version,
-                _policies(namespace),
-            )
+            return _NAMESPACE.from_stored(delivery.namespace)
         case "topic":
-            return _topic(delivery.topic)
+            return _TOPIC.from_stored(delivery.topic)
         case "removed":
             return _removed(delivery.removed)
     # A later manager knows that an earlier broker cannot act on it: it counts, and that is all.
     return UnknownStep()
 
 
-def _assignment(given: shard_service_pb2.TopicAssignment) -> Assignment:
-    return Assignment(
-        _topic(given.topic),
-        given.unit,
-        given.name,
-        given.epoch,
-        given.shard_id,
-        take_over=given.take_over,
-    )
-
-
-def _topic(given: inventory_pb2.Topic) -> TopicMetadata:
-    return TopicMetadata(
-        given.topic_id,
-        given.name,
-        given.partitions,
-        dict(given.properties),
-        given.version,
-        _policies(given),
-    )
-
-
-def _policies(
-    given: inventory_pb2.Tenant | inventory_pb2.Namespace | inventory_pb2.Topic,
-) -> Policies:
-    return policies_from_proto(given.policies) if given.HasField("policies") else NO_POLICIES
-
-
 def _policies_message(policies: Policies) -> policies_pb2.Policies | None:
     return None if policies == NO_POLICIES else policies_to_proto(policies)
+
+
+_METADATA: dict[str, Any] = {
+    "converted": {"properties": PROPERTIES, "policies": (_policies_message, policies_from_proto)},
+    "optional": {"policies": NO_POLICIES},
+}
+_TENANT = FieldMap(TenantMetadata, inventory_pb2.Tenant, **_METADATA)
+_NAMESPACE = FieldMap(NamespaceMetadata, inventory_pb2.Namespace, **_METADATA)
+_TOPIC = FieldMap(TopicMetadata, inventory_pb2.Topic, **_METADATA)
+_ASSIGNMENT = FieldMap(
+    Assignment, shard_service_pb2.TopicAssignment, converted={"topic": _TOPIC.one}
+)
+_RELEASE = FieldMap(Release, shard_service_pb2.TopicRelease)
 
 
 def _removed(given: wire.MetadataRemoved) -> Payload:
     kind = _KINDS.get(given.kind)
     return UnknownStep() if kind is None else MetadataRemoved(kind, given.name, given.id)
-
-
-def _release(given: shard_service_pb2.TopicRelease) -> Release:
-    return Release(
-        topic_id=given.topic_id,
-        unit=given.unit,
-        name=given.name,
-        epoch=given.epoch,
-        new_broker_id=given.new_broker_id,
-        new_epoch=given.new_epoch,
-        new_broker_grpc=given.new_broker_grpc,
-        new_broker_url=given.new_broker_url,
-    )
 
 
 def held_pages(holding: Holding) -> Iterator[wire.HeldMetadata]:
@@ -223,40 +182,15 @@ def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventor
         case MetadataKind.TENANT:
             tenant = holding.tenants.get(name)
             if tenant is not None:
-                item.tenant.CopyFrom(
-                    inventory_pb2.Tenant(
-                        tenant_id=tenant.tenant_id,
-                        name=tenant.name,
-                        properties=tenant.properties,
-                        version=tenant.version,
-                        policies=_policies_message(tenant.policies),
-                    )
-                )
+                item.tenant.CopyFrom(_TENANT.to_stored(tenant))
         case MetadataKind.NAMESPACE:
             namespace = holding.namespaces.get(name)
             if namespace is not None:
-                item.namespace.CopyFrom(
-                    inventory_pb2.Namespace(
-                        namespace_id=namespace.namespace_id,
-                        name=namespace.name,
-                        properties=namespace.properties,
-                        version=namespace.version,
-                        policies=_policies_message(namespace.policies),
-                    )
-                )
+                item.namespace.CopyFrom(_NAMESPACE.to_stored(namespace))
         case MetadataKind.TOPIC:
             topic = holding.topic(name)
             if topic is not None:
-                item.topic.CopyFrom(
-                    inventory_pb2.Topic(
-                        topic_id=topic.topic_id,
-                        name=topic.name,
-                        partitions=topic.partitions,
-                        properties=topic.properties,
-                        version=topic.version,
-                        policies=_policies_message(topic.policies),
-                    )
-                )
+                item.topic.CopyFrom(_TOPIC.to_stored(topic))
     return item
 
 

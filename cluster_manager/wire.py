@@ -20,7 +20,7 @@ from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
-from nextgen.client.wire.fields import REPEATED, Conversion, FieldMap
+from nextgen.client.wire.fields import BROKER_ENDPOINTS, REPEATED, Conversion, FieldMap
 from nextgen.client.wire.lookup_windows import window_from_proto, window_to_proto
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.routing.slots import SlotTable
@@ -37,15 +37,7 @@ _PLACEMENT = FieldMap(
     events_pb.ShardPlacement,
     converted={"replicas": REPEATED, "joining": REPEATED, "leaving": REPEATED},
 )
-_BROKER = FieldMap(
-    Broker,
-    events_pb.BrokerRecorded,
-    renamed={
-        "pulsar_url": "endpoints.pulsar_url",
-        "grpc": "endpoints.grpc",
-        "http": "endpoints.http",
-    },
-)
+_BROKER = FieldMap(Broker, events_pb.BrokerRecorded, renamed=BROKER_ENDPOINTS)
 _LEASED = FieldMap(CapacityLeased, events_pb.CapacityLeased)
 
 node_to_proto = _NODE.to_stored

@@ -41,17 +41,21 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
     """Fold one event; return by how much the digest grew."""
     match event:
         case NodeRegistered(node):
-            return _put(connection, tables.NODES, tables.node_row(node))
+            return _put(connection, tables.NODES, tables.row_of(tables.NODES, node))
         case ShardMapChanged(shard_map):
             return _replace_shard_map(connection, shard_map)
         case BrokerRecorded(broker):
-            change = _put(connection, tables.BROKERS, tables.broker_row(broker))
+            change = _put(connection, tables.BROKERS, tables.row_of(tables.BROKERS, broker))
             return change + _fold_account(connection, broker.broker_id, event)
         case LookupWindowRecorded(window):
             limit_ms = forgotten_before_ms(window.began_at_ms)
             reports = tables.LOOKUP_REPORTS
             change = _replace_rows(connection, reports, "last_began_at_ms < ?", (limit_ms,), [])
-            return change + _put(connection, reports, tables.lookup_report_row(window))
+            return change + _put(
+                connection,
+                reports,
+                tables.row_of(reports, window, last_began_at_ms=window.began_at_ms),
+            )
         case QuotasSet(quotas):
             return _replace_quotas(connection, quotas)
         case _:
@@ -64,7 +68,9 @@ def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) ->
     account = capacity_ledger.evolve(before, event).accounts.get(broker_id)
     if account is None or account == before.accounts.get(broker_id):
         return 0
-    change = _put(connection, tables.ACCOUNTS, tables.account_row(broker_id, account))
+    change = _put(
+        connection, tables.ACCOUNTS, tables.row_of(tables.ACCOUNTS, account, broker_id=broker_id)
+    )
     leases = tables.lease_rows(broker_id, account)
     return change + _replace_rows(connection, tables.LEASES, "broker_id = ?", (broker_id,), leases)
 
@@ -72,14 +78,14 @@ def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) ->
 def _replace_shard_map(connection: Connection, shard_map: ShardMap) -> int:
     row = {"version": shard_map.version, "slot_owners": shard_map.table.to_bytes()}
     change = _replace_rows(connection, tables.SHARD_MAP, _ALL, (), [row])
-    placements = tables.placement_rows(shard_map)
+    placements = [tables.row_of(tables.PLACEMENTS, each) for each in shard_map.placements]
     change += _replace_rows(connection, tables.PLACEMENTS, _ALL, (), placements)
     replicas = tables.replica_rows(shard_map)
     return change + _replace_rows(connection, tables.REPLICAS, _ALL, (), replicas)
 
 
 def _replace_quotas(connection: Connection, quotas: Quotas) -> int:
-    rows = [tables.quotas_row(quotas)]
+    rows = [tables.row_of(tables.QUOTAS, quotas)]
     change = _replace_rows(connection, tables.QUOTAS, _ALL, (), rows)
     units = tables.quota_unit_rows(quotas)
     return change + _replace_rows(connection, tables.QUOTA_UNITS, _ALL, (), units)

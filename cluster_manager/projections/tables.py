@@ -16,7 +16,6 @@ from cluster_manager.domain.lookup_reports import LookupReports
 from cluster_manager.domain.membership import Membership, Node
 from cluster_manager.domain.quotas import Quotas
 from cluster_manager.domain.shard_map import Placement, ShardMap
-from nextgen.kernel.governance.lookup_slo import LookupWindow
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import select_of
@@ -135,71 +134,19 @@ _PARTS = ("replicas", "joining", "leaving")
 Row = Mapping[str, Any]
 
 
-def node_row(node: Node) -> dict[str, Any]:
+def row_of(table: sql.Table, value: object, **given: Any) -> dict[str, Any]:
+    """Return the row of ``value``: the columns that are not ``given`` are its attributes."""
     return {
-        "node_id": node.node_id,
-        "kind": node.kind,
-        "grpc": node.grpc,
-        "raft_host": node.raft_host,
-        "raft_port": node.raft_port,
-        "http": node.http,
-    }
-
-
-def broker_row(broker: Broker) -> dict[str, Any]:
-    return {
-        "broker_id": broker.broker_id,
-        "session_id": broker.session_id,
-        "epoch": broker.epoch,
-        "is_live": broker.is_live,
-        "pulsar_url": broker.pulsar_url,
-        "grpc": broker.grpc,
-        "http": broker.http,
-        "capacity_units": broker.capacity_units,
-        "zone": broker.zone,
-        "rack": broker.rack,
-        "quarantined_until_ms": broker.quarantined_until_ms,
-        "draining": broker.draining,
-        "drain_units_per_second": broker.drain_units_per_second,
-        "revision": broker.revision,
-    }
-
-
-def account_row(broker_id: str, account: Account) -> dict[str, Any]:
-    return {
-        "broker_id": broker_id,
-        "session_id": account.session_id,
-        "is_live": account.is_live,
-        "capacity_units": account.capacity_units,
-        "granted_units": account.granted_units,
+        column.name: given[column.name] if column.name in given else getattr(value, column.name)
+        for column in table.columns
     }
 
 
 def lease_rows(broker_id: str, account: Account) -> list[dict[str, Any]]:
     return [
-        {
-            "broker_id": broker_id,
-            "shard_id": shard_id,
-            "units": lease.units,
-            "expires_at_ms": lease.expires_at_ms,
-            "version": lease.version,
-            "units_used": lease.units_used,
-            "term": lease.term,
-        }
+        row_of(LEASES, lease, broker_id=broker_id, shard_id=shard_id)
         for shard_id, lease in account.leases.items()
     ]
-
-
-def lookup_report_row(window: LookupWindow) -> dict[str, Any]:
-    return {
-        "node_id": window.node_id,
-        "process": window.process,
-        "last_began_at_ms": window.began_at_ms,
-    }
-
-
-def quotas_row(quotas: Quotas) -> dict[str, Any]:
-    return {"version": quotas.version, "source": quotas.source}
 
 
 def quota_unit_rows(quotas: Quotas) -> list[dict[str, Any]]:
@@ -207,16 +154,6 @@ def quota_unit_rows(quotas: Quotas) -> list[dict[str, Any]]:
         {"kind": kind, "name": name, "units": units}
         for kind, named in ((_BROKER, quotas.brokers), (_TENANT, quotas.tenants))
         for name, units in named.items()
-    ]
-
-
-def placement_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
-    return [
-        {
-            "shard_id": placement.shard_id,
-            "configuration_index": placement.configuration_index,
-        }
-        for placement in shard_map.placements
     ]
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from nextgen.client.wire.fields import BROKER_ENDPOINTS, PROPERTIES, FieldMap
 from nextgen.kernel.governance.policies import Policies
 from protos.nextgen.v1 import inventory_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import WriteResponse
-from protos.nextgen.v1.events_pb2 import BrokerRecorded, ShardPlacement
+from protos.nextgen.v1.events_pb2 import BrokerRecorded, NodeRegistered, ShardPlacement
+from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_ACTIVE, LIFE_STATE_DELETING
 from protos.nextgen.v1.shard_service_pb2 import TopicOutcome
 
 
@@ -167,64 +170,28 @@ class ClusterState:
     manager_endpoints: tuple[str, ...]
 
 
-def tenant_of(message: inventory_pb2.Tenant) -> Tenant:
-    return Tenant(
-        name=message.name,
-        tenant_id=message.tenant_id,
-        properties=dict(message.properties),
-        version=message.version,
-        is_deleting=message.state == inventory_pb2.LIFE_STATE_DELETING,
-    )
+_OBJECT: dict[str, Any] = {
+    "renamed": {"is_deleting": "state"},
+    "converted": {
+        "properties": PROPERTIES,
+        "is_deleting": (
+            {False: LIFE_STATE_ACTIVE, True: LIFE_STATE_DELETING}.__getitem__,
+            lambda state: state == LIFE_STATE_DELETING,
+        ),
+    },
+}
 
-
-def namespace_of(message: inventory_pb2.Namespace) -> Namespace:
-    return Namespace(
-        name=message.name,
-        namespace_id=message.namespace_id,
-        tenant_id=message.tenant_id,
-        properties=dict(message.properties),
-        version=message.version,
-        is_deleting=message.state == inventory_pb2.LIFE_STATE_DELETING,
-    )
-
-
-def topic_of(message: inventory_pb2.Topic) -> Topic:
-    return Topic(
-        name=message.name,
-        topic_id=message.topic_id,
-        partitions=message.partitions,
-        properties=dict(message.properties),
-        version=message.version,
-        namespace_id=message.namespace_id,
-        created_time_ms=message.created_time_ms,
-    )
-
-
-def written_of(message: WriteResponse) -> Written:
-    return Written(message.id, message.version, message.shard_id, message.position)
+tenant_of = FieldMap(Tenant, inventory_pb2.Tenant, **_OBJECT).from_stored
+namespace_of = FieldMap(Namespace, inventory_pb2.Namespace, **_OBJECT).from_stored
+topic_of = FieldMap(Topic, inventory_pb2.Topic, converted={"properties": PROPERTIES}).from_stored
+written_of = FieldMap(Written, WriteResponse).from_stored
+location_of = FieldMap(TopicLocation, inventory_pb2.LookupAnswer).from_stored
+_node_of = FieldMap(NodeState, NodeRegistered).from_stored
+_broker_of = FieldMap(BrokerState, BrokerRecorded, renamed=BROKER_ENDPOINTS).from_stored
 
 
 def created_topic_of(name: str, message: TopicOutcome) -> CreatedTopic:
     return CreatedTopic(name, message.topic_id, message.rejection_code, message.message)
-
-
-def location_of(message: inventory_pb2.LookupAnswer) -> TopicLocation:
-    return TopicLocation(
-        topic=message.topic,
-        broker_id=message.broker_id,
-        broker_url=message.broker_url,
-        broker_grpc=message.broker_grpc,
-        epoch=message.epoch,
-        session_id=message.session_id,
-        topic_id=message.topic_id,
-        shard_id=message.shard_id,
-        position=message.position,
-        rejection_code=message.rejection_code,
-        message=message.message,
-        partitions=message.partitions,
-        retryable=message.retryable,
-        retry_after_ms=message.retry_after_ms,
-    )
 
 
 def cluster_of(update: ClusterUpdate, slots_by_shard: Mapping[int, int]) -> ClusterState:
@@ -242,10 +209,7 @@ def cluster_of(update: ClusterUpdate, slots_by_shard: Mapping[int, int]) -> Clus
             for placement in placements
         ),
         brokers=tuple(map(_broker_of, sorted(update.brokers, key=lambda broker: broker.broker_id))),
-        nodes=tuple(
-            NodeState(node.node_id, node.kind, node.grpc, node.http)
-            for node in sorted(update.nodes, key=lambda node: node.node_id)
-        ),
+        nodes=tuple(map(_node_of, sorted(update.nodes, key=lambda node: node.node_id))),
         manager_endpoints=tuple(update.manager_endpoints),
     )
 
@@ -261,18 +225,4 @@ def _shard_of(placement: ShardPlacement, leader: LeaderReport, slots: int) -> Sh
         leader_grpc=leader.grpc,
         term=leader.term,
         slots=slots,
-    )
-
-
-def _broker_of(broker: BrokerRecorded) -> BrokerState:
-    return BrokerState(
-        broker_id=broker.broker_id,
-        session_id=broker.session_id,
-        epoch=broker.epoch,
-        is_live=broker.is_live,
-        pulsar_url=broker.endpoints.pulsar_url,
-        grpc=broker.endpoints.grpc,
-        http=broker.endpoints.http,
-        capacity_units=broker.capacity_units,
-        zone=broker.zone,
     )

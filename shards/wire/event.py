@@ -230,7 +230,7 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
         assignment.TopicAssigned,
         pb.TopicAssigned,
         converted={"decision": _DECISION.one},
-        optional=("decision",),
+        optional={"decision": None},
     ),
     "topic_unassigned": FieldMap(assignment.TopicUnassigned, pb.TopicUnassigned),
     "slots_adopted": FieldMap(

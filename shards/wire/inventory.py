@@ -5,6 +5,9 @@ Errors have one form for all components: ``nextgen.client.wire.errors``.
 
 from __future__ import annotations
 
+from typing import Any
+
+from nextgen.client.wire.fields import Conversion, FieldMap
 from nextgen.kernel.events.decider import Rejected
 from protos.nextgen.v1 import inventory_pb2 as pb
 from protos.nextgen.v1.policies_pb2 import Policies
@@ -15,6 +18,7 @@ from shards.domain.policies import PackedPolicies
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
+from shards.wire.event import to_properties
 
 KINDS: dict[int, StateKind] = {
     pb.KIND_TENANT: StateKind.TENANT,
@@ -23,46 +27,30 @@ KINDS: dict[int, StateKind] = {
 }
 """What an inventory kind is kept as. ``KIND_UNSPECIFIED`` is nothing."""
 
-_LIVES = {Life.ACTIVE: pb.LIFE_STATE_ACTIVE, Life.DELETING: pb.LIFE_STATE_DELETING}
+_STATES = {Life.ACTIVE: pb.LIFE_STATE_ACTIVE, Life.DELETING: pb.LIFE_STATE_DELETING}
+_LIVES = {state: life for life, state in _STATES.items()}
 
 
-def tenant_message(tenant: Tenant) -> pb.Tenant:
-    return pb.Tenant(
-        tenant_id=tenant.tenant_id,
-        name=tenant.name,
-        properties=dict(tenant.properties),
-        version=tenant.version,
-        state=_LIVES[tenant.life],
-        policies=_policies(tenant.policies),
-        policies_version=tenant.policies_version,
-    )
+def _unpacked(policies: PackedPolicies) -> Policies | None:
+    return Policies.FromString(policies) if policies else None
 
 
-def namespace_message(namespace: Namespace) -> pb.Namespace:
-    return pb.Namespace(
-        namespace_id=namespace.namespace_id,
-        name=namespace.name,
-        tenant_id=namespace.tenant_id,
-        properties=dict(namespace.properties),
-        version=namespace.version,
-        state=_LIVES[namespace.life],
-        policies=_policies(namespace.policies),
-        policies_version=namespace.policies_version,
-    )
+def _packed(policies: Policies) -> PackedPolicies:
+    return policies.SerializeToString(deterministic=True)
 
 
-def topic_message(topic: Topic) -> pb.Topic:
-    return pb.Topic(
-        topic_id=topic.topic_id,
-        name=topic.name,
-        partitions=topic.partitions,
-        properties=dict(topic.properties),
-        version=topic.version,
-        namespace_id=topic.namespace_id,
-        created_time_ms=topic.created_time_ms,
-        policies=_policies(topic.policies),
-        policies_version=topic.policies_version,
-    )
+_CONVERTED: dict[str, Conversion] = {
+    "properties": (dict, to_properties),
+    "policies": (_unpacked, _packed),
+}
+_PARENT: dict[str, Any] = {
+    "renamed": {"life": "state"},
+    "converted": _CONVERTED | {"life": (_STATES.__getitem__, _LIVES.__getitem__)},
+}
+
+tenant_message = FieldMap(Tenant, pb.Tenant, **_PARENT).to_stored
+namespace_message = FieldMap(Namespace, pb.Namespace, **_PARENT).to_stored
+topic_message = FieldMap(Topic, pb.Topic, converted=_CONVERTED).to_stored
 
 
 def item_message(kind: pb.Kind, name: str, state: State | None) -> pb.Item:
@@ -77,10 +65,6 @@ def item_message(kind: pb.Kind, name: str, state: State | None) -> pb.Item:
         case _:
             assert state is None, f"{type(state).__name__} is not in an inventory"
             return pb.Item(kind=kind, name=name)
-
-
-def _policies(packed: PackedPolicies) -> Policies | None:
-    return Policies.FromString(packed) if packed else None
 
 
 def rejected_result(rejected: Rejected) -> CommandResult:

@@ -9,7 +9,7 @@ A map is compiled to one function per direction when it is made, as ``dataclasse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +24,13 @@ REPEATED: Conversion = (tuple, tuple)
 
 PROPERTIES: Conversion = (dict, dict)
 """Of a mapping, stored in a map."""
+
+BROKER_ENDPOINTS = {
+    "pulsar_url": "endpoints.pulsar_url",
+    "grpc": "endpoints.grpc",
+    "http": "endpoints.http",
+}
+"""Where messages about brokers have the three addresses."""
 
 Value = TypeVar("Value")
 Stored = TypeVar("Stored", bound=Message)
@@ -46,10 +53,10 @@ class FieldMap(Generic[Value, Stored]):
         *,
         renamed: Mapping[str, str] | None = None,
         converted: Mapping[str, Conversion] | None = None,
-        optional: Collection[str] = (),
+        optional: Mapping[str, Any] | None = None,
     ) -> None:
         self.value = value
-        renamed, converted = renamed or {}, converted or {}
+        renamed, converted, optional = renamed or {}, converted or {}, optional or {}
         names = [field.name for field in fields(value)]  # type: ignore[arg-type]
         unknown = {*renamed, *converted, *optional} - {*names}
         assert not unknown, f"{value.__name__} has no fields {unknown}"
@@ -65,8 +72,9 @@ class FieldMap(Generic[Value, Stored]):
                 self._scope[f"write_{name}"], self._scope[f"read_{name}"] = converted[name]
                 written, read = f"write_{name}({written})", f"read_{name}({read})"
             if name in optional:
-                written = f"None if value.{name} is None else {written}"
-                read = f"{read} if stored.HasField({field!r}) else None"
+                self._scope[f"absent_{name}"] = optional[name]
+                written = f"None if value.{name} is absent_{name} else {written}"
+                read = f"{read} if stored.HasField({field!r}) else absent_{name}"
             calls.setdefault(path, []).append(f"{field}={written}")
             reads.append(read)
         self._write = self._constructor(stored, calls)

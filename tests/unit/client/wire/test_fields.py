@@ -50,7 +50,7 @@ ASSIGNED = FieldMap(
     pb.TopicAssigned,
     renamed={"topic": "name"},
     converted={"decision": CHOSEN.one},
-    optional=("decision",),
+    optional={"decision": None},
 )
 RECORDED = FieldMap(
     Recorded,
@@ -81,6 +81,20 @@ def test_absent_optional_message_is_none_and_an_empty_one_is_not():
     assert ASSIGNED.from_stored(stored).decision == Chosen("")
 
 
+def test_optional_field_is_not_stored_while_it_is_what_absence_means():
+    nothing = Chosen("nothing")
+    assigned = FieldMap(
+        Assigned,
+        pb.TopicAssigned,
+        renamed={"topic": "name"},
+        converted={"decision": CHOSEN.one},
+        optional={"decision": nothing},
+    )
+
+    assert assigned.to_stored(Assigned("t", nothing)) == pb.TopicAssigned(name="t")
+    assert assigned.from_stored(pb.TopicAssigned(name="t")) == Assigned("t", nothing)
+
+
 def test_dotted_name_is_a_field_of_the_message_inside():
     value = Recorded("b", "pulsar://a:1", "a:2")
 
@@ -105,7 +119,7 @@ def test_message_inside_another_is_made_with_nothing_beside_it():
         ({"renamed": {"name": "title"}}, "TopicDeleted has no field title"),
         ({"renamed": {"title": "name"}}, "Gone has no fields"),
         ({"converted": {"title": (str, str)}}, "Gone has no fields"),
-        ({"optional": ("title",)}, "Gone has no fields"),
+        ({"optional": {"title": None}}, "Gone has no fields"),
     ],
 )
 def test_field_that_one_side_lacks_is_refused(differences, message):
