@@ -30,14 +30,14 @@ IN_FLIGHT = 64
 LOOKUP_BATCH = 500
 
 
-async def fill(surroundings: Bench, count: int, batch: int) -> None:
+async def fill(system: Bench, count: int, batch: int) -> None:
     """Make an event for each topic's creation, and one for its assignment."""
-    topics = surroundings.topics("exported", count).as_json()
-    made = await surroundings.run(
+    topics = system.topics("exported", count).as_json()
+    made = await system.run(
         "create_batched", "creating", count, topics=topics, batch=batch, in_flight=IN_FLIGHT
     )
     assert not made["errors"], made["first_error"]
-    await surroundings.run(
+    await system.run(
         "lookup_all", "assigning", count, topics=topics, names_per_message=LOOKUP_BATCH, in_flight=4
     )
 
@@ -56,9 +56,9 @@ async def command(*arguments: str) -> tuple[dict[str, Any], float]:
 
 async def measure(count: int, batch: int, directory: Path) -> dict[str, Any]:
     target_directory = directory / "export"
-    async with bench(None, SIZE) as surroundings:
-        await fill(surroundings, count, batch)
-        target = ("--target", ",".join(surroundings.targets))
+    async with bench(None, SIZE) as system:
+        await fill(system, count, batch)
+        target = ("--target", ",".join(system.targets))
         exported, wall_seconds = await command("run", str(target_directory), *target)
         checked, check_seconds = await command("check", str(target_directory), *target)
     assert checked["ok"], checked["findings"]

@@ -65,9 +65,9 @@ async def serve(
     *,
     make_host: Callable[..., PySyncObjHost] = PySyncObjHost,
 ) -> None:
-    """Run one replica of the cluster manager until it is asked to stop.
+    """Run one replica of the cluster manager until ``shutdown`` is requested.
 
-    ``make_host`` takes what ``PySyncObjHost`` is made of; the simulation adds surroundings.
+    ``make_host`` takes the arguments of ``PySyncObjHost``; the simulation adds an environment.
 
     Raises:
         RefusesToStart: See the sentence.

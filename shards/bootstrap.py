@@ -50,7 +50,7 @@ from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
 from shards.node.replica import Replica
 from shards.node.request_dispatcher import RequestDispatcher
-from shards.node.shard_leader import Surroundings
+from shards.node.shard_leader import LeaderDependencies
 from shards.node.shard_node import SHARD_NODE, ShardNode
 
 GRPC_GRACE_MS = 200
@@ -68,9 +68,9 @@ async def serve(
     *,
     make_host: Callable[..., PySyncObjHost] = PySyncObjHost,
 ) -> None:
-    """Run the shard node until it is asked to stop.
+    """Run the shard node until ``shutdown`` is requested.
 
-    ``make_host`` takes what ``PySyncObjHost`` is made of; the simulation adds surroundings.
+    ``make_host`` takes the arguments of ``PySyncObjHost``; the simulation adds an environment.
 
     Raises:
         RefusesToStart: A port is taken, the cluster secret cannot be read, the data directory is
@@ -109,9 +109,11 @@ async def serve(
         dispatcher = RequestDispatcher(replicas, link.view)
         pool = ExchangePool(lambda: link.view.shard_map_version)
         stack.push_async_callback(pool.stop)
-        around = _surroundings(config, link, ShardRouter(link, pool, dispatcher.local), metrics)
+        dependencies = _leader_dependencies(
+            config, link, ShardRouter(link, pool, dispatcher.local), metrics
+        )
         node = ShardNode(
-            config.node_id, str(config.advertise), link, groups, around, metrics, replicas
+            config.node_id, str(config.advertise), link, groups, dependencies, metrics, replicas
         )
         server = await _start_server(config, dispatcher, link.view, node, metrics, groups, gate)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
@@ -175,11 +177,11 @@ async def _start_server(
     return server
 
 
-def _surroundings(
+def _leader_dependencies(
     config: ShardNodeConfig, link: ClusterLink, router: ShardRouter, metrics: NodeMetrics
-) -> Surroundings:
+) -> LeaderDependencies:
     choices = random.Random()
-    return Surroundings(
+    return LeaderDependencies(
         node_id=config.node_id,
         directory=LinkDirectory(link),
         managers=RoutedBrokerManagers(router, metrics),

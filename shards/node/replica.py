@@ -16,7 +16,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
 from shards.inventory.reader import InventoryReader
 from shards.metrics import ShardMetrics
-from shards.node.shard_leader import ShardLeader, Surroundings
+from shards.node.shard_leader import LeaderDependencies, ShardLeader
 from shards.projections.rows import Query
 from shards.watches.assignment_feed import Subscription
 from shards.watches.change_hub import ChangeHub
@@ -40,7 +40,7 @@ class Replica:
         query: Query,
         read_transaction: ReadTransaction,
         table: SlotTable,
-        around: Surroundings,
+        dependencies: LeaderDependencies,
         metrics: ShardMetrics,
         *,
         hint: Callable[[int, NodeId | None], str | None],
@@ -53,7 +53,7 @@ class Replica:
         self.leader: ShardLeader | None = None
         self._query = query
         self._table = table
-        self._around = around
+        self._dependencies = dependencies
         self._metrics = metrics
         self._hint = hint
         self._on_leading = on_leading
@@ -114,7 +114,7 @@ class Replica:
         """True while nobody is known to lead, or this replica is elected and not yet ready."""
         if self.leader is not None or self.log.status.role is Role.STOPPED:
             return False
-        return self.leader_id is None or self.leader_id == self._around.node_id
+        return self.leader_id is None or self.leader_id == self._dependencies.node_id
 
     def not_leader(self) -> NotLeader:
         leader_id = self.leader_id
@@ -127,7 +127,7 @@ class Replica:
         await self._committed.wait()
 
     def status(self) -> ReplicaStatus:
-        return replica_status(self.log.status, self._around.node_id)
+        return replica_status(self.log.status, self._dependencies.node_id)
 
     async def stop(self) -> None:
         """Hand leadership over if it is here, then close log and view."""
@@ -154,7 +154,7 @@ class Replica:
             self.close_leader()
         if change.role is Role.LEADER and self.leader is None:
             self._lead(change.term)
-        if change.leader_id is not None and change.leader_id != self._around.node_id:
+        if change.leader_id is not None and change.leader_id != self._dependencies.node_id:
             self._successor_id = change.leader_id
             self._on_led(self.shard_id, change.term, change.leader_id)
         changed, self._role_changed = self._role_changed, asyncio.Event()
@@ -169,7 +169,7 @@ class Replica:
             term,
             self.log,
             self._query,
-            self._around,
+            self._dependencies,
             self._metrics,
             self._decoded,
         )
@@ -191,7 +191,9 @@ class Replica:
         return feed.subscribe(subscriber_id, from_position, names_creations=names_creations)
 
     def _end_changes(self) -> None:
-        stopped = f"the replica of shard {self.shard_id} at {self._around.node_id} has stopped"
+        stopped = (
+            f"the replica of shard {self.shard_id} at {self._dependencies.node_id} has stopped"
+        )
         self.changes.close(Unavailable(self.log.status.divergence or stopped))
 
     def close_leader(self) -> None:

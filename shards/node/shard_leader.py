@@ -59,7 +59,7 @@ from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LeaderDependencies:
     """What a leader needs from outside its shard; the same for all shards of a node."""
 
     node_id: str
@@ -89,60 +89,69 @@ class ShardLeader:
         term: int,
         log: ReplicatedLog,
         query: Query,
-        around: Surroundings,
+        dependencies: LeaderDependencies,
         metrics: ShardMetrics,
         decoded: DecodedEntries,
     ) -> None:
         self.shard_id = shard_id
         self.term = term
         self.metrics = metrics
-        self._log = MeasuredLog(log, metrics.commit_latency, around.clock.monotonic)
+        self._log = MeasuredLog(log, metrics.commit_latency, dependencies.clock.monotonic)
         self.state = ShardState(
             shard_id,
             term,
             self._log,
             query,
-            around.clock.wall_ms,
-            around.entropy,
-            around.clock.monotonic,
+            dependencies.clock.wall_ms,
+            dependencies.entropy,
+            dependencies.clock.monotonic,
         )
-        self._make_brokers(around)
-        self.feed = AssignmentFeed(shard_id, log, around.clock, decoded)
-        self._make_effective(around)
+        self._make_brokers(dependencies)
+        self.feed = AssignmentFeed(shard_id, log, dependencies.clock, decoded)
+        self._make_effective(dependencies)
         self.leases = LeaseKeeper(
             shard_id,
             term,
-            around.capacity,
-            around.directory,
-            around.quotas,
+            dependencies.capacity,
+            dependencies.directory,
+            dependencies.quotas,
             self.state.reads.used_units,
-            around.clock,
-            around.parents.shard_ids,
+            dependencies.clock,
+            dependencies.parents.shard_ids,
         )
         sync = BrokerSync(
             shard_id,
-            ExpectingManagers(self.state, around.managers, self.effective, around.homes),
-            around.directory,
+            ExpectingManagers(
+                self.state, dependencies.managers, self.effective, dependencies.homes
+            ),
+            dependencies.directory,
         )
         self.policies = PlacementPolicies(
-            topic_controller_id(around.node_id, shard_id, term),
-            around.homes,
-            around.metadata,
-            around.clock,
+            topic_controller_id(dependencies.node_id, shard_id, term),
+            dependencies.homes,
+            dependencies.metadata,
+            dependencies.clock,
             self.state.proposer.confirm,
         )
         placer = UnitPlacer(
-            self.state.reads, sync, self.leases, around.directory, around.clock, around.draw
+            self.state.reads,
+            sync,
+            self.leases,
+            dependencies.directory,
+            dependencies.clock,
+            dependencies.draw,
         )
-        self.units = ShardUnits(self.state, around.directory)
-        self._make_topics(around, sync, placer)
-        self._make_movers(around, sync, placer)
-        self._make_inventory(around)
+        self.units = ShardUnits(self.state, dependencies.directory)
+        self._make_topics(dependencies, sync, placer)
+        self._make_movers(dependencies, sync, placer)
+        self._make_inventory(dependencies)
 
-    def _make_topics(self, around: Surroundings, sync: BrokerSync, placer: UnitPlacer) -> None:
+    def _make_topics(
+        self, dependencies: LeaderDependencies, sync: BrokerSync, placer: UnitPlacer
+    ) -> None:
         """Make what looks units up and assigns them."""
         quotas = TenantQuotas(
-            self.shard_id, self.state.reads, around.quotas, around.parents.shard_ids
+            self.shard_id, self.state.reads, dependencies.quotas, dependencies.parents.shard_ids
         )
         planner = UnitPlanner(
             self.state,
@@ -151,7 +160,7 @@ class ShardLeader:
             placer,
             self.policies,
             quotas,
-            around.clock,
+            dependencies.clock,
             self.metrics,
         )
         self.topics = TopicController(
@@ -163,58 +172,71 @@ class ShardLeader:
             self.leases,
             placer,
             self.policies,
-            around.clock,
+            dependencies.clock,
             self.metrics,
         )
 
-    def _make_inventory(self, around: Surroundings) -> None:
+    def _make_inventory(self, dependencies: LeaderDependencies) -> None:
         """Make what decides on tenants, namespaces and topics."""
         self.inventory = InventoryService(
             self.state,
-            around.parents,
+            dependencies.parents,
             on_unassigned=self._finisher.release_deleted,
             policies=self.policies,
             admission=WriteAdmission(
-                self.shard_id, self.metrics.write_refusals, around.write_bounds
+                self.shard_id, self.metrics.write_refusals, dependencies.write_bounds
             ),
         )
 
-    def _make_brokers(self, around: Surroundings) -> None:
+    def _make_brokers(self, dependencies: LeaderDependencies) -> None:
         """Make what looks after the brokers whose manager is in this shard."""
         watch = MetadataWatch(
-            broker_manager_id(around.node_id, self.shard_id, self.term),
-            around.homes,
-            around.metadata,
-            around.clock,
+            broker_manager_id(dependencies.node_id, self.shard_id, self.term),
+            dependencies.homes,
+            dependencies.metadata,
+            dependencies.clock,
             self.metrics.metadata_delivered,
             self.metrics.metadata_was_refused,
         )
         self.brokers = BrokerManager(
-            self.shard_id, self.state, around.metadata, watch, around.reports, around.clock
+            self.shard_id,
+            self.state,
+            dependencies.metadata,
+            watch,
+            dependencies.reports,
+            dependencies.clock,
         )
         self.drains = BrokerDrains(
-            self.shard_id, self.state, self.brokers.sessions, around.directory, around.clock
+            self.shard_id,
+            self.state,
+            self.brokers.sessions,
+            dependencies.directory,
+            dependencies.clock,
         )
         self._idle = IdleForwarding(
-            self.shard_id, self.brokers.sessions, around.homes, around.controllers
+            self.shard_id, self.brokers.sessions, dependencies.homes, dependencies.controllers
         )
 
-    def _make_effective(self, around: Surroundings) -> None:
+    def _make_effective(self, dependencies: LeaderDependencies) -> None:
         """Make what knows which writes have taken effect everywhere."""
-        self.effective = EffectiveWrites(self.shard_id, self.feed, around.clock)
+        self.effective = EffectiveWrites(self.shard_id, self.feed, dependencies.clock)
         self._roll_call = ManagerRollCall(
-            FollowRequest(home_shard_id=self.shard_id, term=self.term, node_id=around.node_id),
-            around.managers,
+            FollowRequest(
+                home_shard_id=self.shard_id, term=self.term, node_id=dependencies.node_id
+            ),
+            dependencies.managers,
             self.effective,
-            around.parents.shard_ids,
-            around.clock.monotonic,
+            dependencies.parents.shard_ids,
+            dependencies.clock.monotonic,
         )
 
-    def _make_movers(self, around: Surroundings, sync: BrokerSync, placer: UnitPlacer) -> None:
+    def _make_movers(
+        self, dependencies: LeaderDependencies, sync: BrokerSync, placer: UnitPlacer
+    ) -> None:
         """Make what takes units from one broker to another, or from all of them."""
         proposer = self.state.proposer
         self._finisher = MoveFinisher(
-            self.shard_id, proposer, self.units, sync, self.feed, around.directory
+            self.shard_id, proposer, self.units, sync, self.feed, dependencies.directory
         )
         self.unassigner = UnitUnassigner(self.shard_id, proposer, self.units, self._finisher)
         targets = MoveTargets(placer, self.policies)
@@ -225,7 +247,7 @@ class ShardLeader:
             sync,
             targets,
             self._finisher,
-            around.clock,
+            dependencies.clock,
             self.metrics,
         )
         self.mover = TopicMover(self.shard_id, self.state, self.units, targets, handover)
@@ -236,9 +258,9 @@ class ShardLeader:
             self.topics,
             self.mover,
             sync,
-            around.directory,
-            around.parents.shard_ids,
-            around.clock,
+            dependencies.directory,
+            dependencies.parents.shard_ids,
+            dependencies.clock,
             self.metrics,
         )
         self.rebalancer = Rebalancer(
@@ -248,9 +270,9 @@ class ShardLeader:
             placer,
             self.policies,
             self.evacuation,
-            around.directory,
-            around.parents.shard_ids,
-            around.clock,
+            dependencies.directory,
+            dependencies.parents.shard_ids,
+            dependencies.clock,
             self.metrics,
         )
 

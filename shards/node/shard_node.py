@@ -33,7 +33,7 @@ from shards.domain.membership_plan import Wish
 from shards.metrics import NodeMetrics, ShardMetrics
 from shards.node.membership_keeper import MembershipKeeper
 from shards.node.replica import Replica
-from shards.node.shard_leader import Surroundings
+from shards.node.shard_leader import LeaderDependencies
 from shards.projections.rows import Query
 from shards.watches.change_snapshot import ReadTransaction
 
@@ -96,7 +96,7 @@ class ShardNode:
         advertise: str,
         link: ClusterLink,
         groups: Groups,
-        around: Surroundings,
+        dependencies: LeaderDependencies,
         metrics: NodeMetrics,
         replicas: dict[int, Replica],
     ) -> None:
@@ -104,7 +104,7 @@ class ShardNode:
         self._advertise = advertise
         self._link = link
         self._groups = groups
-        self._around = around
+        self._dependencies = dependencies
         self._metrics = metrics
         self._replicas = replicas
         self._keepers: dict[int, MembershipKeeper] = {}
@@ -229,7 +229,7 @@ class ShardNode:
             opened.query,
             opened.read_transaction,
             view.slot_table,
-            self._around,
+            self._dependencies,
             ShardMetrics(self._metrics, shard_id),
             hint=self._hint,
             on_leading=self._on_leading,
@@ -327,7 +327,7 @@ class ShardNode:
             replica.log,
             wish=lambda: self._wish(replica.shard_id),
             send=self._send_members,
-            clock=self._around.clock,
+            clock=self._dependencies.clock,
         )
         self._keepers[replica.shard_id] = keeper
         keeper.start()

@@ -43,7 +43,7 @@ from shards.metrics import NodeMetrics, ShardMetrics
 from shards.node.event_stream import stream_events
 from shards.node.replica import Replica
 from shards.node.request_dispatcher import RequestDispatcher
-from shards.node.shard_leader import ShardLeader, Surroundings
+from shards.node.shard_leader import LeaderDependencies, ShardLeader
 from shards.ports import Cancellable, HomeShards
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
@@ -420,7 +420,7 @@ class FakeBroker:
 
 
 class Harness:
-    """The shard, its brokers and its surroundings. Make it with ``in_shard``."""
+    """The shard, its brokers and what a leader depends on. Make it with ``in_shard``."""
 
     def __init__(
         self,
@@ -445,7 +445,7 @@ class Harness:
         )
         self.cluster_view.apply(ClusterUpdate(shard_map=shard_map))
         draws = itertools.count()
-        around = Surroundings(
+        dependencies = LeaderDependencies(
             node_id="node-1",
             directory=self.cluster,
             managers=self.others,
@@ -467,7 +467,7 @@ class Harness:
             query_of(self.view.reader),
             self.view.read_transaction,
             table,
-            around,
+            dependencies,
             ShardMetrics(self.node_metrics, SHARD),
             hint=lambda _shard_id, leader_id: leader_id and f"{leader_id}:1",
             on_leading=self._on_leading,

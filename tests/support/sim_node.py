@@ -10,7 +10,7 @@ from typing import Protocol
 
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.host.group import PySyncObjGroup
-from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
+from nextgen.replication.host.raft_host import HostEnvironment, PySyncObjHost
 from nextgen.replication.journal.format import decode_segment_header
 from nextgen.replication.journal.recovery import SEGMENT_SUFFIX
 from nextgen.replication.ports import Entry, GroupId, NodeId, RoleChange
@@ -207,7 +207,7 @@ class SimNode:
             config=world.config,
             storage=self.disk,
             random_source=world.chance,
-            surroundings=Surroundings(
+            environment=HostEnvironment(
                 self._mesh,
                 lambda name: self._worker("view" if name.startswith("view") else "disk"),
                 lambda: self._worker("disk"),

@@ -25,7 +25,7 @@ _LEDGER_ID_BYTES = 12
 _HIDDEN = "\0"
 
 
-class Surroundings(Protocol):
+class LedgerDependencies(Protocol):
     """What a ledger needs of the store that it belongs to."""
 
     readers: Readers
@@ -41,7 +41,7 @@ class DiskLedger(TableReader, TopicLedger):
 
     def __init__(
         self,
-        store: Surroundings,
+        store: LedgerDependencies,
         directory: UnitDirectory,
         epoch: int,
         holding: Holding,

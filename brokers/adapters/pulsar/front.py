@@ -19,7 +19,7 @@ from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import LedgerStore
 from brokers.ports.session import Clock
 from brokers.service.topics.open_topics import Topics
-from brokers.service.topics.topic import Surroundings
+from brokers.service.topics.topic import TopicDependencies
 from brokers.service.topics.upkeep import Upkeep
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
@@ -66,7 +66,7 @@ class PulsarFront:
             directory=directory,
             persistent=persistent,
             volatile=volatile,
-            surroundings=Surroundings(
+            dependencies=TopicDependencies(
                 policy=policy,
                 traffic=self.traffic,
                 append_latency=self.append_latency,

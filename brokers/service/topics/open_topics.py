@@ -29,7 +29,7 @@ from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.topics.higher_epochs import HigherEpochs
 from brokers.service.topics.name_locks import NameLocks
 from brokers.service.topics.policies import TopicPolicies
-from brokers.service.topics.topic import Surroundings, Topic, TopicUnit
+from brokers.service.topics.topic import Topic, TopicDependencies, TopicUnit
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.limits.placement import PREPARED_UNITS_MAX
 from nextgen.kernel.limits.pulsar import (
@@ -65,9 +65,9 @@ class Topics:
         directory: OwnersDirectory,
         persistent: LedgerStore,
         volatile: LedgerStore,
-        surroundings: Surroundings,
+        dependencies: TopicDependencies,
     ) -> None:
-        self.surroundings = surroundings
+        self.dependencies = dependencies
         self._broker_id = broker_id
         self._broker_url = broker_url
         self._holding = holding
@@ -75,7 +75,7 @@ class Topics:
         self._persistent = persistent
         self._volatile = volatile
         self._open: dict[str, Topic] = {}
-        self._policies = TopicPolicies(holding, self._open, surroundings.policy)
+        self._policies = TopicPolicies(holding, self._open, dependencies.policy)
         self._finding: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
         self._locks = NameLocks()
         self._openings = asyncio.Semaphore(TOPICS_OPENING_MAX)
@@ -294,7 +294,7 @@ class Topics:
         )
         try:
             policy = self._policies.of(assignment)
-            topic = Topic(unit, ledger, self.surroundings, self._on_closing, policy)
+            topic = Topic(unit, ledger, self.dependencies, self._on_closing, policy)
             topic.recover()
         except (ValueError, TypeError, LookupError, UnknownCursorVersion) as error:
             await ledger.close()

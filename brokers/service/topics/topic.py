@@ -61,7 +61,7 @@ class TopicUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class TopicDependencies:
     """What all topics of a broker share."""
 
     policy: StoragePolicy
@@ -80,32 +80,32 @@ class Topic:
         self,
         unit: TopicUnit,
         ledger: TopicLedger,
-        surroundings: Surroundings,
+        dependencies: TopicDependencies,
         on_closing: Callable[[Topic, str], None],
         policy: StoragePolicy | None = None,
     ) -> None:
         self.unit = unit
         self.ledger = ledger
-        self.traffic = Traffic(surroundings.traffic)
-        self.policy = policy or surroundings.policy
+        self.traffic = Traffic(dependencies.traffic)
+        self.policy = policy or dependencies.policy
         """What counts for this topic; only ``use_policy`` changes it."""
         self.schemas = TopicSchemas(unit.name, ledger, self.policy.schema_compatibility)
         self.subscriptions: dict[str, Subscription] = {}
         self.failure: Exception | None = None
         """Why storage serves it no more."""
         self.is_closing = False
-        self._surroundings = surroundings
+        self._dependencies = dependencies
         self._on_closing = on_closing
         self._publishing = Publishing(
             ledger,
             is_kept=unit.is_persistent,
             traffic=self.traffic,
-            append_latency=surroundings.append_latency,
-            now_ms=surroundings.now_ms,
+            append_latency=dependencies.append_latency,
+            now_ms=dependencies.now_ms,
             on_failure=self._storage_failed,
         )
         self._publishing.recognise_duplicates(is_wanted=self.policy.deduplicates)
-        self.producers = Producers(unit.name, ledger, self._publishing, surroundings.make_name)
+        self.producers = Producers(unit.name, ledger, self._publishing, dependencies.make_name)
         self._creating: dict[str, asyncio.Task[Subscription]] = {}
         self._closing: asyncio.Task[None] | None = None
         self._idle_since_ms: int | None = None
@@ -128,7 +128,7 @@ class Topic:
                     name,
                     stored,
                     self.ledger,
-                    self._surroundings.now_ms,
+                    self._dependencies.now_ms,
                     partition=self.unit.partition,
                 )
                 self._keep(subscription)
@@ -337,7 +337,7 @@ class Topic:
                 name,
                 start,
                 self.ledger,
-                self._surroundings.now_ms,
+                self._dependencies.now_ms,
                 kind=kind,
                 partition=self.unit.partition,
             )

@@ -84,7 +84,7 @@ class Upkeep:
                 await asyncio.sleep(0)
 
     async def _trim(self, topic: Topic) -> None:
-        now_ms = self._topics.surroundings.now_ms()
+        now_ms = self._topics.dependencies.now_ms()
         try:
             await expire(topic, now_ms)
             await trim(topic, topic.policy, now_ms)

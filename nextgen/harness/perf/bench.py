@@ -43,7 +43,7 @@ STOP_MOVING_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One measurement's surroundings. ``cluster`` is set if it was started for it."""
+    """What one measurement runs against. ``cluster`` is set if it was started for it."""
 
     targets: tuple[str, ...]
     namespace: str

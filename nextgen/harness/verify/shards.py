@@ -38,24 +38,22 @@ async def verify_own_cluster(*, events: int, shards: int) -> tuple[VerifyReport,
         CheckFailed: A create was refused, or a shard got no new leader.
     """
     size = ClusterSize(discovery=1, brokers=1, shards=shards)
-    async with bench(None, size) as surroundings:
-        changes = await _load_and_strike(surroundings, events)
+    async with bench(None, size) as system:
+        changes = await _load_and_strike(system, events)
         note("verifying")
-        report = await verify_shards(surroundings.targets)
-        return report, {"events": await surroundings.committed_events(), "leader_changes": changes}
+        report = await verify_shards(system.targets)
+        return report, {"events": await system.committed_events(), "leader_changes": changes}
 
 
-async def _load_and_strike(surroundings: Bench, events: int) -> int:
+async def _load_and_strike(system: Bench, events: int) -> int:
     """Create topics, one event each, and change leaders meanwhile; return how many changed."""
-    load = _Load(surroundings, events)
+    load = _Load(system, events)
     creating = asyncio.create_task(load.run())
     try:
         changes = 0
         for number, strike in enumerate(STRIKES, start=1):
             await load.reach(events * number // (len(STRIKES) + 1), creating)
-            changes += await _change_leader(
-                surroundings, 1 + number % _shards(surroundings), strike
-            )
+            changes += await _change_leader(system, 1 + number % _shards(system), strike)
         load.may_end = True
         await creating
     finally:
@@ -67,8 +65,8 @@ async def _load_and_strike(surroundings: Bench, events: int) -> int:
 class _Load:
     """Creates ``events`` topics, round by round, and more until ``may_end`` is set."""
 
-    def __init__(self, surroundings: Bench, events: int) -> None:
-        self._surroundings = surroundings
+    def __init__(self, system: Bench, events: int) -> None:
+        self._system = system
         self._events = events
         self._created = 0
         self._in_round = 0
@@ -81,10 +79,10 @@ class _Load:
         """
         size = max(BATCH_TOPICS, self._events // ROUNDS)
         while self._created < self._events or not self.may_end:
-            names = self._surroundings.topics("verified", size, first=self._created)
+            names = self._system.topics("verified", size, first=self._created)
             job = {
                 "kind": "create_batched",
-                "targets": list(self._surroundings.targets),
+                "targets": list(self._system.targets),
                 "topics": names.as_json(),
                 "batch": BATCH_TOPICS,
                 "in_flight": BATCHES_IN_FLIGHT,
@@ -116,12 +114,12 @@ class _Load:
         self._moved.set()
 
 
-async def _change_leader(surroundings: Bench, shard_id: int, strike: signal.Signals) -> int:
+async def _change_leader(system: Bench, shard_id: int, strike: signal.Signals) -> int:
     """End the node that leads ``shard_id`` and start it again; return how many shards changed
     their leader."""
-    cluster = surroundings.cluster
+    cluster = system.cluster
     assert cluster is not None, "only a cluster of our own is struck"
-    before = await _wait_leaders(surroundings, lambda found: shard_id in found)
+    before = await _wait_leaders(system, lambda found: shard_id in found)
     node_id = before[shard_id].node_id
     led = {shard for shard, leader in before.items() if leader.node_id == node_id}
     note(f"{strike.name} to {node_id}, which leads {len(led)} shards")
@@ -135,14 +133,14 @@ async def _change_leader(surroundings: Bench, shard_id: int, strike: signal.Sign
             for shard in led
         )
 
-    await _wait_leaders(surroundings, is_replaced)
+    await _wait_leaders(system, is_replaced)
     await cluster.start_node(node_id)
     await cluster.wait_ready([node_id])
     return len(led)
 
 
 async def _wait_leaders(
-    surroundings: Bench, condition: Callable[[dict[int, LeaderReport]], bool]
+    system: Bench, condition: Callable[[dict[int, LeaderReport]], bool]
 ) -> dict[int, LeaderReport]:
     """Return the leaders by shard once ``condition`` holds of them."""
     found: dict[int, LeaderReport] = {}
@@ -150,18 +148,18 @@ async def _wait_leaders(
         async with timeout(LEADER_TIMEOUT_MS / 1000):
             while not condition(found):
                 await asyncio.sleep(LEADER_POLL_MS / 1000)
-                found = {leader.shard_id: leader for leader in await _leaders(surroundings)}
+                found = {leader.shard_id: leader for leader in await _leaders(system)}
     except TimeoutError:
         raise CheckFailed(f"no new leaders {LEADER_TIMEOUT_MS} ms after one was ended") from None
     return found
 
 
-async def _leaders(surroundings: Bench) -> list[LeaderReport]:
-    async with DiscoveryClient(surroundings.targets) as client:
+async def _leaders(system: Bench) -> list[LeaderReport]:
+    async with DiscoveryClient(system.targets) as client:
         cluster = await client.call("GetCluster", GetClusterRequest())
     return list(cluster.leaders)
 
 
-def _shards(surroundings: Bench) -> int:
-    assert surroundings.cluster is not None
-    return surroundings.cluster.plan.size.shards
+def _shards(system: Bench) -> int:
+    assert system.cluster is not None
+    return system.cluster.plan.size.shards

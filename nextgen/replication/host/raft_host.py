@@ -75,7 +75,7 @@ class HostMesh(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class HostEnvironment:
     """Network and threads of a host. The simulation brings its own."""
 
     mesh: HostMesh
@@ -84,16 +84,16 @@ class Surroundings:
     free_bytes: FreeBytes = endless_disk
 
 
-def real_surroundings(
+def host_environment(
     node_id: NodeId,
     cluster_id: str,
     *,
     listen_host: str,
     listen_port: int,
     secret: ClusterSecret | None = None,
-) -> Surroundings:
+) -> HostEnvironment:
     """Return sockets and threads."""
-    return Surroundings(
+    return HostEnvironment(
         mesh=Mesh(
             node_id, cluster_id, listen_host=listen_host, listen_port=listen_port, secret=secret
         ),
@@ -120,10 +120,10 @@ class PySyncObjHost:
         config: RaftConfig | None = None,
         storage: Storage | None = None,
         random_source: random.Random | None = None,
-        surroundings: Surroundings | None = None,
+        environment: HostEnvironment | None = None,
         secret: ClusterSecret | None = None,
     ) -> None:
-        """``secret`` is what peers have to prove; given ``surroundings`` have their own."""
+        """``secret`` is what peers have to prove; given ``environment`` have their own."""
         check_library()
         self._node_id = node_id
         self._cluster_id = cluster_id
@@ -131,14 +131,14 @@ class PySyncObjHost:
         self._config = config or RaftConfig()
         self._storage = storage or DiskStorage()
         self._random = random_source or random.Random()
-        self._surroundings = surroundings or real_surroundings(
+        self._environment = environment or host_environment(
             node_id, cluster_id, listen_host=listen_host, listen_port=listen_port, secret=secret
         )
-        self._mesh = self._surroundings.mesh
+        self._mesh = self._environment.mesh
         self._groups: dict[GroupId, PySyncObjGroup] = {}
         self._handovers = Handovers()
-        self._snapshot_executor = self._surroundings.make_executor("snapshot")
-        self._transfer_executor = self._surroundings.make_executor("transfer")
+        self._snapshot_executor = self._environment.make_executor("snapshot")
+        self._transfer_executor = self._environment.make_executor("transfer")
         self._transfers = asyncio.Semaphore(SNAPSHOT_TRANSFERS_MAX)
         self._event_levels = EventLevelsFile(self._storage, data_directory)
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -252,7 +252,7 @@ class PySyncObjHost:
     def abandon(self) -> None:
         """Release everything at once, as a killed process would. For simulations.
 
-        Nothing is written, handed over or waited for; the surroundings must be dead already.
+        Nothing is written, handed over or waited for; the environment must be dead already.
         """
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -297,7 +297,7 @@ class PySyncObjHost:
             group_id=group_id,
             node_id=self._node_id,
             doubt_if_new=doubt_if_new,
-            runner=self._surroundings.make_runner(),
+            runner=self._environment.make_runner(),
             on_broken=on_broken,
             segment_bytes=self._config.journal_segment_bytes,
         )
@@ -332,7 +332,7 @@ class PySyncObjHost:
         readers_file: ReadersFile,
         applied: AppliedPoint,
     ) -> None:
-        executor = self._surroundings.make_executor(f"view-{group_id}")
+        executor = self._environment.make_executor(f"view-{group_id}")
         replica = RaftReplica(
             group_id=group_id,
             node_id=self._node_id,
@@ -396,7 +396,7 @@ class PySyncObjHost:
         # All groups at once, so that what goes to one peer leaves in one write.
         late_ms = (asyncio.get_running_loop().time() - due) * 1000
         groups = self.groups
-        free_bytes = self._surroundings.free_bytes(self._data_directory) if groups else 0
+        free_bytes = self._environment.free_bytes(self._data_directory) if groups else 0
         for group in groups:
             group.engine.disk.look(free_bytes)
             group.engine.heartbeat(late_ms)

@@ -1,4 +1,4 @@
-"""What the engine of one replica needs of its surroundings."""
+"""What the engine of one replica needs from the objects that own it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@
     liveness.py      a healthy majority has a leader in time
     process.py       one process: what dies with it, and what stays on its disk
     components.py    what each kind of process runs: the components' own ``serve``
-    raft_surroundings.py  mesh, disk and views of a process with Raft groups
+    raft_environment.py  mesh, disk and views of a process with Raft groups
     outside_world.py clocks, randomness, ports and gRPC, replaced for the time of a run
     virtual_loop.py  the event loop; whoever is dead or paused runs nothing on it
     network.py       links and connections; ``tests.support.sim_grpc`` speaks over them

@@ -26,7 +26,7 @@ from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
 from tests.support.cluster_simulation.freshness import Freshness
-from tests.support.cluster_simulation.raft_surroundings import Witness
+from tests.support.cluster_simulation.raft_environment import Witness
 
 Violate = Callable[[str], None]
 
@@ -343,7 +343,7 @@ class Invariants(Witness):
                 or not session.holding.has_metadata(assignment)
             ):
                 continue
-            said = effective(session.holding.policies(assignment), topic._surroundings.policy)
+            said = effective(session.holding.policies(assignment), topic._dependencies.policy)
             if topic.policy != said:
                 self._violate(f"{broker_id} acts on {topic.policy} for {assignment.name}: {said}")
 

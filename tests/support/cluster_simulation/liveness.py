@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.ports import Role
 from tests.support.cluster_simulation.network import DELAY_MS_TYPICAL, pair_of
-from tests.support.cluster_simulation.raft_surroundings import RAFT_CONFIG
+from tests.support.cluster_simulation.raft_environment import RAFT_CONFIG
 
 if TYPE_CHECKING:
     from tests.support.cluster_simulation.simulation import ClusterSimulation, Node

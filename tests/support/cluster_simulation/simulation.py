@@ -24,7 +24,7 @@ from tests.support.cluster_simulation.in_touch import InTouch
 from tests.support.cluster_simulation.invariants import Invariants
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
-from tests.support.cluster_simulation.raft_surroundings import (
+from tests.support.cluster_simulation.raft_environment import (
     Machine,
     MeshFabric,
     SimulatedHost,

@@ -17,7 +17,7 @@ from tests.support.export_logs import FakeLog, events
 
 
 @pytest.fixture(autouse=True)
-def no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("NEXTGEN_TARGET", "NEXTGEN_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

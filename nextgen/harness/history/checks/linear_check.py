@@ -19,8 +19,8 @@ from nextgen.harness.history.checks.linearizability import Answer, Call, Outcome
 from nextgen.harness.history.checks.object_model import (
     ABSENT,
     MODELLED,
+    ModelContext,
     State,
-    Surroundings,
     call_of,
     describe,
 )
@@ -64,7 +64,7 @@ def _judge(
         is_guess = not effects.is_log_complete or operations[0].key in effects.guessed_keys
         if outcome.answer is Answer.LINEARIZABLE or not is_guess:
             return outcome
-    return _search(_calls(operations, Surroundings(_taken_ids(operations), {}, {})), budget)
+    return _search(_calls(operations, ModelContext(_taken_ids(operations), {}, {})), budget)
 
 
 def _with_log(operations: Sequence[Operation], effects: Effects) -> list[Call[State]]:
@@ -76,11 +76,11 @@ def _with_log(operations: Sequence[Operation], effects: Effects) -> list[Call[St
         if op.is_unknown and op.kind is OperationKind.CREATE
     }
     hints = {op.name: known[op.name].position for op in kept if op.name in known}
-    return _calls(kept, Surroundings(_taken_ids(operations), bound, hints))
+    return _calls(kept, ModelContext(_taken_ids(operations), bound, hints))
 
 
-def _calls(operations: Sequence[Operation], around: Surroundings) -> list[Call[State]]:
-    calls = (call_of(operation, around) for operation in operations)
+def _calls(operations: Sequence[Operation], context: ModelContext) -> list[Call[State]]:
+    calls = (call_of(operation, context) for operation in operations)
     return [call for call in calls if call is not None]
 
 

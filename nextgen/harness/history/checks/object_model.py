@@ -41,7 +41,7 @@ Apply = Callable[[State], State | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ModelContext:
     """What the model of one key knows besides an operation itself."""
 
     taken_ids: Collection[str]
@@ -52,7 +52,7 @@ class Surroundings:
     """Name of an operation -> position of its effect in the log."""
 
 
-def call_of(operation: Operation, around: Surroundings) -> Call[State] | None:
+def call_of(operation: Operation, context: ModelContext) -> Call[State] | None:
     """Return ``operation`` for the search, None if it says nothing: it failed for certain, or is a
     read without an answer."""
     is_open = operation.is_unknown
@@ -60,14 +60,14 @@ def call_of(operation: Operation, around: Surroundings) -> Call[State] | None:
         return None
     returned_ns = NEVER_NS if is_open else operation.returned_ns
     assert returned_ns is not None, f"{operation.name} has an answer and no time of it"
-    hint = around.hints.get(operation.name, 0)
+    hint = context.hints.get(operation.name, 0)
     if not hint and (is_open or operation.is_ok):
         hint = 0 if operation.kind in READS else NEVER_NS
     return Call(
         operation.name,
         operation.invoked_ns,
         returned_ns,
-        _apply_of(operation, around),
+        _apply_of(operation, context),
         is_open,
         hint,
     )
@@ -81,46 +81,46 @@ def describe(state: State | None) -> str:
     return f"id {state[0]} version {state[1]} properties {dict(state[2])}{policies}"
 
 
-def _apply_of(operation: Operation, around: Surroundings) -> Apply:
+def _apply_of(operation: Operation, context: ModelContext) -> Apply:
     if operation.refusal:
         return _refused(operation)
     match operation.kind:
         case OperationKind.CREATE:
-            return _create(operation, around)
+            return _create(operation, context)
         case OperationKind.DELETE:
-            return _delete(operation, around)
+            return _delete(operation, context)
         case OperationKind.SET_PROPERTIES:
-            return _set_properties(operation, around)
+            return _set_properties(operation, context)
         case OperationKind.GET:
-            return _get(operation, around)
+            return _get(operation, context)
         case OperationKind.SET_POLICIES:
-            return _set_policies(operation, around)
+            return _set_policies(operation, context)
         case OperationKind.GET_POLICIES:
             return _get_policies(operation)
         case _:
             raise AssertionError(f"{operation.kind} is not an operation on an object's state")
 
 
-def _create(operation: Operation, around: Surroundings) -> Apply:
-    untold = around.bound_ids.get(operation.name, UNTOLD + operation.name)
+def _create(operation: Operation, context: ModelContext) -> Apply:
+    untold = context.bound_ids.get(operation.name, UNTOLD + operation.name)
     object_id = str(operation.value.get("id") or untold)
     created: State = (object_id, 1, properties_of(operation.argument.get("properties")), 0, "")
     return lambda state: None if state[0] else created
 
 
-def _delete(operation: Operation, around: Surroundings) -> Apply:
+def _delete(operation: Operation, context: ModelContext) -> Apply:
     told = _text(operation, "id")
     may_be_absent = operation.is_ok and not _is_topic(operation)
 
     def apply(state: State) -> State | None:
         if not state[0]:
             return state if may_be_absent else None
-        return ABSENT if _same_id(state[0], told, around) else None
+        return ABSENT if _same_id(state[0], told, context) else None
 
     return apply
 
 
-def _set_properties(operation: Operation, around: Surroundings) -> Apply:
+def _set_properties(operation: Operation, context: ModelContext) -> Apply:
     told_id, told_version = _text(operation, "id"), _number(operation, "version")
     wanted = properties_of(operation.argument.get("properties"))
     expected = operation.argument.get("expected_version") or 0
@@ -129,7 +129,7 @@ def _set_properties(operation: Operation, around: Surroundings) -> Apply:
 
     def apply(state: State) -> State | None:
         object_id, version, properties, *_ = state
-        if not object_id or not _same_id(object_id, told_id, around):
+        if not object_id or not _same_id(object_id, told_id, context):
             return None
         if properties != wanted:
             if expected not in (0, version):
@@ -146,7 +146,7 @@ def _set_properties(operation: Operation, around: Surroundings) -> Apply:
     return apply
 
 
-def _get(operation: Operation, around: Surroundings) -> Apply:
+def _get(operation: Operation, context: ModelContext) -> Apply:
     told_id, told_version = _text(operation, "id"), _number(operation, "version")
     told_properties = properties_of(operation.value.get("properties"))
     is_exact = _is_topic(operation)
@@ -161,7 +161,7 @@ def _get(operation: Operation, around: Surroundings) -> Apply:
             return None
         if version != told_version and (is_exact or version > told_version):
             return None
-        if not _same_id(object_id, told_id, around):
+        if not _same_id(object_id, told_id, context):
             return None
         if tells_policies and state[3:] != told_policies:
             return None
@@ -170,7 +170,7 @@ def _get(operation: Operation, around: Surroundings) -> Apply:
     return apply
 
 
-def _set_policies(operation: Operation, around: Surroundings) -> Apply:
+def _set_policies(operation: Operation, context: ModelContext) -> Apply:
     told_id, told_version = _text(operation, "id"), _number(operation, "version")
     wanted = policies_of(operation.argument)
     expected = operation.argument.get("expected_version") or 0
@@ -180,7 +180,7 @@ def _set_policies(operation: Operation, around: Surroundings) -> Apply:
 
     def apply(state: State) -> State | None:
         object_id, version, properties, policies_version, policies = state
-        if not object_id or not _same_id(object_id, told_id, around):
+        if not object_id or not _same_id(object_id, told_id, context):
             return None
         if on_condition and expected != policies_version:
             return None
@@ -232,10 +232,10 @@ def _version_mismatch(operation: Operation) -> Apply:
     return apply
 
 
-def _same_id(object_id: str, told: str, around: Surroundings) -> bool:
+def _same_id(object_id: str, told: str, context: ModelContext) -> bool:
     if not told or object_id == told:
         return True
-    return object_id.startswith(UNTOLD) and told not in around.taken_ids
+    return object_id.startswith(UNTOLD) and told not in context.taken_ids
 
 
 def _is_topic(operation: Operation) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
 from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
-from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
+from nextgen.replication.host.raft_host import HostEnvironment, PySyncObjHost
 from nextgen.replication.journal.worker import ThreadRunner
 from nextgen.replication.mesh import mesh as mesh_module
 from nextgen.replication.mesh.event_levels_file import EVENT_LEVELS_NAME, EventLevelsFile
@@ -301,7 +301,7 @@ async def test_the_file_is_written_when_a_level_changes_and_until_the_disk_took_
         listen_port=0,
         data_directory=tmp_path,
         storage=disk,
-        surroundings=Surroundings(made, lambda _: worker, ThreadRunner),
+        environment=HostEnvironment(made, lambda _: worker, ThreadRunner),
     )
     await host.start()
     writes = []

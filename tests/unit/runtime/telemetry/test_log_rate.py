@@ -22,7 +22,7 @@ from nextgen.runtime.telemetry.logs import configure_logging, cut_fields
 Written = list[tuple[str, str, int]]
 
 
-class Surroundings:
+class RateWorld:
     """A clock and a timer that the test moves, and what was written."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class Surroundings:
 
 
 @pytest.fixture
-def world() -> Surroundings:
-    return Surroundings()
+def world() -> RateWorld:
+    return RateWorld()
 
 
-def test_log_lines_per_kind_max_are_written_and_one_more_is_left_out(world: Surroundings) -> None:
+def test_log_lines_per_kind_max_are_written_and_one_more_is_left_out(world: RateWorld) -> None:
     assert world.lines("closed", LOG_LINES_PER_KIND_MAX) == LOG_LINES_PER_KIND_MAX
     assert world.timers == []
 
@@ -60,7 +60,7 @@ def test_log_lines_per_kind_max_are_written_and_one_more_is_left_out(world: Surr
     assert world.lines("opened", 1) == 1
 
 
-def test_the_number_of_lines_left_out_is_written_though_none_follows(world: Surroundings) -> None:
+def test_the_number_of_lines_left_out_is_written_though_none_follows(world: RateWorld) -> None:
     world.lines("closed", LOG_LINES_PER_KIND_MAX + 7)
     assert world.written == []
 
@@ -70,7 +70,7 @@ def test_the_number_of_lines_left_out_is_written_though_none_follows(world: Surr
     assert world.timers == []
 
 
-def test_after_log_window_ms_lines_are_written_again(world: Surroundings) -> None:
+def test_after_log_window_ms_lines_are_written_again(world: RateWorld) -> None:
     world.lines("closed", LOG_LINES_PER_KIND_MAX + 1)
     world.now_s += LOG_WINDOW_MS / 1_000 - 0.001
     assert world.lines("closed", 1) == 0
@@ -83,7 +83,7 @@ def test_after_log_window_ms_lines_are_written_again(world: Surroundings) -> Non
     assert world.written == [("info", "closed", 2)]
 
 
-def test_a_flood_that_goes_on_is_counted_in_every_window(world: Surroundings) -> None:
+def test_a_flood_that_goes_on_is_counted_in_every_window(world: RateWorld) -> None:
     for _ in range(3):
         world.lines("closed", 1_000, "warning")
         world.pass_window()
@@ -92,7 +92,7 @@ def test_a_flood_that_goes_on_is_counted_in_every_window(world: Surroundings) ->
     assert world.written == [("warning", "closed", left_out)] * 3
 
 
-def test_log_kinds_max_are_counted_apart_and_one_more_with_all_others(world: Surroundings) -> None:
+def test_log_kinds_max_are_counted_apart_and_one_more_with_all_others(world: RateWorld) -> None:
     for number in range(LOG_KINDS_MAX):
         assert world.lines(f"kind {number}", 1) == 1
 
@@ -106,7 +106,7 @@ def test_log_kinds_max_are_counted_apart_and_one_more_with_all_others(world: Sur
     assert world.lines("another 0", 1) == 1
 
 
-def test_critical_lines_are_always_written(world: Surroundings) -> None:
+def test_critical_lines_are_always_written(world: RateWorld) -> None:
     assert world.lines("broken", 1_000, "critical") == 1_000
 
 

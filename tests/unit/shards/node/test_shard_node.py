@@ -33,7 +33,7 @@ from protos.nextgen.v1.events_pb2 import (
 from shards.adapters.routed import RoutedParents
 from shards.metrics import NodeMetrics
 from shards.node.replica import Replica
-from shards.node.shard_leader import Surroundings
+from shards.node.shard_leader import LeaderDependencies
 from shards.node.shard_node import OpenedGroup, ShardNode
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
@@ -134,7 +134,7 @@ class World:
         self.link = NodeLink()
         self.groups = MemoryGroups(directory)
         cluster, others = Cluster(10), LocalShard()
-        around = Surroundings(
+        dependencies = LeaderDependencies(
             node_id="node-1",
             directory=cluster,
             managers=others,
@@ -155,7 +155,7 @@ class World:
             "node-1:1",
             cast(ClusterLink, self.link),
             self.groups,
-            around,
+            dependencies,
             NodeMetrics(CollectorRegistry()),
             self.replicas,
         )

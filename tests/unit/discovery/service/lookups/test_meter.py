@@ -13,7 +13,7 @@ from nextgen.tasks.timeouts import timeout
 START_MS = 1_763_800_000_000 // LOOKUP_WINDOW_MS * LOOKUP_WINDOW_MS
 
 
-class Surroundings:
+class MeterWorld:
     """A clock that a test sets, and a stream that may be broken."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Surroundings:
 
 
 async def test_the_end_of_a_minute_is_reported_with_its_verdict():
-    world = Surroundings()
+    world = MeterWorld()
     world.minute(lookups=10)
     world.minute(lookups=3, latency_ms=1_500)
 
@@ -56,7 +56,7 @@ async def test_the_end_of_a_minute_is_reported_with_its_verdict():
 
 
 async def test_the_timer_reports_by_itself():
-    world = Surroundings()
+    world = MeterWorld()
     world.now_ms = START_MS + LOOKUP_WINDOW_MS - 1
     world.meter.start()
     world.tally.at_once += 1
@@ -71,7 +71,7 @@ async def test_the_timer_reports_by_itself():
 
 
 async def test_what_a_broken_connection_lost_is_said_again_in_order():
-    world = Surroundings()
+    world = MeterWorld()
     world.minute()
     world.is_connected = False
     world.minute()
@@ -86,7 +86,7 @@ async def test_what_a_broken_connection_lost_is_said_again_in_order():
 
 
 async def test_only_so_many_minutes_are_kept():
-    world = Surroundings()
+    world = MeterWorld()
     world.is_connected = False
     for _ in range(LOOKUP_WINDOWS_KEPT_MAX + 1):
         world.minute()
@@ -100,7 +100,7 @@ async def test_only_so_many_minutes_are_kept():
 
 
 async def test_a_process_that_stops_reports_the_minute_it_stops_in_once():
-    world = Surroundings()
+    world = MeterWorld()
     world.meter.start()
     world.tally.at_once += 4
 

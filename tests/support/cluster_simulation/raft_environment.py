@@ -18,7 +18,7 @@ from typing import Any
 from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.host.group import PySyncObjGroup
-from nextgen.replication.host.raft_host import PySyncObjHost, Surroundings
+from nextgen.replication.host.raft_host import HostEnvironment, PySyncObjHost
 from nextgen.replication.mesh.frames import Message, decode_frame, encode_frame
 from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, RoleChange
@@ -329,7 +329,7 @@ class Witness:
 
 
 class SimulatedHost(PySyncObjHost):
-    """The real host on simulated surroundings. Made by a component's ``serve``."""
+    """The real host in a simulated environment. Made by a component's ``serve``."""
 
     def __init__(
         self,
@@ -356,7 +356,7 @@ class SimulatedHost(PySyncObjHost):
             config=RAFT_CONFIG,
             storage=machine.disk,
             random_source=random.Random(fabric.chance.getrandbits(64)),
-            surroundings=Surroundings(
+            environment=HostEnvironment(
                 self.simulated_mesh,
                 lambda _name: process.new_worker(),
                 process.new_worker,
