@@ -54,8 +54,8 @@ HTTP_FILES_SHARE = 16
 """HTTP takes at most this part of the files that a process may have open: a sixteenth."""
 
 OPEN_FILES_RESERVED = 640
-"""Files that Pulsar connections leave to others: journals, gRPC, and twice
-``LEDGER_OPEN_FILES_MAX``."""
+"""Files that connections leave to others: journals, views, connections to other processes, and
+twice ``LEDGER_OPEN_FILES_MAX``."""
 
 HTTP_IDLE_MS_MAX = 30_000
 """Without a request: twice the usual interval of Prometheus, which keeps its connection."""
@@ -69,7 +69,22 @@ HTTP_ANSWER_MS_MAX = 60_000
 HTTP_CHECK_MS = 1_000
 """Between two looks for connections that take too long, while there are any."""
 
-# gRPC requests -----------------------------------------------------------------------------------
+# gRPC ------------------------------------------------------------------------------------------
+
+GRPC_CONNECTIONS_MAX = 16_384
+"""Connections over gRPC to one process: twice the nodes and brokers that may be connected to the
+cluster manager's leader. Beyond it a new one is closed before anything of it is read."""
+
+GRPC_FILES_SHARE = 8
+"""gRPC takes at most this part of the files that a process may have open: an eighth. With 65,536
+that is all nodes and brokers there may be."""
+
+GRPC_HANDSHAKE_MS_MAX = 10_000
+"""From accepting a connection to its first HTTP/2 settings, which clients send at once."""
+
+GRPC_IDLE_MS_MAX = 300_000
+"""Without a call, then the connection is closed: clients open another with their next call. Nodes
+and brokers have streams that do not end."""
 
 GRPC_REQUEST_FIELDS_MAX = 100_000
 """Fields of one gRPC request, those of messages inside included: a thousand topics with thirty

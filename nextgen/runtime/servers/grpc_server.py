@@ -16,6 +16,8 @@ from nextgen.kernel.limits.cluster import (
     GRPC_MESSAGE_BYTES_MAX,
     GRPC_METADATA_BYTES_MAX,
 )
+from nextgen.kernel.limits.inbound import GRPC_HANDSHAKE_MS_MAX, GRPC_IDLE_MS_MAX
+from nextgen.runtime.servers.open_files import grpc_connections_max
 from nextgen.runtime.servers.ports_check import assert_port_free, port_refusal
 
 if TYPE_CHECKING:
@@ -94,12 +96,14 @@ def new_server(
     interceptors: Sequence[grpc.aio.ServerInterceptor[Any, Any]] = (),
     concurrent_calls_max: int | None = None,
     connection_calls_max: int | None = None,
+    connections_max: int | None = None,
 ) -> GrpcServer:
     """Return a server that answers health checks and reflection for ``service_names``.
 
     The names are full (``nextgen.v1.ShardService``): ``DESCRIPTOR.full_name`` of each service.
     Calls beyond ``concurrent_calls_max`` are answered RESOURCE_EXHAUSTED. Those of one connection
     beyond ``connection_calls_max``, or else ``GRPC_CONNECTION_STREAMS_MAX``, wait at the client.
+    Connections beyond ``connections_max``, or else what the process' open files allow, are closed.
     """
     import grpc.aio
     from grpc_health.v1 import health, health_pb2_grpc
@@ -107,7 +111,10 @@ def new_server(
 
     server = grpc.aio.server(
         interceptors=list(interceptors),
-        options=_server_options(connection_calls_max or GRPC_CONNECTION_STREAMS_MAX),
+        options=_server_options(
+            connection_calls_max or GRPC_CONNECTION_STREAMS_MAX,
+            connections_max or grpc_connections_max(),
+        ),
         maximum_concurrent_rpcs=concurrent_calls_max,
     )
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
@@ -117,8 +124,11 @@ def new_server(
     return GrpcServer(server, servicer, service_names)
 
 
-def _server_options(connection_calls_max: int) -> Options:
+def _server_options(connection_calls_max: int, connections_max: int) -> Options:
     return [
+        ("grpc.max_allowed_incoming_connections", connections_max),
+        ("grpc.server_handshake_timeout_ms", GRPC_HANDSHAKE_MS_MAX),
+        ("grpc.max_connection_idle_ms", GRPC_IDLE_MS_MAX),
         ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
         ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
         # Refused from here on, not only beyond it. The first alone is a soft limit: of headers up

@@ -9,6 +9,8 @@ from __future__ import annotations
 import resource
 
 from nextgen.kernel.limits.inbound import (
+    GRPC_CONNECTIONS_MAX,
+    GRPC_FILES_SHARE,
     HTTP_CONNECTIONS_MAX,
     HTTP_FILES_SHARE,
     OPEN_FILES_RESERVED,
@@ -31,11 +33,18 @@ def http_connections_max(files: int | None = None) -> int:
     return max(_CONNECTIONS_MIN, min(HTTP_CONNECTIONS_MAX, files // HTTP_FILES_SHARE))
 
 
+def grpc_connections_max(files: int | None = None) -> int:
+    """Return how many connections over gRPC are taken where so many files may be open."""
+    files = open_files_limit() if files is None else files
+    return max(_CONNECTIONS_MIN, min(GRPC_CONNECTIONS_MAX, files // GRPC_FILES_SHARE))
+
+
 def pulsar_connections_max(wanted: int, files: int | None = None) -> int:
     """Return how many of ``wanted`` Pulsar connections are taken where so many files may be open.
 
-    They never take what HTTP and the process' own files are left.
+    They never take what HTTP, gRPC and the process' own files are left.
     """
     files = open_files_limit() if files is None else files
-    left = files - http_connections_max(files) - OPEN_FILES_RESERVED
+    others = http_connections_max(files) + grpc_connections_max(files)
+    left = files - others - OPEN_FILES_RESERVED
     return min(wanted, max(_CONNECTIONS_MIN, left))

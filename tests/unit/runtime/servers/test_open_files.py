@@ -4,7 +4,10 @@ import resource
 
 import pytest
 
+from nextgen.kernel.limits.cluster import JOIN_STREAMS_MAX
 from nextgen.kernel.limits.inbound import (
+    GRPC_CONNECTIONS_MAX,
+    GRPC_FILES_SHARE,
     HTTP_CONNECTIONS_MAX,
     HTTP_FILES_SHARE,
     OPEN_FILES_RESERVED,
@@ -15,6 +18,7 @@ from nextgen.kernel.limits.pulsar import (
     PULSAR_CONNECTIONS_MAX,
 )
 from nextgen.runtime.servers.open_files import (
+    grpc_connections_max,
     http_connections_max,
     open_files_limit,
     pulsar_connections_max,
@@ -35,9 +39,22 @@ def test_http_files_share_is_what_http_takes_until_it_has_http_connections_max()
     assert http_connections_max(10 * enough) == HTTP_CONNECTIONS_MAX
 
 
+def test_grpc_files_share_is_what_grpc_takes_until_it_has_grpc_connections_max() -> None:
+    enough = GRPC_CONNECTIONS_MAX * GRPC_FILES_SHARE
+
+    assert grpc_connections_max(enough) == GRPC_CONNECTIONS_MAX
+    assert grpc_connections_max(enough - 1) == GRPC_CONNECTIONS_MAX - 1
+    assert grpc_connections_max(10 * enough) == GRPC_CONNECTIONS_MAX
+
+
+def test_with_the_files_of_a_server_every_node_and_broker_finds_a_connection() -> None:
+    assert grpc_connections_max(65_536) >= JOIN_STREAMS_MAX
+
+
 @pytest.mark.parametrize("files", [1_024, 4_096, 65_536, OPEN_FILES_MAX])
-def test_open_files_reserved_are_left_when_both_ports_are_full(files: int) -> None:
-    taken = http_connections_max(files) + pulsar_connections_max(PULSAR_CONNECTIONS_MAX, files)
+def test_open_files_reserved_are_left_when_all_ports_are_full(files: int) -> None:
+    pulsar = pulsar_connections_max(PULSAR_CONNECTIONS_MAX, files)
+    taken = http_connections_max(files) + grpc_connections_max(files) + pulsar
 
     assert taken + OPEN_FILES_RESERVED <= files
     assert 2 * LEDGER_OPEN_FILES_MAX < OPEN_FILES_RESERVED
@@ -50,4 +67,5 @@ def test_a_port_takes_what_it_is_to_take_where_files_are_plenty() -> None:
 
 def test_some_connections_are_taken_however_few_files_there_are() -> None:
     assert http_connections_max(64) > 0
+    assert grpc_connections_max(64) > 0
     assert pulsar_connections_max(PULSAR_CONNECTIONS_MAX, 64) > 0
