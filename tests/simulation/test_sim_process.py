@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import virtual_time
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.outside_world import simulated_world
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
@@ -92,6 +94,68 @@ def test_what_a_run_leaves_behind_ends_although_its_process_is_killed_meanwhile(
     isolated(main)
 
     assert ended == ["ended"]
+
+
+async def wait_without_end() -> None:
+    while True:
+        await asyncio.sleep(0)
+
+
+async def refuse_to_end(seconds: float) -> None:
+    """Take no cancellation: go on with steps of so many seconds."""
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize("is_of_a_process", [True, False])
+def test_run_without_progress_in_time_breaks(
+    monkeypatch: pytest.MonkeyPatch, is_of_a_process: bool
+) -> None:
+    monkeypatch.setattr(virtual_time, "ROUNDS_AT_ONE_INSTANT_MAX", 1_000)
+
+    async def main() -> None:
+        if is_of_a_process:
+            SimProcess("p").run(asyncio.ensure_future, wait_without_end())
+        else:
+            await wait_without_end()
+        await asyncio.sleep(1)
+
+    with pytest.raises(AssertionError, match="time stands still"):
+        isolated(main)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.1])
+def test_cancellation_that_never_ends_breaks_the_run(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(virtual_time, "ROUNDS_AT_ONE_INSTANT_MAX", 1_000)
+    monkeypatch.setattr(virtual_time, "ROUNDS_MAX", 2_000)
+
+    async def main() -> None:
+        SimProcess("p").run(asyncio.ensure_future, refuse_to_end(seconds))
+        await asyncio.sleep(0.01)
+
+    with pytest.raises(AssertionError, match="never end" if seconds else "time stands still"):
+        isolated(main)
+
+
+def test_rounds_max_are_run_and_one_more_breaks_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[Any] = []
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        for _ in range(10):
+            await asyncio.sleep(1)
+
+    isolated(main)
+    rounds = loops[0].rounds
+
+    monkeypatch.setattr(virtual_time, "ROUNDS_MAX", rounds)
+    isolated(main)
+    monkeypatch.setattr(virtual_time, "ROUNDS_MAX", rounds - 1)
+    with pytest.raises(AssertionError, match="never end"):
+        isolated(main)
 
 
 def test_a_clock_that_leaps_ahead_makes_timers_due_and_no_others() -> None:

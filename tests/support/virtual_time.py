@@ -23,6 +23,12 @@ _TIMER_S_MIN = 1e-6
 _MANY_TIMERS = 100
 """From so many on, cancelled timers are thrown away when they are more than the others."""
 
+ROUNDS_AT_ONE_INSTANT_MAX = 100_000
+"""Rounds of callbacks in which no time passes: more are a loop without end. A seed makes 25."""
+
+ROUNDS_MAX = 5_000_000
+"""Rounds of callbacks of a run and of what it leaves behind: more would never end. The longest
+seeds make 180,000."""
 
 _JUMP_S_MAX = 24 * 3600.0
 """The most that time passes at once, as in asyncio's own loops."""
@@ -180,6 +186,9 @@ class IsolatedLoop(VirtualTimeLoop):
 
     def __init__(self) -> None:
         self._timer_serials = itertools.count()
+        self.rounds = 0
+        self._instant_s = 0.0
+        self._rounds_before = 0
         super().__init__(_BlindSelector(self))
 
     def call_soon_threadsafe(
@@ -198,6 +207,7 @@ class IsolatedLoop(VirtualTimeLoop):
             timers = self._scheduled
             if not ready or (timers and timers[0][0] < self.now_s + resolution_s):
                 self._move_time_on()
+            self._count_round()
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if handle._cancelled:
@@ -216,6 +226,18 @@ class IsolatedLoop(VirtualTimeLoop):
                     process.stepped()
             if self._stopping:
                 return
+
+    def _count_round(self) -> None:
+        """Count one round, and break the run if it would never end.
+
+        An error in a callback is only reported, and the callbacks behind it go on: this is
+        outside of them all, so that it ends a run and the cancellation of its tasks, too.
+        """
+        self.rounds += 1
+        if self.now_s != self._instant_s:
+            self._instant_s, self._rounds_before = self.now_s, self.rounds
+        assert self.rounds - self._rounds_before <= ROUNDS_AT_ONE_INSTANT_MAX, "time stands still"
+        assert self.rounds <= ROUNDS_MAX, "the run would never end"
 
     def _move_time_on(self) -> None:
         """Go to the next timer if nothing else is to do; have the timers that are due run."""
@@ -290,10 +312,11 @@ def run_virtual(
     """Run ``main`` on a loop of its own in virtual time; what it leaves behind is cancelled."""
 
     async def watched() -> T:
+        # Looked up before: a run that breaks leaves this coroutine to the garbage collector.
+        running: Any = asyncio.get_running_loop()
         try:
             return await main()
         finally:
-            running: Any = asyncio.get_running_loop()
             for process in running.processes:
                 process.release()
 

@@ -22,9 +22,6 @@ T = TypeVar("T")
 STEPS_PER_COLLECTION = 200_000
 """Callbacks between two collections of garbage."""
 
-STEPS_AT_ONE_INSTANT_MAX = 500_000
-"""More at one instant of virtual time is a loop that would never end."""
-
 OUTSIDE = Context()
 """Callbacks of the network and the simulation itself: they belong to no process."""
 
@@ -74,8 +71,6 @@ class SimulatedLoop(IsolatedLoop):
         self._collect_garbage = collect_garbage
         self._serials = itertools.count(1)
         self._ports = itertools.count(40_000)
-        self._instant_s = 0.0
-        self._steps_before = 0
         self.set_task_factory(_make_task)
 
     def next_serial(self) -> int:
@@ -83,9 +78,6 @@ class SimulatedLoop(IsolatedLoop):
 
     def count_step(self) -> None:
         self.steps += 1
-        if self.now_s != self._instant_s:
-            self._instant_s, self._steps_before = self.now_s, self.steps
-        assert self.steps - self._steps_before < STEPS_AT_ONE_INSTANT_MAX, "time stands still"
         if self.steps % STEPS_PER_COLLECTION == 0:
             self._collect_garbage()
 
