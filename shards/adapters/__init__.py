@@ -1,4 +1,4 @@
-"""Ports of a shard node joined to the world: gRPC servers and clients, Raft, clocks, metrics.
+"""Implements a shard node's ports: gRPC servers and clients, Raft, clocks, metrics.
 
 Only ``bootstrap`` and ``recover`` call it.
 """

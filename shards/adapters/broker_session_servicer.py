@@ -1,4 +1,4 @@
-"""``BrokerSessionService`` over gRPC: brokers meet the manager of their shard here."""
+"""``BrokerSessionService`` over gRPC: brokers connect here to the manager of their shard."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class BrokerSessionServicer:
         messages: AsyncIterator[BrokerMessage],
         context: Any,
     ) -> None:
-        """Carry messages both ways until the broker goes or the connection fails.
+        """Forward messages both ways until the broker leaves or the connection fails.
 
         Raises:
-            MetadataError: Why the manager ends it.
+            MetadataError: The reason for which the manager ends the stream.
         """
 
         async def listen() -> None:

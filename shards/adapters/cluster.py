@@ -1,4 +1,4 @@
-"""What a shard sees of the cluster manager: the broker directory, quotas, the ledger, reports."""
+"""A shard's ports to the cluster manager: the broker directory, quotas, the ledger, reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from shards.metrics import NodeMetrics
 
 _LEASE_TIMEOUT_MS = 3_000
-"""The cluster manager may have to ask a broker manager first, and commits."""
+"""Milliseconds. The cluster manager may need a grant of a broker manager, and commits."""
 
 
 class _Listeners:
@@ -36,13 +36,13 @@ class _Listeners:
 
         return unsubscribe
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for listener in tuple(self._listeners.values()):
             listener()
 
 
 class LinkDirectory:
-    """``BrokerDirectory`` over what the cluster manager pushed."""
+    """``BrokerDirectory`` from the cluster manager's pushes."""
 
     def __init__(self, link: ClusterLink) -> None:
         self._view = link.view
@@ -73,7 +73,7 @@ class LinkDirectory:
     def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
         if update.brokers or update.full:
             self._refresh()
-            self._listeners.tell()
+            self._listeners.notify()
 
     def _refresh(self) -> None:
         self._live = {
@@ -82,7 +82,7 @@ class LinkDirectory:
 
 
 class LinkQuotas:
-    """``Quotas`` over what the cluster manager pushed."""
+    """``Quotas`` from the cluster manager's pushes."""
 
     def __init__(self, link: ClusterLink) -> None:
         self._view = link.view
@@ -108,12 +108,13 @@ class LinkCapacity:
 
 
 class LinkReports:
-    """``SessionReports`` over the link; what is sent while there is none is sent again later."""
+    """``SessionReports`` over the link. Without a connection a report is lost: the caller repeats
+    it ``on_reconnect``."""
 
     def __init__(self, link: ClusterLink) -> None:
         self._link = link
         self._listeners = _Listeners()
-        link.on_connected(self._listeners.tell)
+        link.on_connected(self._listeners.notify)
 
     def report(self, session: BrokerRecorded) -> None:
         self._link.send(NodeMessage(broker=BrokerReport(broker=session)))

@@ -34,10 +34,10 @@ class ExchangeStream:
         self._is_ending = False
 
     async def serve(self, requests: Any) -> None:
-        """Answer what comes until the stream ends; what is in flight then is given up."""
+        """Answer requests until the stream ends; those in flight then are abandoned."""
         serving = asyncio.current_task()
         assert serving is not None
-        # Whoever gets no answers any more has to know: the call ends.
+        # If answers can no longer be written, the client must notice: the call ends.
         writer = start(
             "exchange_answers",
             self._write(),
@@ -47,7 +47,7 @@ class ExchangeStream:
         try:
             async for data in requests:
                 self._take(data)
-            # The client said all it had to say, and still waits for its answers.
+            # The client has half-closed the stream and still waits for answers.
             if self._tasks:
                 await asyncio.wait(self._tasks)
             await self._drained(writer)
@@ -58,7 +58,7 @@ class ExchangeStream:
             await asyncio.gather(writer, *self._tasks, return_exceptions=True)
 
     async def _drained(self, writer: asyncio.Task[None]) -> None:
-        """Return once every answer was handed to gRPC, or cannot be."""
+        """Return once every answer was passed to gRPC, or none can be any more."""
         self._is_ending = True
         self._wake.set()
         await asyncio.wait((writer,))
@@ -71,10 +71,10 @@ class ExchangeStream:
             self._refuse(0, error)
             return
         except DecodeError:
-            # The request's id cannot be read either, so the answer bears none.
+            # The request's id cannot be decoded either, so the answer carries none.
             self._refuse(0, InvalidRequest(f"a request of {len(data)} bytes is malformed"))
             return
-        # Answers that a slow client has not read yet count too: they are what grows.
+        # Answers that a slow client has not read yet count too: their number grows.
         if len(self._tasks) + len(self._outbox) >= EXCHANGE_IN_FLIGHT_MAX:
             busy = Overloaded(f"{EXCHANGE_IN_FLIGHT_MAX} requests are in flight on this stream")
             self._refuse(request.request_id, busy)

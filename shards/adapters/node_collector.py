@@ -1,4 +1,4 @@
-"""A shard node's condition for Prometheus, read when asked for. The only label is the shard."""
+"""A shard node's gauges for Prometheus, computed at each scrape. The only label is the shard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shards.node.replica import Replica
 
 
 class NodeCollector(Collector):
-    """One sample per replica of this node and number."""
+    """Yields one sample per metric and replica of this node."""
 
     def __init__(self, replicas: Mapping[int, Replica]) -> None:
         self._replicas = replicas

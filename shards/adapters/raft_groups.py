@@ -1,7 +1,7 @@
 """``Groups`` of a node: Raft over the network, journals and views on disk.
 
-<data directory>/cluster.binpb     what was known of the cluster: map and addresses
-<data directory>/group-<id>/view/  the view of one shard; beside it what Raft keeps
+<data directory>/cluster.binpb        the last known map and addresses
+<data directory>/group-<id>/view/     the view of one shard; beside it Raft's files
 <data directory>/group-<id>.removed/  the last replica of the shard that was removed from here
 
 All of it but SQLite's own files goes through the host's ``Storage``.
@@ -35,7 +35,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class RaftGroups:
-    """Opens groups in one data directory, which is open for this process alone."""
+    """Opens groups in one data directory, which only this process uses."""
 
     def __init__(self, host: PySyncObjHost, data_directory: Path) -> None:
         self._host = host
@@ -48,7 +48,7 @@ class RaftGroups:
         """Rebuild and compare this node's replica of a shard; see ``ViewVerification``.
 
         Raises:
-            Overloaded: Another one is being verified: each takes disk and half of a core.
+            Overloaded: Another replica is being verified: each takes disk space and half a core.
             Unavailable: The shard has no replica here, or it cannot be verified at the moment.
         """
         verification = self._verifications.get(shard_id)
@@ -85,7 +85,7 @@ class RaftGroups:
         try:
             return await asyncio.to_thread(self._put_aside, sorted(closed))
         except OSError as error:
-            # It is no replica any more; the next look at the map tries again.
+            # It is no longer a replica; the next reconciliation with the map tries again.
             _logger.warning("data of a removed replica stays", why=str(error))
             return ()
 
@@ -99,11 +99,12 @@ class RaftGroups:
             raise Unavailable(f"{self._data_directory} takes no files: {error}") from error
 
     def stored(self) -> ClusterUpdate | None:
-        """Return what was stored last, None if nothing ever was; see ``known_cluster``."""
+        """Return the last stored map and addresses, None if there are none."""
         return known_cluster(self._data_directory, self._storage)
 
     def _put_aside(self, shard_ids: Sequence[int]) -> Sequence[int]:
-        """Rename what is there. The note that this node was a member stays: it may have voted."""
+        """Rename the groups' folders. The note that this node was a member stays: it may have
+        voted."""
         storage, moved = self._storage, []
         for shard_id in shard_ids:
             directory = self._data_directory / f"group-{shard_id}"
@@ -119,16 +120,16 @@ class RaftGroups:
 
     def _store(self, data: bytes) -> None:
         path = self._data_directory / _KNOWN_FILE
-        # A restart learns what it knew: not writing it again needs no space on a full disk.
+        # After a restart the same map comes again: skipping that write needs no disk space.
         if read_content(self._storage, path) != data:
             replace_content(self._storage, path, data, label="cluster")
 
 
 def known_cluster(data_directory: Path, storage: Storage | None = None) -> ClusterUpdate | None:
-    """Return what a node stored of its cluster last, None if nothing ever was.
+    """Return the map and addresses that a node stored last, None if there are none.
 
     Raises:
-        JournalCorrupted: It cannot be read.
+        JournalCorrupted: The file cannot be read.
     """
     path = data_directory / _KNOWN_FILE
     data = read_content(storage or DiskStorage(), path)

@@ -1,4 +1,4 @@
-"""Other shards, reached through the router: broker managers, inventories, parents.
+"""Ports to other shards, over the router: broker managers, inventories, parents.
 
 A shard that this process leads is called directly, see ``ShardRouter``.
 """
@@ -48,13 +48,13 @@ from shards.metrics import NodeMetrics
 from shards.ports import Parent, ShardWatching
 
 _OBJECT_BYTES_MAX = PROPERTIES_BYTES_MAX + POLICIES_BYTES_MAX + 2_048
-"""One object with all that it may say; the rest are its names, ids and numbers."""
+"""The largest object: properties, policies, and names, ids and numbers."""
 
 NAMES_PER_READ = PAGE_BYTES_MAX // _OBJECT_BYTES_MAX
-"""Objects asked for at a time: as many as fit into an answer whatever they say."""
+"""Objects per request: as many of the largest size as fit into an answer."""
 
 _PARENT_TIMEOUT_MS = 3_000
-"""One step of a create or delete that concerns another shard, an election there included."""
+"""Milliseconds for one step of a create or delete in another shard, with an election there."""
 
 
 class RoutedBrokerManagers:
@@ -218,7 +218,7 @@ class RoutedParents:
 
     async def _execute(self, shard_id: int, command: Command) -> Rejected | None:
         request = ShardRequest(execute=ExecuteRequest(commands=[command]))
-        # Without a command id, and still harmless to repeat: a gate closes once per attempt.
+        # Without a command id, but harmless to repeat: a gate closes once per attempt.
         response = await self._router.call(shard_id, request, timeout_ms=_PARENT_TIMEOUT_MS)
         _check_body(response, "execute")
         result = response.execute.results[0]

@@ -131,7 +131,7 @@ class ShardServicer:
                     await subscription.confirm()
                     confirm_at = loop.time() + ASSIGNMENT_UPDATE_MS / 1000
                 update = subscription.take_update()
-                # An earlier release takes 0 for "at this moment": this is long before that.
+                # A client of an earlier release takes 0 for the present; 1 is long ago.
                 update.confirmed_at_ms = update.confirmed_at_ms or 1
                 await context.write(update)
                 with contextlib.suppress(TimeoutError):
@@ -229,5 +229,5 @@ async def _take_acks(
             subscription.asked_at_ms = request.asked_at_ms
             subscription.acknowledge(request.acked_position)
     finally:
-        # The writer is not to wait for the next update to see that the subscriber is gone.
+        # The writer must notice the end of the stream without waiting for the next update.
         subscription.changed.set()

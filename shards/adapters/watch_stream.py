@@ -1,7 +1,7 @@
 """One ``Watch`` stream at the server, from its first message to its end.
 
-Whoever writes is never cancelled while gRPC has a message of it: what a subscriber does not take
-in time ends its call around that message.
+The writer task is never cancelled while gRPC holds its message: if a subscriber does not read the
+message in time, the call is ended instead.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _LOOKS_PER_STALL = 4
 
 
 class WatchStream:
-    """Carries a change stream over one call; lives as long as the call."""
+    """Serves a change stream over one call; lives as long as the call."""
 
     def __init__(self, replica_of: Callable[[int], Replica], context: Any) -> None:
         self._replica_of = replica_of
         self._context = context
         self._writing_since: float | None = None
-        """Since when gRPC has a message that the subscriber has not made room for."""
+        """When the message that gRPC cannot send yet was passed to it; None without such a one."""
 
     async def serve(self, requests: AsyncIterator[WatchShardRequest]) -> None:
         """Serve the subscriber until one side ends the stream."""
@@ -67,7 +67,7 @@ class WatchStream:
     async def _watch_over(
         self, reader: asyncio.Task[None], writer: asyncio.Task[None], stream: ChangeStream
     ) -> bool:
-        """Return once everything was said, or with True when the subscriber takes nothing."""
+        """Return False once the last update was sent, or True when the subscriber has stalled."""
         loop = asyncio.get_running_loop()
         awaited: set[asyncio.Task[None]] = {reader, writer}
         while not writer.done():
@@ -120,10 +120,10 @@ async def _first(requests: AsyncIterator[WatchShardRequest]) -> WatchOpen | None
 
 
 async def _take_requests(requests: AsyncIterator[WatchShardRequest], stream: ChangeStream) -> None:
-    """Hand on what the subscriber asks until it has said everything.
+    """Pass the subscriber's requests to ``stream`` until the subscriber half-closes the call.
 
     Raises:
-        InvalidRequest: A message is not understood, and nobody could be told which watch it is of.
+        InvalidRequest: A message has no known body, or opens the stream a second time.
     """
     async for request in requests:
         await stream.wait_room()

@@ -1,8 +1,8 @@
 """The event log of one shard as a stream, from any replica.
 
-A page is made and sent before the next one is read, so a reader that stops reading costs one page
-of memory, and its pin. It is made of slices, and after each everything else has its turn; while
-there is anything else to do, a reader takes at most a quarter of the loop.
+A page is sent before the next one is read, so a reader that stops reading costs one page of memory,
+and its pin. A page is made in slices, and other tasks run after each slice. While the event loop is
+busy, a reader takes at most a quarter of its time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from protos.nextgen.v1.shard_service_pb2 import ReadEventsRequest
 from shards.node.replica import Replica
 
 BUSY_TURN_S = 0.000_5
-"""A turn of the loop that took so long had something else to do than to serve this reader."""
+"""Seconds. An iteration of the loop that took longer had other work than this reader."""
 
 BUSY_REST = 3
-"""How often what a slice took a reader rests behind it while the loop is busy."""
+"""While the loop is busy, a reader pauses after a slice for this many times its duration."""
 
 
 async def stream_events(
@@ -42,23 +42,23 @@ async def stream_events(
     """Yield events from ``request.from_position`` on, in order, each position at most once.
 
     Ends at the present unless ``follow``, and after ``events_max`` matching events. The message
-    is an ``EventBatch``. It may hold no event: ``next_position`` says how far the log was read.
+    is an ``EventBatch``. It may hold no event: ``next_position`` is the first that was not read.
 
     Raises:
-        PositionCompacted: The position is no longer in the log, or was cut off while the
+        PositionCompacted: The position is no longer in the log, or was compacted because the
             reader was slower than ``PINNED_LOG_BYTES_MAX`` allows.
         PositionAhead: The position lies beyond the next one. Final if this replica leads and a
             majority has confirmed it, else after ``FOLLOWER_READ_WAIT_MS``.
-        NotLeader: It leads and no majority confirms it.
-        Unavailable: The replica stopped, or hears no leader and can know nothing more.
-        Overloaded: Too many read already.
+        NotLeader: This replica leads, and no majority confirms it.
+        Unavailable: The replica stopped, or hears no leader and so receives no commits.
+        Overloaded: The log has too many readers already.
         InvalidRequest: A type does not exist, or the prefix is too long.
     """
     wanted = EventFilter(request.types, request.key_prefix)
     position = max(1, request.from_position)
     await _reach(replica, position)
     with _naming_the_snapshot(replica):
-        # A reader that is slow must not have the log cut off before it.
+        # The log must not be compacted past a slow reader.
         pin = replica.log.pin("events", position)
     end_of_hurry = replica.log.hurry_commits() if request.follow else None
     try:
@@ -152,14 +152,14 @@ async def _wait_for_more(replica: Replica, position: int) -> None:
 
 
 def _check_running(replica: Replica) -> None:
-    # The status is dear, and who hears a leader has not stopped.
+    # Building the status is expensive, and a replica that hears a leader has not stopped.
     if not replica.log.hears_leader and replica.log.status.role is Role.STOPPED:
         raise Unavailable(f"{replica!r} has stopped")
 
 
 @contextlib.contextmanager
 def _naming_the_snapshot(replica: Replica) -> Iterator[None]:
-    """Say, when a position is gone, where the snapshot of a watch would begin."""
+    """Add to ``PositionCompacted`` the position of the snapshot with which a watch would begin."""
     try:
         yield
     except PositionCompacted as error:
@@ -168,7 +168,7 @@ def _naming_the_snapshot(replica: Replica) -> Iterator[None]:
 
 
 class _Turns:
-    """Measures what a reader takes of the loop, and gives as much to the others if they want it."""
+    """Measures a reader's time on the loop, and pauses the reader while the loop is busy."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -182,7 +182,7 @@ class _Turns:
         self._took_s += self._loop.time() - self._began
 
     async def let_others_work(self) -> None:
-        """Return after a turn of the loop, or after a rest if that turn says that it is busy."""
+        """Return after an iteration of the loop, or after a pause if that iteration was busy."""
         took_s, self._took_s = self._took_s, 0.0
         began = self._loop.time()
         await asyncio.sleep(0)
@@ -208,14 +208,14 @@ class _Pages:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether no message has said how far the reading is."""
+        """Whether no message carries the present ``next_position``."""
         return self._told_position < self.next_position
 
     def of(self, entries: Sequence[Entry]) -> Iterator[EventBatchBytes | None]:
-        """Take in ``entries``; yield each message that is full, or the last, or overdue.
+        """Add ``entries``; yield each message that is full, or the last, or overdue.
 
-        Yields None where an entry is so large that others should have a turn before it goes on.
-        ``next_position`` is behind what was taken in.
+        Yields None within a large entry, where other tasks should run first. ``next_position`` is
+        behind the added events.
         """
         for entry in entries:
             while True:
@@ -234,13 +234,13 @@ class _Pages:
             yield self._message(self.next_position)
 
     def present(self, commit_position: int) -> EventBatchBytes:
-        """Return a message that says how far the reading is."""
+        """Return a message without events, with the present ``next_position``."""
         message = self._message(self.next_position)
         message.commit_position = commit_position
         return message
 
     def _take_all(self, events: Sequence[bytes]) -> bool:
-        """Take ``events`` into the message if there is room for all, and no bound on them."""
+        """Add ``events`` to the message if all fit and their number is not bounded."""
         size = self._size + sum(map(len, events))
         is_full = len(self._events) + len(events) > EVENTS_PER_PAGE_MAX
         if is_full or size > EVENTS_PAGE_BYTES_MAX or self._left is not None:
@@ -252,7 +252,7 @@ class _Pages:
     def _take_each(
         self, positions: Sequence[int], events: Sequence[bytes]
     ) -> Iterator[EventBatchBytes]:
-        """Take ``events`` in one by one, and yield each message that is full, or the last."""
+        """Add ``events`` one by one, and yield each message that is full, or the last."""
         for position, event in zip(positions, events, strict=True):
             is_larger = self._size + len(event) > EVENTS_PAGE_BYTES_MAX
             if self._events and (is_larger or len(self._events) == EVENTS_PER_PAGE_MAX):

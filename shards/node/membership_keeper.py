@@ -1,10 +1,10 @@
-"""Brings a shard's members to what the shard map wants: one instance per term of leadership.
+"""Changes a shard's members to those that the shard map wants: one instance per leadership term.
 
     map changed, leader new, link back ──▶ look ──▶ one step ──▶ report ──▶ look …
                                             └─▶ has to wait: look again after LOOK_AGAIN_MS
 
-Nothing is remembered between steps but the wish and the log, both of which outlive this process: a
-leader that dies on the way leaves a step to be made by the next one.
+The only state between steps is the wish and the log, and both outlive this process: if a leader
+dies, the next one makes the remaining steps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shards.domain.membership_plan import (
 from shards.ports import Cancellable, Clock
 
 LOOK_AGAIN_MS = 250
-"""While something is under way elsewhere: a learner that catches up says so only when looked at."""
+"""Milliseconds between two checks while a step waits: no event reports that a learner caught up."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -48,8 +48,8 @@ _logger = structlog.get_logger(__name__)
 class MembershipKeeper:
     """Owned by the node while ``log`` leads its shard at ``term``.
 
-    ``wish`` returns what the map says at the moment, None while it does not have the shard;
-    ``send`` takes a report to the cluster manager, or loses it if there is no connection.
+    ``wish`` returns the shard's placement in the present map, None while the map lacks the shard.
+    ``send`` sends a report to the cluster manager, or drops it without a connection.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class MembershipKeeper:
         return f"<MembershipKeeper shard={self.shard_id} term={self.term} {state}>"
 
     def start(self) -> None:
-        """Begin to compare, and report what is committed."""
+        """Begin to compare map and log, and report the committed configuration."""
         self._task = keep("membership", self._run)
         self.report_again()
 
@@ -90,12 +90,12 @@ class MembershipKeeper:
         self._changed.set()
 
     def report_again(self) -> None:
-        """Report once more: call when the connection to the cluster manager is a new one."""
+        """Report once more: call after a reconnect to the cluster manager."""
         self._must_report = True
         self._changed.set()
 
     def close(self) -> asyncio.Task[None] | None:
-        """Make no step any more. Returns the task that ends, for whoever waits for it."""
+        """Make no further step. Returns the cancelled task, which the caller may await."""
         self._drop_timer()
         task, self._task = self._task, None
         if task is not None:
@@ -110,13 +110,13 @@ class MembershipKeeper:
             try:
                 await self._approach()
             except NotLeader:
-                return  # Whoever leads next has a keeper of its own.
+                return  # The next leader has a keeper of its own.
             except MetadataError as error:
-                # Refused for the moment, or nobody knows whether it survived: look again.
+                # Refused for now, or the change's outcome is unknown: check again later.
                 self._wait(str(error))
 
     async def _approach(self) -> None:
-        """Make steps until there is none, or one has to wait."""
+        """Make steps until none is left, or the next one has to wait."""
         while (wish := self._wish()) is not None:
             if self._must_report:
                 self._report(wish)
@@ -168,13 +168,13 @@ class MembershipKeeper:
         )
 
     def _report(self, wish: Wish) -> None:
-        """Tell the cluster manager which configuration is committed."""
+        """Report the committed configuration to the cluster manager."""
         status = self._log.status
         if status.configuration_index > status.commit_index:
-            return  # It may yet be cut off. The step that made it reports it.
+            return  # It may still be truncated. The step that proposed it reports it later.
         self._must_report = False
         if status.configuration_index == 0 and wish.is_fulfilled:
-            return  # The map began with it; a cluster manager of an older release is not asked.
+            return  # The map has it already, and an older cluster manager takes no reports.
         self._send(
             MembersReport(
                 shard_id=self.shard_id,

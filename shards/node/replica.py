@@ -29,8 +29,8 @@ _logger = structlog.get_logger(__name__)
 class Replica:
     """Owned by the node. ``leader`` is set exactly while this replica may decide.
 
-    ``hint`` gives the endpoint of the shard's leader if it is known; ``on_leading`` is called
-    after each change of ``leader``, ``on_led`` with term and node of another node that leads.
+    ``hint`` returns the endpoint of the shard's leader if it is known. ``on_leading`` is called
+    after each change of ``leader``, ``on_led`` with term and node id of another node that leads.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Replica:
         self._committed = asyncio.Event()
         self._role_changed = asyncio.Event()
         self._successor_id: NodeId | None = None
-        """Who was last heard to lead, this node apart: where to go when this replica stopped."""
+        """The last other node known to lead: the hint after this replica has stopped."""
         self._decoded = DecodedEntries(shard_id)
         self.changes = ChangeHub(
             shard_id,
@@ -88,7 +88,7 @@ class Replica:
 
     @property
     def has_diverged(self) -> bool:
-        """True once this view was found to differ from the others': it is not served."""
+        """True once this view was found to differ from the other replicas'. It is not served."""
         status = self.log.status
         return status.role is Role.STOPPED and bool(status.divergence)
 
@@ -96,14 +96,14 @@ class Replica:
         """Return this shard's leader.
 
         Raises:
-            NotLeader: It is elsewhere; with a hint if it is known where.
+            NotLeader: Another replica leads, or none; with a hint if its endpoint is known.
         """
         if self.leader is None or self.leader.state.term.is_over:
             raise self.not_leader()
         return self.leader
 
     async def wait_elected(self, timeout_ms: int) -> None:
-        """Return once somebody is known to lead, at the latest after ``timeout_ms``."""
+        """Return once a leader is known, at the latest after ``timeout_ms``."""
         with contextlib.suppress(TimeoutError):
             async with timeout(timeout_ms / 1000):
                 while self.is_between_leaders:
@@ -111,7 +111,7 @@ class Replica:
 
     @property
     def is_between_leaders(self) -> bool:
-        """True while nobody is known to lead, or this replica is elected and not yet ready."""
+        """True while no leader is known, or this replica is elected and not yet ready."""
         if self.leader is not None or self.log.status.role is Role.STOPPED:
             return False
         return self.leader_id is None or self.leader_id == self._dependencies.node_id
@@ -123,15 +123,15 @@ class Replica:
         return NotLeader(self.shard_id, self._hint(self.shard_id, leader_id))
 
     async def wait_commit(self) -> None:
-        """Return after the next commit that this replica learns of, or when it has stopped."""
+        """Return after the next commit on this replica, or when it has stopped."""
         await self._committed.wait()
 
     def status(self) -> ReplicaStatus:
         return replica_status(self.log.status, self._dependencies.node_id)
 
     async def stop(self) -> None:
-        """Hand leadership over if it is here, then close log and view."""
-        # The leader is closed by the change of role, when it is known who comes next.
+        """Hand leadership over if this replica leads, then close log and view."""
+        # The role change closes the leader: by then the successor is known.
         await self.log.stop()
         self._end_changes()
         self.close_leader()
@@ -143,7 +143,7 @@ class Replica:
         self._wake_for_commit()
 
     def _wake_for_commit(self) -> None:
-        # A fresh event, so that each waiter wakes exactly once for what it has not seen.
+        # A fresh event for later waiters, so that each waiter wakes once per commit.
         committed, self._committed = self._committed, asyncio.Event()
         committed.set()
 
@@ -176,7 +176,7 @@ class Replica:
         try:
             leader.start(self._table)
         except MetadataError as error:
-            # Lost again before it began, or the log says that the map is wrong.
+            # Leadership was lost again, or the log contradicts the map.
             _logger.error("cannot lead", shard=self.shard_id, term=term, why=str(error))
             leader.close(None)
             return
@@ -197,7 +197,7 @@ class Replica:
         self.changes.close(Unavailable(self.log.status.divergence or stopped))
 
     def close_leader(self) -> None:
-        """Stop deciding: whoever waits is sent to the next leader."""
+        """Stop deciding: pending requests fail with a hint to the next leader."""
         leader, self.leader = self.leader, None
         if leader is None:
             return

@@ -58,8 +58,8 @@ class RequestDispatcher:
     ) -> ShardResponse:
         """Return the answer to ``request``; an error is in it, never raised.
 
-        ``waited_ms`` passed since it arrived. One whose time is over by then is not begun: nobody
-        waits for it, and others do.
+        ``waited_ms`` passed since it arrived. A request past its deadline is not begun: its caller
+        has given up.
         """
         timeout_ms = request.timeout_ms or REQUEST_TIMEOUT_MS_DEFAULT
         timeout_ms = min(timeout_ms, REQUEST_TIMEOUT_MS_MAX)
@@ -75,7 +75,7 @@ class RequestDispatcher:
         except MetadataError as error:
             response = self._failed(error)
         except Exception as error:
-            # A mistake of ours in one request must not end the stream that others share.
+            # A bug in one handler must not end the stream that other requests share.
             _logger.exception("request failed", shard=request.shard_id, trace=request.trace_id)
             response = self._failed(DeadlineExceeded(f"shard {request.shard_id} broke: {error!r}"))
         response.request_id = request.request_id
@@ -142,7 +142,7 @@ class RequestDispatcher:
 
 
 def _mark_begun(request: ShardRequest) -> None:
-    """Mark what a controller, or a broker manager, is asked in the trace of a lookup."""
+    """Mark in the trace of a lookup that a controller or a broker manager received its request."""
     body = request.WhichOneof("body")
     if body == "lookup":
         lookup_steps.step(10)
@@ -189,7 +189,7 @@ async def _get(replica: Replica, request: ShardRequest, _timeout_ms: int) -> Sha
     if not request.get.min_position:
         leader = replica.leading()
         if request.get.subscriber_id:
-            # Before it is read: what changes from here on waits for the reader.
+            # Before the read: changes from here on wait for the reader.
             names = [(each.kind, each.name) for each in request.get.names]
             leader.effective.expect_reader(names, request.get.subscriber_id)
     response = await replica.reader.get(request.get)

@@ -1,7 +1,7 @@
 """Everything that exists only while this replica leads its shard: one object per term.
 
-Made when the replica's role becomes LEADER, closed when it is lost; nothing of it is reused, so
-nothing ever has to be undone.
+Created when the replica's role becomes LEADER and closed when it is lost. Nothing is reused in a
+later term, so nothing has to be reset.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LeaderDependencies:
     reports: SessionReports
     clock: Clock
     entropy: Callable[[int], bytes]
-    """Returns so many random bytes."""
+    """Returns the given number of random bytes."""
     draw: Callable[[], tuple[int, int]]
     """Returns two random numbers for a placement."""
     write_bounds: WriteBounds = DEFAULT_BOUNDS
@@ -149,7 +149,7 @@ class ShardLeader:
     def _make_topics(
         self, dependencies: LeaderDependencies, sync: BrokerSync, placer: UnitPlacer
     ) -> None:
-        """Make what looks units up and assigns them."""
+        """Create the services that look up and assign units."""
         quotas = TenantQuotas(
             self.shard_id, self.state.reads, dependencies.quotas, dependencies.parents.shard_ids
         )
@@ -177,7 +177,7 @@ class ShardLeader:
         )
 
     def _make_inventory(self, dependencies: LeaderDependencies) -> None:
-        """Make what decides on tenants, namespaces and topics."""
+        """Create the service that decides on tenants, namespaces and topics."""
         self.inventory = InventoryService(
             self.state,
             dependencies.parents,
@@ -189,7 +189,7 @@ class ShardLeader:
         )
 
     def _make_brokers(self, dependencies: LeaderDependencies) -> None:
-        """Make what looks after the brokers whose manager is in this shard."""
+        """Create the services for the brokers whose manager is in this shard."""
         watch = MetadataWatch(
             broker_manager_id(dependencies.node_id, self.shard_id, self.term),
             dependencies.homes,
@@ -218,7 +218,7 @@ class ShardLeader:
         )
 
     def _make_effective(self, dependencies: LeaderDependencies) -> None:
-        """Make what knows which writes have taken effect everywhere."""
+        """Create the services that find out which writes are effective."""
         self.effective = EffectiveWrites(self.shard_id, self.feed, dependencies.clock)
         self._roll_call = ManagerRollCall(
             FollowRequest(
@@ -233,7 +233,7 @@ class ShardLeader:
     def _make_movers(
         self, dependencies: LeaderDependencies, sync: BrokerSync, placer: UnitPlacer
     ) -> None:
-        """Make what takes units from one broker to another, or from all of them."""
+        """Create the services that move and unassign units."""
         proposer = self.state.proposer
         self._finisher = MoveFinisher(
             self.shard_id, proposer, self.units, sync, self.feed, dependencies.directory
@@ -289,7 +289,7 @@ class ShardLeader:
         self.evacuation.start()
 
     def close(self, leader_hint: str | None) -> None:
-        """Fail everybody who waits; they are sent to ``leader_hint``."""
+        """End the term: pending requests fail with ``NotLeader`` and ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
         self.state.term.end()
         self._roll_call.close()

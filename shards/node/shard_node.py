@@ -1,8 +1,8 @@
-"""One shard node: which replicas it has, who leads them, and what the cluster is told of it.
+"""One shard node: opens its replicas, follows the shard map, and reports leaders and members.
 
-At a start it opens the groups that its data directory knows, without asking anybody; the cluster
-manager's map adds to them when it comes, and takes from them what no placement names here any more.
-What it learned is stored for the next start.
+At a start it opens the groups in its data directory, without any other process. When the cluster
+manager's map arrives, the node opens the replicas that the map adds and closes those that no
+placement names here any more. It stores map and addresses for the next start.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ SHARD_NODE = "shard"
 """Kind of this process in ``Hello`` and ``NodeRegistered``."""
 
 _STORE_RETRY_S = 5.0
-"""Between attempts to store what is known of the cluster while the disk refuses."""
+"""Seconds between attempts to store map and addresses while the disk refuses."""
 
 _logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedGroup:
-    """One shard's replica as the disk has it."""
+    """One shard's replica, opened from disk."""
 
     log: ReplicatedLog
     query: Query
@@ -56,39 +56,39 @@ class OpenedGroup:
 
 
 class Groups(Protocol):
-    """What the node needs of Raft and the disk; see ``adapters.raft_groups``."""
+    """The Raft groups of a node on disk and network. Implemented by ``adapters.raft_groups``."""
 
     async def open(
         self, shard_id: int, members: Sequence[NodeId], *, is_joining: bool, may_be_lost: bool
     ) -> OpenedGroup:
-        """Open this node's replica of a shard, from disk if it has been here before.
+        """Open this node's replica of a shard, from disk if its data is there.
 
-        ``members`` are the shard's voters as the map has them. ``is_joining``: this node is not
-        among them, and waits until the shard's leader takes it in. ``may_be_lost``: the shard has
-        been led before, so a replica that finds nothing on its disk may have lost it.
+        ``members`` are the shard's voters in the map. ``is_joining``: this node is not among them
+        and waits until the shard's leader adds it. ``may_be_lost``: the shard has had a leader
+        before, so a replica with an empty disk may have lost its data.
         """
         ...
 
     async def put_aside(self, shard_ids: AbstractSet[int]) -> Sequence[int]:
-        """Move away what the disk has of these shards, if they are not open; return which.
+        """Move away the data of these shards unless they are open; return the shards moved.
 
-        A later ``open`` begins with nothing, and knows that it was here before.
+        A later ``open`` begins with an empty replica and knows that this node was a member before.
         """
         ...
 
     async def set_peer(self, node_id: NodeId, host: str, port: int) -> None: ...
 
     async def store(self, known: ClusterUpdate) -> None:
-        """Remember what is known of the cluster for the next start, durably.
+        """Store map and addresses for the next start, durably.
 
         Raises:
-            Unavailable: The disk is full, or refuses for another reason.
+            Unavailable: The disk is full, or the write failed for another reason.
         """
         ...
 
 
 class ShardNode:
-    """Owned by one event loop. ``replicas`` is what is open here, and changes with the map."""
+    """Owned by one event loop. ``replicas`` are those open here; they change with the map."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class ShardNode:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._learning_own = False
-        """A change of the view is this node's own report, which no other process has yet."""
+        """True during a view change by this node's own report, which no other process has yet."""
         link.on_change(self._on_change)
         link.on_connected(self._report_again)
         link.on_transfer(self._on_transfer)
@@ -127,7 +127,7 @@ class ShardNode:
         return self._replicas
 
     async def open_known(self) -> None:
-        """Open what the link's view knows: at a start that is what the disk remembered.
+        """Open the replicas that the link's view names: at a start, those of the stored map.
 
         Raises:
             JournalCorrupted: A replica must not run.
@@ -146,7 +146,7 @@ class ShardNode:
             await self._reconcile()
 
     def readiness(self) -> tuple[bool, list[str]]:
-        """Return whether every replica here can serve or say who does, and why not."""
+        """Return whether every replica here serves or knows the leader, and the reasons if not."""
         reasons = []
         if self._link.view.slot_table is None:
             reasons.append("no shard map is known yet")
@@ -177,7 +177,7 @@ class ShardNode:
         return status
 
     async def stop(self) -> None:
-        """Hand over what is led here and close every replica."""
+        """Hand over leadership and close every replica."""
         self._is_stopping = True
         for keeper in self._keepers.values():
             if (ending := keeper.close()) is not None:
@@ -197,7 +197,7 @@ class ShardNode:
         if view.slot_table is None:
             return
         try:
-            # Before a group is opened, so that a restart finds it again.
+            # Stored before a group is opened, so that a restart finds the group.
             await self._store(view)
         except Unavailable as error:
             _logger.warning("what is known of the cluster is not stored", why=str(error))
@@ -219,8 +219,8 @@ class ShardNode:
             shard_id,
             members,
             is_joining=self._node_id not in members,
-            # By this node too: then its disk is gone, and with it the votes that made it leader.
-            # The map leaves its first version as soon as every shard has been led.
+            # Possibly by this node: then its disk has lost the votes that elected it. The map
+            # leaves its first version as soon as every shard has had a leader.
             may_be_lost=shard_id in view.leaders or view.shard_map_version > 1,
         )
         self._replicas[shard_id] = Replica(
@@ -233,16 +233,16 @@ class ShardNode:
             ShardMetrics(self._metrics, shard_id),
             hint=self._hint,
             on_leading=self._on_leading,
-            # What this node's own replica knows need not wait for the cluster manager's push.
+            # The leader is known from this node's own replica before the cluster manager pushes it.
             on_led=self._link.learn_leader,
         )
         _logger.info("replica open", shard=shard_id, members=members)
 
     async def _close_unnamed(self, view: ClusterView) -> None:
-        """Close what the map does not name here any more, and put its data aside.
+        """Close replicas that the map no longer names here, and put their data aside.
 
-        A replica that leads stays: it is a member of its shard, so the map will name it again, or
-        its own keeper hands over.
+        A replica that leads stays open: it is a member of its shard, so the map will name it again,
+        or its own keeper hands over.
         """
         unnamed = {
             shard_id
@@ -260,7 +260,7 @@ class ShardNode:
             _logger.info("a removed replica's data is put aside", shard=shard_id)
 
     async def _store(self, view: ClusterView) -> None:
-        """Remember map and addresses; leaders and brokers are true for a moment only."""
+        """Store map and addresses. Leaders and brokers are not stored: they soon change."""
         full = view.to_update()
         known = ClusterUpdate(full=True, nodes=full.nodes)
         known.shard_map.CopyFrom(full.shard_map)
@@ -276,7 +276,7 @@ class ShardNode:
             replica = self._replicas.get(report.shard_id)
             leader = replica.leader if replica is not None else None
             if leader is not None and leader.term == report.term and not self._learning_own:
-                # The cluster manager pushes it to all that are connected at once.
+                # The cluster manager pushes it to all connected nodes at once.
                 leader.brokers.sessions.note_announced()
 
     # Leadership -------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class ShardNode:
     def _hint(self, shard_id: int, leader_id: NodeId | None) -> str | None:
         view = self._link.view
         if leader_id == self._node_id:
-            # Elected, but not yet ready to decide: asking here again at once would not help.
+            # This node is elected, but not yet ready to decide: an immediate retry here would fail.
             return None
         node = view.nodes.get(leader_id) if leader_id is not None else None
         return node.grpc if node is not None else view.leader_endpoint(shard_id)
@@ -292,7 +292,7 @@ class ShardNode:
     def _on_leading(self, replica: Replica) -> None:
         self._keep_members(replica)
         if replica.leader is None:
-            # It may have been kept open only because it led.
+            # The replica may have been kept open only because it led.
             self._changed.set()
             return
         report = self._report(replica.shard_id, replica.leader.term)
@@ -312,7 +312,7 @@ class ShardNode:
             keeper.report_again()
 
     def _keep_members(self, replica: Replica) -> None:
-        """Let the members of a shard be kept exactly while it is led here."""
+        """Run a ``MembershipKeeper`` exactly while this node leads the shard."""
         before = self._keepers.pop(replica.shard_id, None)
         ending = before.close() if before is not None else None
         if ending is not None:
