@@ -36,16 +36,16 @@ MOVE_REASONS = MappingProxyType(
         "pin": REASON_PINNED,
     }
 )
-"""Who asks for a move, and the reason that its event gives."""
+"""The reason in a move's event, by the origin of the move (``asked_by``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignTopic:
-    """Give the unit to a live session, unless a live one has it.
+    """Assign the unit to a live session, unless a live one has it.
 
     ``unit`` is a ``Unit.text``, ``name`` the canonical name, partition included.
-    ``is_owner_live`` says whether the session that has the unit lives; it does not matter when
-    nobody has it.
+    ``is_owner_live`` is whether the session that has the unit lives; it is ignored if the unit has
+    no owner.
     """
 
     topic_id: str
@@ -55,19 +55,19 @@ class AssignTopic:
     session_id: str
     is_owner_live: bool
     is_owner_full: bool = False
-    """The session that has it lives, and its broker's manager refused the unit for lack of room."""
+    """The owner lives, but its broker's manager refused the unit for lack of room."""
 
     decision: PlacementDecision | None = None
-    """Why this broker; of both commands it is stored with the event."""
+    """Why this broker was chosen. Stored with the event, here and in ``MoveTopic``."""
     least_epoch: int = 1
-    """No epoch below it is handed out: see ``nextgen.kernel.events.generations``."""
+    """The least epoch that may be assigned: see ``nextgen.kernel.events.generations``."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveTopic:
-    """Give the unit to another session though a live one has it.
+    """Assign the unit to another session although a live one has it.
 
-    ``expected_epoch`` is the assignment that is to be ended, 0 for whichever there is.
+    ``expected_epoch`` is the epoch of the assignment to end, 0 for the present one.
     """
 
     topic_id: str
@@ -90,10 +90,10 @@ class UnassignTopic:
 
 @dataclass(frozen=True, slots=True)
 class RaiseEpoch:
-    """Give the unit to the session that has it once more, above an epoch that its ledger knows.
+    """Assign the unit to its owner again, above an epoch that the unit's ledger knows.
 
-    ``fenced_epoch`` is the assignment whose owner found that it was fenced, ``used_epoch`` the
-    highest epoch in which the ledger was ever claimed.
+    ``fenced_epoch`` is the epoch of the assignment whose owner found itself fenced, ``used_epoch``
+    the highest epoch in which the ledger was ever claimed.
     """
 
     topic_id: str
@@ -114,9 +114,9 @@ class TopicAssigned:
     session_id: str
     reason: str
     decision: PlacementDecision | None = None
-    """None where the log is older than decisions, and where nothing was compared."""
+    """None in a log from before decisions were stored, and where no candidates were compared."""
     used_epoch: int = 0
-    """Why the epoch jumped: the one before it was used already; 0: it did not."""
+    """The epoch that the ledger had seen already, above which the epoch jumped; 0: no jump."""
 
     @property
     def key(self) -> str:
@@ -144,9 +144,9 @@ AssignmentEvent = TopicAssigned | TopicUnassigned
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """State of a unit that was ever assigned. ``broker_id`` is "" while nobody has it.
+    """State of a unit that was ever assigned. ``broker_id`` is "" while it has no owner.
 
-    It stays for its epoch as long as the topic exists; the id of a deleted topic never returns.
+    It is kept for its epoch as long as the topic exists. A deleted topic's id is never reused.
     """
 
     topic_id: str
@@ -269,7 +269,7 @@ def _decide_raise(
         return Accepted(())
     before, used = assignment.epoch, command.used_epoch
     if before != command.fenced_epoch or used < before:
-        # It has another owner by now, or no reason to get one.
+        # It has another owner by now, or none.
         return Accepted(())
     if used - before > EPOCH_JUMP_MAX:
         return Rejected(

@@ -1,9 +1,9 @@
-"""The session of one broker, and what of its capacity may be leased out.
+"""The session of one broker, and how much of its capacity may be leased out.
 
-A broker id has one session at a time. ``epoch`` grows with each; a session that ended never
-returns: the broker registers anew and gets another session id. One that comes and goes too often
-is put in quarantine: it keeps what it has and is given nothing. A drain is of the session, not of
-the broker: whoever starts it again means to use it.
+A broker id has one session at a time. ``epoch`` grows with each session. An ended session never
+returns: the broker registers again and gets another session id. A broker whose sessions begin too
+often is put in quarantine: it keeps its units and gets no others. A drain belongs to the session: a
+restarted broker is not drained.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nextgen.kernel.limits.placement import (
 )
 
 REASON_EXPIRED = "expired"
-"""Silence on a stream that did not break, or at a leader that the broker never came to and of which
-not every node was told."""
+"""The broker was silent on an open stream, or did not connect to a leader that not every node knew
+of."""
 
 REASON_DISCONNECTED = "disconnected"
-"""The stream broke, or another leader took over, and the broker did not come back."""
+"""The stream broke, or another leader took over, and the broker did not reconnect."""
 
 REASON_NOT_FOLLOWED = "not_followed"
-"""The broker holds more metadata than its manager may follow: changes of it could be missed."""
+"""The broker holds more metadata than its manager can watch: changes of it could be missed."""
 
 REASON_CLOSED = "closed"
 REASON_REPLACED = "replaced"
@@ -36,7 +36,7 @@ REASON_REPLACED = "replaced"
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where a broker listens; "" for what it does not speak."""
+    """A broker's addresses; "" for a protocol that it does not serve."""
 
     pulsar_url: str
     grpc: str
@@ -58,7 +58,7 @@ class EstablishSession:
     rack: str = ""
     at_ms: int = 0
     least_epoch: int = 1
-    """No epoch below it is handed out: see ``nextgen.kernel.events.generations``."""
+    """The least epoch that may be used: see ``nextgen.kernel.events.generations``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class GrantCapacity:
-    """Let ``units`` in all be leased out. Never takes back what was granted to the session."""
+    """Allow ``units`` in all to be leased out; never fewer than the session was granted before."""
 
     broker_id: str
     session_id: str
@@ -81,7 +81,7 @@ class GrantCapacity:
 
 @dataclass(frozen=True, slots=True)
 class SetDrain:
-    """Empty the broker, or no longer. ``units_per_second`` is of the cluster, 0 the default."""
+    """Begin or cancel a drain. ``units_per_second`` is for the whole cluster, 0 the default."""
 
     broker_id: str
     session_id: str
@@ -134,7 +134,7 @@ class BrokerDrainSet:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoadReported:
-    """What the broker carried, serialised: for later analysis, no state rests on it."""
+    """The broker's load, serialised: for later analysis, no state depends on it."""
 
     broker_id: str
     session_id: str
@@ -153,7 +153,7 @@ BrokerSessionEvent = (
 
 @dataclass(frozen=True, slots=True)
 class BrokerSession:
-    """The latest session of a broker id. It stays when it has ended, for its epoch."""
+    """The latest session of a broker id. It is kept after its end, for its epoch."""
 
     broker_id: str
     session_id: str
@@ -266,7 +266,7 @@ def _decide_end(
 ) -> Accepted[BrokerSessionEvent] | Rejected:
     if session is None:
         return _expired(command.broker_id, command.session_id)
-    # Another session is the latest: the one to be ended was ended when that one began.
+    # A later session exists: the session of the command ended when that one began.
     if session.session_id != command.session_id or not session.is_live:
         return Accepted(())
     return Accepted((_ended(session, command.reason),))
@@ -313,15 +313,15 @@ def _decide_drain(
 
 
 def _started(before: BrokerSessionState, at_ms: int) -> tuple[int, ...]:
-    """Return when sessions began with one more at ``at_ms``, oldest first."""
+    """Return the begins of the last sessions, including one at ``at_ms``, oldest first."""
     earlier = () if before is None else before.started_at_ms
     return (*earlier, at_ms)[-SESSIONS_STARTED_MAX:] if at_ms else earlier
 
 
 def _quarantine(before: BrokerSessionState, at_ms: int) -> int:
-    """Return until when a session that begins at ``at_ms`` is given nothing, 0 for at once.
+    """Return when the quarantine of a session that begins at ``at_ms`` ends, 0 for none.
 
-    A quarantine is not got rid of by coming back: the next session serves the rest of it.
+    A new session does not end a quarantine: it serves the rest of it.
     """
     if before is None or not at_ms:
         return 0

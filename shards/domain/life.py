@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Life(IntEnum):
-    """Condition of a tenant or namespace. The numbers are stored: they never change."""
+    """Status of a tenant or namespace. The numbers are stored: they never change."""
 
     ACTIVE = 0
     DELETING = 1

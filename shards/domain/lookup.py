@@ -1,4 +1,4 @@
-"""What a looked-up name means before anybody asks where it is served."""
+"""Checks whether a looked-up name can be served at all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from shards.domain.topic import Topic
 
 
 def check_served(name: TopicName, topic: Topic | None) -> Rejected | None:
-    """Return why ``name`` is served by no broker, None if one may serve it.
+    """Return why no broker may serve ``name``, None if one may.
 
-    ``topic`` is what the inventory has under ``name.base_text``.
+    ``topic`` is the inventory's topic of the name ``name.base_text``.
     """
     if topic is None:
         return Rejected(RejectionCode.NOT_FOUND, f"topic {name.base_text} does not exist")

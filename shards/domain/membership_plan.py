@@ -1,10 +1,10 @@
-"""Which step brings a shard's configuration nearer to what the shard map wants.
+"""The next step from a shard's configuration towards the one that the shard map wants.
 
     not a member ──AddLearner──▶ learner ──Promote, when it has caught up──▶ voter ──Remove──▶ gone
 
-One step at a time, each decided anew from how things stand, so that whoever leads next simply goes
-on. No step may leave fewer than a majority of living voters: a configuration holds from its append
-on, and one without a majority could not even be taken back.
+Each step is decided from the present configuration alone, so the next leader simply continues. No
+step may leave fewer than a majority of the voters alive: a configuration is in force from its
+append on, and without a majority it could not even be changed back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the shard map says of one shard; see ``ShardPlacement``."""
+    """The placement of one shard in the shard map; see ``ShardPlacement``."""
 
     replicas: tuple[str, ...]
     joining: tuple[str, ...] = ()
@@ -23,19 +23,19 @@ class Wish:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return who is to be a voter in the end, in the order of preference."""
+        """Return the voters of the final configuration, in the order of preference."""
         wanted = (*self.replicas, *self.joining)
         return tuple(node for node in wanted if node not in self.leaving)
 
     @property
     def is_fulfilled(self) -> bool:
-        """Return whether the map has nothing under way."""
+        """Return whether the map has no change under way."""
         return not self.joining and not self.leaving
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the leader knows of another member."""
+    """Another member's progress, as the leader knows it."""
 
     is_connected: bool
     match_index: int
@@ -44,7 +44,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A shard's configuration, as its leader ``own_id`` has it."""
+    """A shard's configuration on its leader ``own_id``."""
 
     own_id: str
     voters: tuple[str, ...]
@@ -54,14 +54,14 @@ class Situation:
     configuration_index: int = 0
 
     def is_alive(self, node_id: str) -> bool:
-        """Return whether the leader hears from a member; from itself it does."""
+        """Return whether the leader hears from a member, itself included."""
         known = self.progress.get(node_id)
         return node_id == self.own_id or (known is not None and known.is_connected)
 
     def follows(self, node_id: str) -> bool:
         """Return whether a learner has acknowledged the entry that made it one.
 
-        A connected process need not have opened its replica, nor be able to.
+        A connected process may not have opened its replica, or may be unable to.
         """
         known = self.progress[node_id]
         return not known.gets_snapshot and known.match_index >= self.configuration_index
@@ -69,49 +69,49 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class AddLearner:
-    """Let the node replicate; it is not counted."""
+    """Add the node as a learner: it replicates and has no vote."""
 
     node_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Make the learner a voter, if it has caught up: the log knows best."""
+    """Make the learner a voter; the log refuses if it has not caught up."""
 
     node_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take a voter or learner out."""
+    """Remove a voter or learner."""
 
     node_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The leader itself is to go, so another one has to lead first."""
+    """The leader itself is to be removed: it transfers leadership first."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Something has to happen elsewhere before the next step."""
+    """The next step has to wait for the condition in ``why``."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The configuration is what the map wants."""
+    """The configuration is the one that the map wants."""
 
 
 Step = AddLearner | Promote | Remove | HandOver | Wait | Done
 
 
 def next_step(wish: Wish, now: Situation) -> Step:
-    """Return what to do. Those that come are taken in before those that go are let out."""
+    """Return the next step. New members are added before unwanted ones are removed."""
     wanted = wish.members
     for learner in now.learners:
         if learner not in wanted:
@@ -129,16 +129,16 @@ def next_step(wish: Wish, now: Situation) -> Step:
             return AddLearner(node)
     unwanted = [node for node in now.voters if node not in wanted]
     if unwanted:
-        return _let_go(unwanted, wanted, now)
+        return _remove_one(unwanted, wanted, now)
     if missing:
         return Wait(f"{missing[0]} is not there")
     return Done()
 
 
-def _let_go(unwanted: list[str], wanted: tuple[str, ...], now: Situation) -> Step:
+def _remove_one(unwanted: list[str], wanted: tuple[str, ...], now: Situation) -> Step:
     """Return the step that removes one of the unwanted voters, the leader itself last."""
     others = [node for node in unwanted if node != now.own_id]
-    for node in sorted(others, key=now.is_alive):  # The dead first: they are no loss.
+    for node in sorted(others, key=now.is_alive):  # Dead voters first: removing them costs nothing.
         if _stands(now, tuple(voter for voter in now.voters if voter != node)):
             return Remove(node)
     if others:

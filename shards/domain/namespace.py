@@ -1,8 +1,8 @@
 """One namespace in a shard's inventory: may it be created, changed, deleted?
 
-That its tenant exists is not asked here: the tenant's gate in this shard says so
-(``shards.domain.parent_gate``). Deleting takes two decisions, because the topics of a namespace
-live in other shards: first it is closed for children, then, once every shard has agreed, it goes
+Whether its tenant exists is not checked here but by the tenant's gate in this shard
+(``shards.domain.parent_gate``). A deletion takes two decisions, because the topics of a namespace
+live in other shards: the namespace is closed for children, then deleted once every shard has agreed
 (docs/flows/inventory.md). Event classes mirror protos/nextgen/v1/events.proto.
 """
 
@@ -15,7 +15,7 @@ from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.governance.policies import PolicyLevel
 from shards.domain.life import Life
 from shards.domain.policies import (
-    NOTHING_SAID,
+    NO_PACKED_POLICIES,
     PackedPolicies,
     SetPolicies,
     changes_nothing,
@@ -53,7 +53,7 @@ class StartNamespaceDeletion:
 
 @dataclass(frozen=True, slots=True)
 class AbortNamespaceDeletion:
-    """Some shard has topics of it: the namespace lives on."""
+    """Some shard has topics of it: the namespace stays."""
 
     name: str
     namespace_id: str
@@ -83,7 +83,7 @@ class NamespacePropertiesSet:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePoliciesSet:
-    """``policies`` are the whole, ``NOTHING_SAID`` if they were cleared."""
+    """``policies`` are all its policies, ``NO_PACKED_POLICIES`` if they were cleared."""
 
     name: str
     namespace_id: str
@@ -135,7 +135,7 @@ class Namespace:
     properties: Properties
     version: int
     life: Life
-    policies: PackedPolicies = NOTHING_SAID
+    policies: PackedPolicies = NO_PACKED_POLICIES
     policies_version: int = 0
     """Grows by 1 with each change of the policies; 0: never set."""
 
@@ -275,7 +275,7 @@ def _decide_abort_deletion(
 def _decide_finish_deletion(
     namespace: NamespaceState, command: FinishNamespaceDeletion
 ) -> Accepted[NamespaceEvent] | Rejected:
-    # Gone, or followed by another of the same name: this one was deleted already.
+    # Absent, or replaced by another of the same name: this one was deleted already.
     if namespace is None or namespace.namespace_id != command.namespace_id:
         return Accepted(())
     if namespace.life is Life.ACTIVE:

@@ -5,11 +5,11 @@ per parent. It is opened when a child is first created, by a leader that has jus
 parent, and closed by the parent's home shard before the parent goes. Two numbers keep late
 messages out:
 
-- ``version`` grows with each event of the gate. Who reads the parent in order to open the gate
-  notes the version first: if the gate has changed meanwhile, what was read may be out of date.
+- ``version`` grows with each event of the gate. A leader that reads the parent to open the gate
+  notes the version first: if the gate has changed since, the read may be out of date.
 - ``attempt`` grows with each attempt to delete a parent of this name, its successors included. A
-  gate takes orders from the latest attempt it has heard of only, so an order that was delayed
-  cannot undo a later one.
+  gate accepts orders of the latest attempt that it knows only, so a delayed order cannot undo a
+  later one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 
 
 class ParentKind(StrEnum):
-    """What kind of parent a gate is for. Stored: never changes."""
+    """The kind of a gate's parent. Stored: never changes."""
 
     TENANT = "tenant"
     NAMESPACE = "namespace"
@@ -41,7 +41,7 @@ class OpenParentGate:
 
 @dataclass(frozen=True, slots=True)
 class CloseParentGate:
-    """``has_children`` says whether this shard has children of the parent at this moment."""
+    """``has_children`` is whether this shard has children of the parent at this moment."""
 
     kind: ParentKind
     name: str
@@ -52,7 +52,7 @@ class CloseParentGate:
 
 @dataclass(frozen=True, slots=True)
 class ReopenParentGate:
-    """The attempt was given up: what it closed opens, what it has still to close stays open."""
+    """The attempt was abandoned: gates that it closed open again, the others stay open."""
 
     kind: ParentKind
     name: str
@@ -82,7 +82,7 @@ ParentGateEvent = ParentGateOpened | ParentGateClosed
 
 @dataclass(frozen=True, slots=True)
 class ParentGate:
-    """State of a gate. ``attempt`` is the latest one heard of, 0 for none."""
+    """State of a gate. ``attempt`` is the latest known one, 0 for none."""
 
     kind: ParentKind
     name: str
@@ -152,7 +152,7 @@ def _decide_close(
 ) -> Accepted[ParentGateEvent] | Rejected:
     if gate is not None and gate.attempt >= command.attempt:
         is_done = gate.attempt == command.attempt and not gate.is_open
-        # An open gate that knows the attempt was reopened by it: the attempt was given up.
+        # An open gate that knows the attempt was reopened by it: the attempt was abandoned.
         return Accepted(()) if is_done else _stale(gate, command.attempt)
     if command.has_children:
         return Rejected(
@@ -170,7 +170,7 @@ def _decide_reopen(
             return _stale(gate, command.attempt)
         if gate.is_open:
             return Accepted(())
-    # Opened even where nothing was closed: a close of this attempt may still be on its way.
+    # Recorded even if the gate is open: a close of this attempt may still be on its way.
     opened = ParentGateOpened(command.kind, command.name, command.parent_id, command.attempt)
     return Accepted((opened,))
 

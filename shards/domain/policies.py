@@ -1,7 +1,7 @@
-"""Policies of a tenant, namespace or topic, as the aggregates keep them: by their bytes.
+"""Policies of a tenant, namespace or topic, which the aggregates keep as bytes.
 
-What was said is stored as it came, so that fields of a later release survive, and every replica
-keeps the same. The aggregates share one command and one decision; docs/flows/policies.md.
+The bytes of the command are stored unchanged, so that fields of a later release survive and all
+replicas keep the same. The aggregates share one command and one decision; docs/flows/policies.md.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
 PackedPolicies = bytes
 """A serialised ``Policies`` message (policies.proto)."""
 
-NOTHING_SAID: PackedPolicies = b""
+NO_PACKED_POLICIES: PackedPolicies = b""
 
 
 @dataclass(frozen=True, slots=True)
 class SetPolicies:
-    """Replace all policies; ``NOTHING_SAID`` clears them.
+    """Replace all policies; ``NO_PACKED_POLICIES`` clears them.
 
-    ``policies`` is what ``packed`` says. ``expected_version`` is the policies' own, 0 means any;
-    with ``expects_none`` they must never have been set. Of many that expect the same exactly one
-    is accepted, so a repetition is recognised by its command id alone.
+    ``policies`` is ``packed``, parsed. ``expected_version`` is the policies' own version, 0 means
+    any; with ``expects_none`` they must never have been set. Of several commands that expect one
+    version exactly one is accepted, so a repetition is recognised by its command id alone.
     """
 
     name: str
@@ -39,7 +39,7 @@ class SetPolicies:
 
 
 def check_set(command: SetPolicies, level: PolicyLevel, version: int) -> Rejected | None:
-    """Return why the policies of an object that is there may not become those of ``command``."""
+    """Return why an existing object may not get the policies of ``command``, None if it may."""
     expected = 0 if command.expects_none else command.expected_version
     if command.is_conditional and expected != version:
         return Rejected(
@@ -56,8 +56,8 @@ def check_set(command: SetPolicies, level: PolicyLevel, version: int) -> Rejecte
 
 
 def changes_nothing(command: SetPolicies, present: PackedPolicies) -> bool:
-    """Return whether an accepted ``command`` leaves everything as it is.
+    """Return whether an accepted ``command`` needs no event.
 
-    One that expects a version never does: that it was the one to change it can be seen.
+    A conditional command always does: the new version shows that it was the one accepted.
     """
     return command.packed == present and not command.is_conditional

@@ -1,4 +1,4 @@
-"""What a shard knows of itself: the slots that it has."""
+"""A shard's own record: the slots that it has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SlotRanges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class AdoptSlots:
-    """Take the slots that the shard map gives this shard. Once: moving slots comes later."""
+    """Adopt the slots that the shard map gives this shard. Once: slots do not move yet."""
 
     ranges: SlotRanges
     shard_map_version: int
@@ -48,7 +48,7 @@ NO_SLOTS = bytes(SLOT_COUNT)
 """The slot map of a shard that has not adopted any."""
 
 SHARD_KEY = "shard"
-"""There is one in each log."""
+"""Each log has one such record."""
 
 ShardSelf = Shard | None
 INITIAL: ShardSelf = None

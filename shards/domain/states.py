@@ -9,7 +9,7 @@ from shards.domain import assignment, broker_session, namespace, parent_gate, sh
 
 
 class StateKind(StrEnum):
-    """What kind of state a key belongs to. The key of each kind:"""
+    """The kinds of state, each with its key:"""
 
     TENANT = "tenant"  # The tenant's name.
     NAMESPACE = "namespace"  # tenant/namespace

@@ -1,8 +1,8 @@
 """One tenant in a shard's inventory: may it be created, changed, deleted?
 
-Deleting takes two decisions, because the namespaces of a tenant live in other shards: first the
-tenant is closed for children, then, once every shard has agreed, it goes
-(docs/flows/inventory.md). Event classes mirror protos/nextgen/v1/events.proto.
+A deletion takes two decisions, because the namespaces of a tenant live in other shards: the tenant
+is closed for children, then deleted once every shard has agreed (docs/flows/inventory.md). Event
+classes mirror protos/nextgen/v1/events.proto.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.governance.policies import PolicyLevel
 from shards.domain.life import Life
 from shards.domain.policies import (
-    NOTHING_SAID,
+    NO_PACKED_POLICIES,
     PackedPolicies,
     SetPolicies,
     changes_nothing,
@@ -48,7 +48,7 @@ class StartTenantDeletion:
 
 @dataclass(frozen=True, slots=True)
 class AbortTenantDeletion:
-    """Some shard has namespaces of it: the tenant lives on."""
+    """Some shard has namespaces of it: the tenant stays."""
 
     name: str
     tenant_id: str
@@ -77,7 +77,7 @@ class TenantPropertiesSet:
 
 @dataclass(frozen=True, slots=True)
 class TenantPoliciesSet:
-    """``policies`` are the whole, ``NOTHING_SAID`` if they were cleared."""
+    """``policies`` are all its policies, ``NO_PACKED_POLICIES`` if they were cleared."""
 
     name: str
     tenant_id: str
@@ -128,7 +128,7 @@ class Tenant:
     properties: Properties
     version: int
     life: Life
-    policies: PackedPolicies = NOTHING_SAID
+    policies: PackedPolicies = NO_PACKED_POLICIES
     policies_version: int = 0
     """Grows by 1 with each change of the policies; 0: never set."""
 
@@ -254,7 +254,7 @@ def _decide_abort_deletion(
 def _decide_finish_deletion(
     tenant: TenantState, command: FinishTenantDeletion
 ) -> Accepted[TenantEvent] | Rejected:
-    # Gone, or followed by another of the same name: this one was deleted already.
+    # Absent, or replaced by another of the same name: this one was deleted already.
     if tenant is None or tenant.tenant_id != command.tenant_id:
         return Accepted(())
     if tenant.life is Life.ACTIVE:

@@ -1,8 +1,8 @@
 """One topic in a shard's inventory: may it be created, changed, deleted?
 
-A topic is kept under its base name; its partitions are not objects of their own, they exist as
-soon as someone is assigned one. That its namespace exists is not asked here: the namespace's
-gate in this shard says so (``shards.domain.parent_gate``).
+A topic is kept under its base name. Its partitions are not objects of their own: they exist as soon
+as they are assigned. Whether its namespace exists is not checked here but by the namespace's gate
+in this shard (``shards.domain.parent_gate``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nextgen.kernel.governance.policies import PolicyLevel
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import Domain, TopicName
 from shards.domain.policies import (
-    NOTHING_SAID,
+    NO_PACKED_POLICIES,
     PackedPolicies,
     SetPolicies,
     changes_nothing,
@@ -52,8 +52,8 @@ class SetTopicProperties:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """``topic_id`` is the topic that was found when the deletion was asked for, "" for none:
-    a retry that finds another topic under the name must not delete that one."""
+    """``topic_id`` is the topic found by the first attempt of the deletion, "" for none: a retry
+    that finds another topic under the name must not delete that one."""
 
     name: str
     topic_id: str
@@ -79,7 +79,7 @@ class TopicPropertiesSet:
 
 @dataclass(frozen=True, slots=True)
 class TopicPoliciesSet:
-    """``policies`` are the whole, ``NOTHING_SAID`` if they were cleared."""
+    """``policies`` are all its policies, ``NO_PACKED_POLICIES`` if they were cleared."""
 
     name: str
     topic_id: str
@@ -108,7 +108,7 @@ class Topic:
     namespace_id: str
     created_time_ms: int
     properties: Properties
-    policies: PackedPolicies = NOTHING_SAID
+    policies: PackedPolicies = NO_PACKED_POLICIES
     policies_version: int = 0
     """Grows by 1 with each change of the policies; 0: never set."""
 
@@ -163,7 +163,7 @@ def evolve(topic: TopicState, event: TopicEvent) -> TopicState:
 
 
 def check_creatable(name: TopicName, partitions: int, properties: Properties) -> Rejected | None:
-    """Return why no such topic may exist, whatever is there already; None if one may."""
+    """Return why no such topic may exist, in any state of the inventory; None if one may."""
     if name.domain not in CREATABLE_DOMAINS:
         return Rejected(
             RejectionCode.NOT_ALLOWED,

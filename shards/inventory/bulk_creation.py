@@ -1,12 +1,13 @@
-"""Topics of an inventory, thousands in a record: the rules of creates, without an outcome.
+"""Bulk creates: thousands of topics in one record, by the rules of creates, without an outcome.
 
     parse ──▶ turn ──▶ room? ──▶ gates, bounds, names (no await) ──▶ propose ──▶ commit ──▶ answer
                         └── until a majority of views has all but the latest few records
 
-Names come ascending and each once, as a load file has them, so every replica adds them to its
-view side by side. What is sent again is found to exist, so nothing has to be remembered of it.
-One request is decided at a time and gives the loop back before the next; the views are never left
-so far behind that ordinary commands would have to wait for them.
+Names come in ascending order without duplicates, as in a load file, so that every replica inserts
+them next to each other into its view. A repeated request finds its topics existing, so no outcome
+is recorded for it. Requests are decided one at a time, and each yields the event loop before the
+next. The number of records ahead of the views is bounded, so ordinary commands do not wait for
+them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
 from shards.domain.topic import CreateTopic
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
-from shards.inventory.topic_bounds import NO_BOUNDS, Said, TopicBounds
+from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds
 from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
 
@@ -49,7 +50,7 @@ Admissions = Mapping[str, Admission | Rejected]
 
 @dataclass(slots=True)
 class _Block:
-    """One request: its names that can be topics' names, and why others cannot, by place."""
+    """One request: its valid topic names, and the refusals of the others by their place."""
 
     names: list[str]
     places: list[int]
@@ -64,7 +65,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What a block comes to; ``commit`` is None if nothing had to be proposed."""
+    """The outcome of a block; ``commit`` is None if nothing had to be proposed."""
 
     created: int
     existing: int
@@ -83,12 +84,13 @@ class BulkCreation:
         self._ahead: deque[asyncio.Future[Commit]] = deque()
 
     async def create(self, names: Sequence[str]) -> BulkCreateResponse:
-        """Create those of ``names`` that are free; answer once that is committed.
+        """Create those of ``names`` that are free; return once they are committed.
 
         Raises:
             InvalidRequest, StaleShardMap, Overloaded, NotLeader: Nothing was created.
-            Unavailable: A namespace could not be asked about. Nothing was created.
-            ProposalLost: They may have been. May be repeated: what is there counts as existing.
+            Unavailable: A namespace could not be read. Nothing was created.
+            ProposalLost: The topics may have been created. The request may be repeated: a topic
+                that exists counts as existing.
         """
         block = self._parse(names)
         if self._requests >= BULK_REQUESTS_MAX:
@@ -97,7 +99,7 @@ class BulkCreation:
             )
         self._requests += 1
         try:
-            # What came meanwhile goes first: reading names took the loop for some milliseconds.
+            # Parsing the names blocked the loop for some milliseconds: other work goes first.
             await asyncio.sleep(0)
             async with self._turn:
                 await self._wait_room()
@@ -150,10 +152,10 @@ class BulkCreation:
     # Room -------------------------------------------------------------------------------------
 
     async def _wait_room(self) -> None:
-        """Return when a majority of views has all but the latest records of loads in bulk.
+        """Return when a majority of views has applied all but the latest bulk records.
 
         Raises:
-            NotLeader: Leadership moved: how far the views are is not told here any more.
+            NotLeader: Leadership moved: followers no longer report their progress here.
         """
         while len(self._ahead) >= BULK_RECORDS_AHEAD_MAX:
             if self._state.term.is_over:
@@ -172,10 +174,10 @@ class BulkCreation:
             return _Decided(0, 0, None)
         if self._bounds is None:
             return await self._decide_by(NO_BOUNDS, block)
-        async with self._bounds.deciding(block.namespaces) as said:
-            return await self._decide_by(said, block)
+        async with self._bounds.deciding(block.namespaces) as policies:
+            return await self._decide_by(policies, block)
 
-    async def _decide_by(self, said: Said, block: _Block) -> _Decided:
+    async def _decide_by(self, policies: PoliciesByNamespace, block: _Block) -> _Decided:
         namespaces = block.namespaces
         reads: dict[str, ParentRead] = {}
         for _ in range(PARENT_READ_ATTEMPTS_MAX):
@@ -188,12 +190,14 @@ class BulkCreation:
                 else:
                     admissions[name] = admission
             if not unread:
-                return self._propose(block, said, admissions)
+                return self._propose(block, policies, admissions)
             reads.update(await self._gates.read(ParentKind.NAMESPACE, unread))
         raise Unavailable(f"the gate of namespace {unread[0]} keeps changing")
 
-    def _propose(self, block: _Block, said: Said, admissions: Admissions) -> _Decided:
-        """Decide and propose. From the look at what is there to the proposal nothing is awaited."""
+    def _propose(
+        self, block: _Block, policies: PoliciesByNamespace, admissions: Admissions
+    ) -> _Decided:
+        """Decide and propose. No await between reading the existing names and the proposal."""
         state = self._state
         existing = state.scans.existing_topics(block.names)
         topic_ids = state.ids.mint_all(block.slots)
@@ -211,7 +215,7 @@ class BulkCreation:
             if isinstance(admission, Rejected):
                 block.refusals[place] = admission
                 continue
-            full = self._full(said, namespace, added[namespace])
+            full = self._full(policies, namespace, added[namespace])
             if full is not None:
                 block.refusals[place] = full
                 continue
@@ -234,19 +238,20 @@ class BulkCreation:
                 self._bounds.note(namespace, count)
         return _Decided(len(events), len(existing), commit)
 
-    def _full(self, said: Said, namespace: str, added: int) -> Rejected | None:
+    def _full(self, policies: PoliciesByNamespace, namespace: str, added: int) -> Rejected | None:
         if self._bounds is None:
             return None
-        return self._bounds.check(namespace, said[namespace], added)
+        return self._bounds.check(namespace, policies[namespace], added)
 
 
 def majority_applied(status: LogStatus) -> int:
-    """Return the entry up to which a majority of voters has folded the log, as the leader knows."""
+    """Return the entry up to which a majority of voters has applied the log, as far as the leader
+    knows."""
     others = len(status.members) // 2
     if not others:
         return status.applied.index
     applied = {each.node_id: each.applied_index for each in status.progress}
-    # Who was not heard counts as far as 0, and so does this node: its own view comes on top.
+    # A voter that has not reported counts as 0. So does this node; its own view is added below.
     indexes = sorted((applied.get(voter, 0) for voter in status.members), reverse=True)
     return min(status.applied.index, indexes[others - 1])
 
@@ -264,7 +269,7 @@ def _check_size(names: Sequence[str]) -> None:
 
 
 def _not_the_name(name: str, parsed: TopicName) -> Rejected:
-    """Return why a text that can be read as a name is not one that a topic is kept under."""
+    """Return why ``name``, which parses as a name, is not a topic's canonical name."""
     return topic.check_creatable(parsed, 0, ()) or Rejected(
         RejectionCode.INVALID_NAME, f"{name[:200]!r} is not as {parsed.base_text!r} is spelled out"
     )

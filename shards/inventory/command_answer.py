@@ -1,4 +1,4 @@
-"""From a decision to an answer: what is proposed, and what the caller has to wait for."""
+"""From a decision to an answer: proposes the events and makes the answer wait for the commit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ E = TypeVar("E", bound=DomainEvent)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result that must not be told before ``commit``; without one, not before leadership is
-    confirmed. ``position`` is set for what was committed long ago."""
+    """A result that must not be sent before ``commit``; without one, not before leadership is
+    confirmed. ``position`` is set for a result that was committed before this request."""
 
     result: CommandResult
     events: int = 0
@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def is_unproposed(self) -> bool:
-        """True if it rests on what was read alone."""
+        """True if it rests on reads alone."""
         return self.commit is None and not self.position
 
 
@@ -44,7 +44,7 @@ def conclude(
     *,
     time_ms: int | None = None,
 ) -> Answer:
-    """Propose what was decided, with its outcome if the command has an id."""
+    """Propose the decided events, with the command's outcome if it has an id."""
     if isinstance(decision, Rejected):
         return record(state, command_id, (), rejected_result(decision))
     return record(state, command_id, decision.events, accepted, time_ms=time_ms)
@@ -60,8 +60,8 @@ def record(
 ) -> Answer:
     """Propose ``events`` and remember ``result`` under the command's id, if it has one.
 
-    What a replica is not known to know is a rejection of this command, remembered like any other:
-    an attempt of it that comes late does not carry it out after all.
+    If some replica may not know an event, the command is rejected, and the rejection is recorded
+    like any other: a late attempt of the same command is not carried out after all.
     """
     if not events and not command_id:
         return Answer(result)
@@ -85,7 +85,7 @@ def repeated(known: PendingOutcome | RecordedOutcome) -> Answer:
 
 
 async def finish(state: ShardState, answer: Answer) -> CommandResult:
-    """Wait until ``answer`` may be told, and return it with its position.
+    """Wait until ``answer`` may be sent, and return its result with its position.
 
     Raises:
         NotLeader, ProposalLost: Leadership moved.

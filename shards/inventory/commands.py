@@ -1,7 +1,7 @@
-"""What each command means for the inventories of a shard: load, decide, propose.
+"""Carries out each command on the inventories of a shard: load, decide, propose.
 
-``start`` does all of it without waiting where it can; only a parent that has to be asked about,
-or deleted, makes it return work that takes longer.
+``start`` does this without waiting where possible. It returns longer work only where a parent has
+to be read at its home shard, or deleted.
 """
 
 from __future__ import annotations
@@ -182,9 +182,9 @@ class InventoryCommands:
             return self._create(
                 ParentKind.NAMESPACE, partial(self._creation.attempt, command, NO_BOUNDS)
             )
-        said = self._bounds.known(namespaces_of(command))
-        if said is not None:
-            outcome = self._creation.attempt(command, said, {})
+        policies = self._bounds.known(namespaces_of(command))
+        if policies is not None:
+            outcome = self._creation.attempt(command, policies, {})
             if isinstance(outcome, Answer):
                 return outcome
         return self._create_topics_later(command, self._bounds)
@@ -192,9 +192,9 @@ class InventoryCommands:
     async def _create_topics_later(
         self, command: OnNewTopics, bounds: TopicBounds
     ) -> CommandResult:
-        """Create them by what counts when everything is read: a bound may change meanwhile."""
-        async with bounds.deciding(namespaces_of(command)) as said:
-            attempt = partial(self._creation.attempt, command, said)
+        """Create topics by the policies as of the decision: a bound may change during the reads."""
+        async with bounds.deciding(namespaces_of(command)) as policies:
+            attempt = partial(self._creation.attempt, command, policies)
             work = self._create(ParentKind.NAMESPACE, attempt)
             return await (finish(self._state, work) if isinstance(work, Answer) else work)
 
@@ -226,8 +226,8 @@ class InventoryCommands:
         result = CommandResult(id=topic_id)
         if isinstance(decision, Rejected):
             return conclude(self._state, command_id, decision, result)
-        # A topic with very many units ends in several records. The topic goes with the last: if
-        # the others are all that survives, it has lost its owners and will be given new ones.
+        # The assignments of a topic with very many units end in several records. The last record
+        # deletes the topic: if it is lost, the topic exists without owners and gets new ones.
         ended = [each for each in self._owned_units(topic_id)]
         while len(ended) > UNITS_PER_RECORD_MAX:
             part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]

@@ -3,9 +3,9 @@
     started ──▶ close the gate in every shard ──▶ all closed ──▶ deleted
                                         └── one has children ──▶ reopen ──▶ aborted
 
-Each run is an attempt with a number that grows, from one leader of the home shard to the next, so
-that what an earlier run still has on its way cannot undo a later one. Whatever goes wrong on the
-way leaves the parent DELETING; deleting it again goes on.
+Each run is an attempt with a number that grows, across leaders of the home shard too, so that a
+delayed message of an earlier run cannot undo a later one. A run that fails leaves the parent
+DELETING; deleting it again continues.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from shards.state.shard_state import ShardState
 from shards.state.state_reads import StateReads
 
 ShardAnswers = dict[int, Rejected | MetadataError | None]
-"""By shard: None where the gate is closed, else why it is not, or that nobody knows."""
+"""By shard: None where the gate is closed, a rejection where it is not, an error where unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What tenants and namespaces have in common as parents."""
+    """The operations on one kind of parent: tenants or namespaces."""
 
     kind: ParentKind
     load: Callable[[StateReads, str], Tenant | Namespace | None]
@@ -68,7 +68,7 @@ NAMESPACES = Family(
 
 
 class _Turn:
-    """Whose turn it is to delete one parent, and how many wait for theirs."""
+    """The lock for the deletion of one parent, and the number of runs that hold or await it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -85,10 +85,10 @@ class ParentDeletion:
         self._turns: dict[tuple[ParentKind, str], _Turn] = {}
 
     async def delete(self, family: Family, name: str, command_id: bytes) -> CommandResult:
-        """Delete the parent, or go on deleting it.
+        """Delete the parent, or continue its deletion.
 
         Raises:
-            DeadlineExceeded: Trouble on the way; the parent is DELETING, repeat to go on.
+            DeadlineExceeded: The run failed. The parent is DELETING; repeat to continue.
             NotLeader, ProposalLost: Leadership moved; likewise.
         """
         key = (family.kind, name)
@@ -109,14 +109,14 @@ class ParentDeletion:
         answer = conclude(
             state, command_id if isinstance(started, Rejected) else b"", started, CommandResult()
         )
-        # Durable before any gate closes: whoever finds a gate closed can ask why.
+        # Durable before any gate closes, so that the reason for a closed gate can always be read.
         result = await finish(state, answer)
         if isinstance(started, Rejected):
             return result
         try:
             return await self._carry_on(family, name, family.id_of(before), command_id)
         except Definite as error:
-            # Definite for a part of the work is not definite for the whole of it.
+            # A definite error of one step leaves the outcome of the deletion open.
             raise _unfinished(family.kind, name, str(error)) from error
 
     async def _carry_on(
@@ -128,7 +128,7 @@ class ParentDeletion:
         refusals = [each for each in answers.values() if isinstance(each, Rejected)]
         errors = [each for each in answers.values() if isinstance(each, MetadataError)]
         if any(each.code is not RejectionCode.NOT_EMPTY for each in refusals):
-            # A later attempt is under way, so this leader is not the leader any more.
+            # A later attempt is under way, so another leader has replaced this one.
             raise _unfinished(family.kind, name, refusals[0].message)
         if refusals:
             await self._reopen(family.kind, name, parent_id, attempt, list(answers))
@@ -152,9 +152,9 @@ class ParentDeletion:
     async def _reopen(
         self, kind: ParentKind, name: str, parent_id: str, attempt: int, shard_ids: list[int]
     ) -> None:
-        """Give the attempt up in every shard.
+        """Abandon the attempt in every shard.
 
-        In those that refused, too: that keeps out what earlier attempts still have on its way.
+        Shards that refused are included: from then on they reject messages of earlier attempts.
         """
         reopens = [
             self._directory.reopen_gate(shard_id, kind, name, parent_id, attempt)

@@ -1,7 +1,7 @@
-"""Opening gates: what a leader does before the first child of a parent is created in its shard.
+"""Opens gates: a leader's step before the first child of a parent is created in its shard.
 
-The parent is read at its home shard, which takes time. Whatever happened to the gate meanwhile
-shows in its version, and then the parent is read again (docs/flows/inventory.md).
+The parent is read at its home shard, which takes time. If the gate's version has changed since the
+read began, the parent is read again (docs/flows/inventory.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shards.state.shard_state import ShardState
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Children may be created. ``events`` go into the same record as the first of them."""
+    """Children may be created. ``events`` go into the same record as the first child."""
 
     parent_id: str
     events: tuple[ParentGateEvent, ...]
@@ -30,7 +30,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class ParentRead:
-    """What the home shard said, and the version at which the gate was when it was asked."""
+    """A parent as its home shard returned it, and the gate's version when the read began."""
 
     gate_version: int
     parent: Parent | None
@@ -48,23 +48,23 @@ class ParentGates:
     ) -> dict[str, Admission | Rejected | None]:
         """Return for each parent whether children may be created at this moment.
 
-        None: its gate is not open and ``reads`` has nothing that still holds; ``read`` it.
+        None: its gate is not open and ``reads`` has no current read of the parent; call ``read``.
         """
         wanted = list(names)
         self._state.reads.load(StateKind.PARENT_GATE, [gate_key(kind, name) for name in wanted])
         return {name: self._admit(kind, name, reads.get(name)) for name in wanted}
 
     async def read(self, kind: ParentKind, names: Iterable[str]) -> dict[str, ParentRead]:
-        """Ask the home shards about parents.
+        """Read parents at their home shards.
 
         Raises:
-            MetadataError: One could not be asked.
+            MetadataError: One could not be read.
         """
         places = asyncio.Semaphore(PARENT_READS_IN_FLIGHT_MAX)
 
         async def read_one(name: str) -> ParentRead:
             async with places:
-                # The version is noted before the parent is asked about.
+                # The gate's version is noted BEFORE the parent is read.
                 version = self._version(kind, name)
                 return ParentRead(version, await self._directory.read_parent(kind, name))
 

@@ -57,7 +57,7 @@ class InventoryReader:
         NotLeader: ``min_position`` is 0 and this replica does not lead.
         Unavailable: This replica did not reach ``min_position`` in ``FOLLOWER_READ_WAIT_MS``.
         StaleShardMap: A name's slot belongs to another shard.
-        InvalidRequest: A name, kind or limit is none.
+        InvalidRequest: A name, kind or limit is malformed.
     """
 
     def __init__(self, shard_id: int, log: ReplicatedLog, query: Query) -> None:
@@ -69,7 +69,7 @@ class InventoryReader:
 
     @property
     def position(self) -> int:
-        """The last event position that answers given from here on rest on."""
+        """The last event position in the view: answers from here on reflect it."""
         return self._log.status.applied.position
 
     async def get(self, request: GetRequest) -> GetResponse:
@@ -148,7 +148,7 @@ def _parse_name(name: ObjectName) -> tuple[StateKind, str, str]:
             return StateKind.NAMESPACE, namespace, namespace
         if name.kind == KIND_TOPIC:
             topic = parse_topic(name.name)
-            # A partition's own name is nobody's key: it is found absent.
+            # No object is kept under the name of a partition: it is found absent.
             return StateKind.TOPIC, topic.text, topic.routing_key
     except InvalidName as error:
         raise InvalidRequest(str(error)) from error

@@ -3,8 +3,8 @@
     parse ──▶ known outcome? ──▶ load, decide, propose (no await) ──▶ wait for commit ──▶ answer
                                      └── parent not known here: read it, then once more
 
-A command id that is known is answered with its first outcome, rejections included. Every answer
-waits until what it rests on is certain.
+A command whose id is known is answered with its first outcome, rejections included. Every answer
+waits until the state that it rests on is committed and leadership is confirmed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Begun = Answer | asyncio.Task[CommandResult] | MetadataError
 
 
 class _Hold:
-    """What a request takes up of the room for writes, given back once."""
+    """The cost of a request in the write admission, released once."""
 
     __slots__ = ("_admission", "_cost")
 
@@ -79,9 +79,9 @@ class _Hold:
 class InventoryService:
     """Carries out commands while this replica leads the shard; lives for one term.
 
-    ``on_unassigned`` is called with the assignments that ended with a topic, once that is
-    committed, so that their brokers can be told. ``policies`` say how many topics namespaces may
-    have; without, there is no bound.
+    ``on_unassigned`` is called with the assignments that ended with a deleted topic, once that is
+    committed: their brokers have to release them. ``policies`` bound the number of topics in a
+    namespace; without them there is no bound.
     """
 
     def __init__(
@@ -109,10 +109,11 @@ class InventoryService:
 
         Raises:
             InvalidRequest, StaleShardMap: Nothing of the request was carried out.
-            Definite: None of the commands was carried out. ``Overloaded``: more of the tenant's
-                writes wait here than may.
-            OutcomeForgotten: One may have been long ago. None was now, and none may be repeated.
-            Indefinite: At least one may have been: repeat with the same command ids.
+            Definite: None of the commands was carried out. ``Overloaded``: too many writes of the
+                tenant wait here.
+            OutcomeForgotten: A command may have been carried out long ago. None was now, and none
+                may be repeated.
+            Indefinite: At least one may have been carried out: repeat with the same command ids.
         """
         commands = self._parse(request)
         cost = await self._admit(commands)
@@ -137,15 +138,15 @@ class InventoryService:
         return await self._commands.bulk.create(request.names)
 
     def close(self) -> None:
-        """Stop what is at work; who waits for it learns that its outcome is not known."""
+        """Cancel the work under way; its callers get an indefinite error."""
         for task in self._tasks:
             task.cancel()
 
     async def _admit(self, commands: Sequence[ParsedCommand]) -> int:
-        """Wait for a turn of each tenant; return the cost that is to be given back, 0 if none is.
+        """Wait for a turn of each tenant; return the cost to be released, 0 if there is none.
 
-        Orders to gates and what has no object go straight through: they come from the home shards
-        of parents, which wait for them, or are refused at once.
+        Orders to gates do not wait: the home shards of parents wait for them. Nor do commands
+        without an object, which are refused at once.
         """
         if not any(map(is_of_tenant, commands)):
             return 0
@@ -164,7 +165,7 @@ class InventoryService:
         return tracing.timed("decide", lambda: [self._begin(each, known) for each in commands])
 
     def _leave_once_committed(self, cost: int, begun: Sequence[Begun]) -> None:
-        """Give ``cost`` back when the last proposal is in the log, though its caller gave up.
+        """Release ``cost`` once the last proposal is committed, even if its caller gave up.
 
         A command that reads its parents first counts for ``WRITE_READ_MS_MAX`` at most.
         """
@@ -210,7 +211,7 @@ class InventoryService:
         known: Container[bytes],
         issued_position: int,
     ) -> None:
-        """Refuse what may be a repetition of something whose outcome is not kept any more."""
+        """Refuse a command that may repeat one whose outcome is forgotten."""
         unknown = [
             each.command_id
             for each in commands
@@ -279,7 +280,7 @@ class InventoryService:
         raise errors[0]
 
     async def _confirm(self, begun: Sequence[Begun]) -> None:
-        """Make certain, once for all, what was decided without proposing anything."""
+        """Confirm leadership, once for all results that were decided without a proposal."""
         unproposed = [each for each in begun if isinstance(each, Answer) and each.is_unproposed]
         if unproposed:
             try:

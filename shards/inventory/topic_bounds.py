@@ -1,4 +1,4 @@
-"""How many topics of a namespace a shard may have: its share of what the policies say of all.
+"""How many topics of a namespace a shard may have: its share of the policy ``topics_max``.
 
 A namespace's topics are spread over the shards by their names, as evenly as the slots. Each shard
 allows its share of the slots, rounded up, without asking the others: the sum may exceed the bound
@@ -21,30 +21,30 @@ from nextgen.kernel.limits.placement import NAMESPACES_COUNTED_MAX
 from shards.state.shard_state import ShardState
 
 
-class Said(Protocol):
-    """What counts for namespaces at the moment, by their names."""
+class PoliciesByNamespace(Protocol):
+    """The present policies of namespaces, merged with their tenants', by name."""
 
     def __getitem__(self, namespace: str, /) -> Policies:
-        """Return what counts for a namespace.
+        """Return the merged policies of a namespace.
 
         Raises:
-            MetadataError: It is not known, and could not be read.
+            MetadataError: They are not known and could not be read.
         """
         ...
 
 
 NO_BOUNDS: Mapping[str, Policies] = {}
-"""For who has no bounds and asks for none."""
+"""Used where no topic bounds are enforced; never read."""
 
 
 class DecidedBy(Protocol):
-    """What is said of namespaces where it is decided; ``Rules`` is it."""
+    """The policies of namespaces during a decision. Implemented by ``Rules``."""
 
     def of(self, namespace: str) -> Policies | MetadataError: ...
 
 
 class NamespacePolicies(Protocol):
-    """What is said of namespaces and their tenants; ``PlacementPolicies`` is it."""
+    """The policies of namespaces and their tenants. Implemented by ``PlacementPolicies``."""
 
     def known(self, namespace: str) -> Policies | None: ...
 
@@ -54,8 +54,8 @@ class NamespacePolicies(Protocol):
 class TopicBounds:
     """The bounds of one shard, for one term.
 
-    It counts a namespace's topics when it is first bounded, and must be told of every one that
-    comes or goes from then on: ``note``.
+    A namespace's topics are counted when its bound is first checked. From then on the caller MUST
+    report every topic that is created or deleted: ``note``.
     """
 
     def __init__(self, state: ShardState, policies: NamespacePolicies) -> None:
@@ -63,27 +63,27 @@ class TopicBounds:
         self._policies = policies
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def known(self, namespaces: Sequence[str]) -> Said | None:
-        """Return what counts for ``namespaces``, None if it has to be read."""
-        said: dict[str, Policies] = {}
+    def known(self, namespaces: Sequence[str]) -> PoliciesByNamespace | None:
+        """Return the policies of ``namespaces``, None if some have to be read."""
+        found: dict[str, Policies] = {}
         for namespace in namespaces:
             policies = self._policies.known(namespace)
             if policies is None:
                 return None
-            said[namespace] = policies
-        return said
+            found[namespace] = policies
+        return found
 
     @asynccontextmanager
-    async def deciding(self, namespaces: Sequence[str]) -> AsyncIterator[Said]:
-        """Give what counts for ``namespaces`` whenever it is asked inside, where it is decided by
-        it: see ``PlacementPolicies.deciding``."""
+    async def deciding(self, namespaces: Sequence[str]) -> AsyncIterator[PoliciesByNamespace]:
+        """Return the policies of ``namespaces``, to decide and propose by inside: each access gives
+        the present ones. See ``PlacementPolicies.deciding``."""
         async with self._policies.deciding(namespaces) as decided_by:
             yield _Latest(decided_by)
 
     def check(self, namespace: str, policies: Policies, added: int) -> Rejected | None:
-        """Return why there is no room for one topic more behind ``added`` others, None if there is.
+        """Return why the namespace may not have one more topic besides ``added``, None if it may.
 
-        ``added`` are those that are decided with it and not proposed yet.
+        ``added`` counts topics that are decided with it and not proposed yet.
         """
         if not policies.topics_max:
             return None
@@ -97,7 +97,7 @@ class TopicBounds:
         )
 
     def note(self, namespace: str, added: int) -> None:
-        """Note topics that were proposed, or with a negative number those that go."""
+        """Count topics whose creation was proposed; a negative number is of deletions."""
         if namespace in self._counts:
             self._counts[namespace] += added
 
@@ -112,7 +112,7 @@ class TopicBounds:
 
 
 class _Latest:
-    """What is said of namespaces as of when it is asked."""
+    """The policies of namespaces at the time of each access."""
 
     def __init__(self, decided_by: DecidedBy) -> None:
         self._decided_by = decided_by

@@ -12,7 +12,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.topic import CreateTopic, TopicState
 from shards.inventory.command_answer import Answer, record
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
-from shards.inventory.topic_bounds import Said, TopicBounds
+from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
 from shards.state.shard_state import ShardState
 from shards.wire.command import NewTopic, OnNewTopics
 from shards.wire.event import DomainEvent, to_properties
@@ -32,11 +32,11 @@ class TopicCreation:
         self._bounds = bounds
 
     def attempt(
-        self, command: OnNewTopics, said: Said, reads: dict[str, ParentRead]
+        self, command: OnNewTopics, policies: PoliciesByNamespace, reads: dict[str, ParentRead]
     ) -> Answer | list[str]:
         """Decide and propose; or return the namespaces that must be read first.
 
-        ``said`` is what counts for the command's namespaces; it is asked only where there are
+        ``policies`` are those of the command's namespaces; they are read only where there are
         bounds.
         """
         wanted = dict.fromkeys(namespaces_of(command))
@@ -47,9 +47,11 @@ class TopicCreation:
                 unread.append(name)
             else:
                 admissions[name] = admission
-        return unread or self._create(command, said, admissions)
+        return unread or self._create(command, policies, admissions)
 
-    def _create(self, command: OnNewTopics, said: Said, admissions: Admissions) -> Answer:
+    def _create(
+        self, command: OnNewTopics, policies: PoliciesByNamespace, admissions: Admissions
+    ) -> Answer:
         topics = [each for each in command.topics if isinstance(each, NewTopic)]
         topic_ids = iter(self._state.ids.mint_all([each.slot for each in topics]))
         names = [each.name.base_text for each in topics]
@@ -68,7 +70,7 @@ class TopicCreation:
             before = present[new.name.base_text]
             decision = _decide(new, topic_id, admissions, present, time_ms)
             if isinstance(decision, Accepted) and self._bounds is not None:
-                full = self._bounds.check(namespace, said[namespace], added[namespace])
+                full = self._bounds.check(namespace, policies[namespace], added[namespace])
                 if full is not None:
                     present[new.name.base_text] = before
                     decision = full
@@ -91,7 +93,7 @@ class TopicCreation:
 
 
 def namespaces_of(command: OnNewTopics) -> list[str]:
-    """Return the namespaces of the topics that there may be, each once."""
+    """Return the namespaces of the command's valid topics, each once."""
     names = [
         each.name.namespace_text
         for each in command.topics
@@ -124,6 +126,6 @@ def _decide(
     )
     decision = topic.decide(before, command)
     if isinstance(decision, Accepted):
-        # The same name may come again in the same batch.
+        # The same name may occur again in the same batch.
         present[name] = fold(topic.evolve, before, decision.events)
     return decision

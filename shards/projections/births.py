@@ -1,8 +1,8 @@
-"""Topics that come into being by the hundred: from stored events to rows, no states in between.
+"""Topics created by the hundred: from stored events to rows, without states in between.
 
-What ``evolve`` and ``rows`` make of a ``TopicCreated`` without properties is its own fields and
-constants. Where a record holds nothing else, as loads in bulk and large creates write them, its
-rows are made at once, for half of the time. A test folds the same logs both ways.
+The row of a ``TopicCreated`` without properties consists of the event's fields and constants. A
+record that holds nothing else, as bulk loads and large creates write them, is turned into rows
+directly, in half the time of ``evolve`` and ``rows``. A test folds the same logs both ways.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from shards.projections.tables import TOPICS
 from shards.wire.event import SCHEMA_VERSION_MAX
 
 BIRTHS_MIN = 64
-"""Events of a record that goes this way: fewer share statements with the records around them."""
+"""The least events of a record for this path: fewer share statements with neighbouring records."""
 
 _TOPIC_CREATED = "topic_created"
 _VERSION = 1
-"""Of a topic that was never changed."""
+"""The version of a topic that was never changed."""
 
 
 def read_births(decided: DecidedCommand) -> list[Row] | None:
@@ -73,7 +73,7 @@ def write_births(connection: Connection, rows: list[Row]) -> int | None:
     counted = _count(connection, len(rows))
     if insert_new(connection, mapping.insert, rows):
         return None if counted is None else rows_digest(TOPICS.name, rows) + counted
-    # A name that was there already, which no leader decides: the later one counts.
+    # A name that exists already; leaders never decide that. The later event wins.
     insert_new(connection, mapping.write, rows)
     return None
 

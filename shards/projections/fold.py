@@ -1,4 +1,4 @@
-"""The fold: what a view store does with the committed entries of a shard.
+"""The fold: applies the committed entries of a shard to the tables of its view.
 
 Deterministic: the tables depend on the log alone, not on how its entries are cut into batches.
 """
@@ -29,7 +29,7 @@ _REMOVE_EPOCHS = f"DELETE FROM {ASSIGNMENTS.name} WHERE key >= ? AND key < ? RET
 def fold(connection: Connection, entries: Sequence[Entry]) -> int | None:
     """Fold ``entries`` into the tables and return by how much their digest grew.
 
-    None if that is not known: a name was created that was there already, which no leader decides.
+    None if unknown: a name was created that existed already, which leaders never decide.
     The caller owns the transaction.
 
     Raises:
@@ -54,7 +54,7 @@ def fold(connection: Connection, entries: Sequence[Entry]) -> int | None:
 
 
 class _Writing:
-    """Records on their way into the tables, in order: births and all others by turns."""
+    """Writes records into the tables in order: runs of births, and runs of all other records."""
 
     def __init__(self, connection: Connection) -> None:
         self.has_events = False
@@ -64,7 +64,7 @@ class _Writing:
         self._changes: list[int | None] = []
 
     def take(self, record: Record, index: int) -> DecidedCommand:
-        """Take the events of a record of entry ``index`` over, and return the record."""
+        """Decode a record of entry ``index``, queue its events, and return it."""
         self.has_events = self.has_events or record.events > 0
         decided = DecidedCommand.FromString(record.payload)
         assert len(decided.events) == record.events, (
@@ -80,7 +80,7 @@ class _Writing:
         return decided
 
     def finish(self) -> list[int | None]:
-        """Write what is left; return the digest's changes, None for one that is not known."""
+        """Write the queued events; return the digest's changes, None for an unknown one."""
         self._write_events()
         self._write_births()
         return self._changes
@@ -114,7 +114,7 @@ def _write_events(connection: Connection, events: Sequence[DomainEvent]) -> list
 
 
 def _remove_epochs(connection: Connection, events: Sequence[DomainEvent]) -> int:
-    """Remove what is kept of the units of deleted topics: their ids never return."""
+    """Remove the assignments of deleted topics: a topic id is never used again."""
     change = 0
     for each in events:
         if isinstance(each, TopicDeleted):

@@ -1,10 +1,10 @@
 """Outcomes of commands in the view: recorded as they are decided, and forgotten by rule.
 
-A log begins without orders: an outcome is forgotten when ``OUTCOME_WINDOW_POSITIONS`` events have
-followed it. From the first record with ``outcomes_kept_from`` on, leaders decide instead, and
-outcomes below that position are forgotten (ADR 0053). Either way only the newest ones are kept, up
-to a number of rows. Position and number alone decide, so every replica forgets alike, however the
-log is cut into batches.
+Until a log holds an order, an outcome is forgotten when ``OUTCOME_WINDOW_POSITIONS`` events have
+followed it. From the first record with ``outcomes_kept_from`` on, leaders decide: outcomes below
+that position are forgotten (ADR 0053). Either way only the newest are kept, up to a number of rows.
+The rules depend on positions and counts alone, so all replicas forget the same outcomes, however
+the log is cut into batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COUNTS = f"{select_of(OUTCOME_COUNT)} ORDER BY id"
 
 
 class OutcomeFold:
-    """What one batch of records does to the outcomes. The caller owns the transaction."""
+    """Applies one batch of records to the outcomes. The caller owns the transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -51,16 +51,16 @@ class OutcomeFold:
         return bool(self._outcomes)
 
     def order(self, kept_from: int, last_position: int) -> None:
-        """Take a leader's order over; ``last_position`` is the last event before its record."""
+        """Apply a leader's order; ``last_position`` is the last event before its record."""
         if self._kept_from is None:
-            # What the rule without orders forgot up to here stays forgotten.
+            # Outcomes forgotten by the rule without orders stay forgotten.
             self._kept_from = last_position - OUTCOME_WINDOW_POSITIONS + 1
             recorded = self._recorded + len(self._outcomes)
             self._first_kept = recorded - OUTCOMES_WITHOUT_ORDERS_MAX + 1
         self._kept_from = max(self._kept_from, kept_from)
 
     def add(self, command_id: bytes, position: int, outcome: bytes) -> None:
-        """Take an outcome over; ``position`` is the shard's last event after the command."""
+        """Add an outcome; ``position`` is the shard's last event after the command."""
         self._outcomes.append((command_id, position, outcome))
 
     def write(self, last_position: int) -> int:
@@ -71,7 +71,7 @@ class OutcomeFold:
         return change + self._forget(last_position)
 
     def _record(self) -> int:
-        # An id that comes twice is kept as it came last.
+        # Of an id that occurs twice, the last outcome is kept.
         rows: dict[bytes, Row] = {
             command_id: (command_id, position, sequence, outcome)
             for sequence, (command_id, position, outcome) in enumerate(
@@ -119,9 +119,10 @@ def _store(connection: Connection, rows: Mapping[bytes, Row], recorded: int) -> 
 
 
 def read_forgotten_position(query: Query, last_position: int) -> int:
-    """Return up to which position outcomes may have been forgotten, 0 if none ever was.
+    """Return the position up to which outcomes may have been forgotten, 0 if none ever was.
 
-    ``last_position`` is the last event of the view. Every outcome recorded behind is known.
+    ``last_position`` is the last event of the view. Every outcome recorded behind the returned
+    position is known.
     """
     counts = {row[0]: int(row[1]) for row in query(_COUNTS)}
     recorded = counts.get(RECORDED, 0)
@@ -136,6 +137,6 @@ def read_forgotten_position(query: Query, last_position: int) -> int:
         return 0 if sequence == 1 else int(position)
     ordered = max(0, kept_from - 1)
     if recorded - sequence < min(OUTCOMES_MAX, OUTCOMES_WITHOUT_ORDERS_MAX) // 2:
-        # Far from the bound by number: it has forgotten nothing that the last order keeps.
+        # Far below the bound by number, which has forgotten nothing that the last order keeps.
         return ordered
     return max(ordered, int(position))

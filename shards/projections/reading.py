@@ -1,4 +1,4 @@
-"""What is read from a view besides single states: pages, prefixes, outcomes.
+"""Reads of a view other than single states: pages, prefixes, outcomes.
 
 Ranges rest on SQLite comparing text by its UTF-8 bytes.
 """
@@ -27,7 +27,7 @@ ALL_KEYS: Range = ("", "\U0010ffff")
 
 @dataclass(frozen=True, slots=True)
 class RecordedOutcome:
-    """What a command id was told, and the shard's last event position after the command."""
+    """The result of a command id, and the shard's last event position after the command."""
 
     outcome: bytes
     position: int
@@ -40,13 +40,13 @@ def prefix_range(prefix: str) -> Range:
 
 
 def topic_ranges(namespace: str, domain: str = "") -> tuple[Range, ...]:
-    """Return where the topics of ``tenant/namespace`` are, in all domains or in one."""
+    """Return the key ranges of the topics of ``tenant/namespace``, in all domains or in one."""
     domains = (domain,) if domain else TOPIC_DOMAINS
     return tuple([prefix_range(f"{each}://{namespace}/") for each in domains])
 
 
 def child_ranges(kind: ParentKind, name: str) -> tuple[StateKind, tuple[Range, ...]]:
-    """Return what the children of a parent are, and where."""
+    """Return the kind of a parent's children, and their key ranges."""
     if kind is ParentKind.TENANT:
         return StateKind.NAMESPACE, (prefix_range(f"{name}/"),)
     return StateKind.TOPIC, topic_ranges(name)
@@ -71,10 +71,10 @@ def read_keys(query: Query, kind: StateKind, within: Range) -> list[str]:
 
 
 def read_present(query: Query, kind: StateKind, keys: Sequence[str]) -> set[str]:
-    """Return which of ``keys``, ascending and at least one, are there.
+    """Return which of ``keys``, ascending and at least one, exist.
 
-    One look at what is between the first and the last, as they lie; if that is much more than
-    was asked for, one look for each.
+    One range scan from the first to the last key; if the range holds many more keys, one read per
+    key instead.
     """
     mapping = MAPPINGS[kind]
     limit = 2 * len(keys)

@@ -1,7 +1,7 @@
-"""States to rows and back, and the statements that carry them.
+"""Converts states to rows and back, and runs the statements that read and write them.
 
-Statements go to the driver as text: what SQLAlchemy does around one costs more than the statement
-itself, which is about a row or two, by their keys.
+Statements go to the driver as text: SQLAlchemy's overhead would cost more than the statements
+themselves, most of which concern one or two rows by key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shards.domain.broker_session import BrokerSession, Endpoints
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind
-from shards.domain.policies import NOTHING_SAID
+from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
 from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
@@ -46,7 +46,7 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowMapping:
-    """How one kind of state is kept. The first column of a row is the key."""
+    """How one kind of state is stored. The first column of a row is the key."""
 
     table: str
     key: str
@@ -121,7 +121,7 @@ def _tenant(row: Row) -> Tenant:
         _unpack(packed),
         version,
         Life(life),
-        policies or NOTHING_SAID,
+        policies or NO_PACKED_POLICIES,
         policies_version,
     )
 
@@ -148,7 +148,7 @@ def _namespace(row: Row) -> Namespace:
         _unpack(packed),
         version,
         Life(life),
-        policies or NOTHING_SAID,
+        policies or NO_PACKED_POLICIES,
         policies_version,
     )
 
@@ -187,7 +187,7 @@ def _topic(row: Row) -> Topic:
         _unpack_id(namespace_id),
         created_time_ms,
         _unpack(packed),
-        policies or NOTHING_SAID,
+        policies or NO_PACKED_POLICIES,
         policies_version,
     )
 
@@ -291,8 +291,8 @@ MAPPINGS: dict[StateKind, RowMapping] = {
 def query_many(query: Query, select: str, key: str, values: Sequence[Any]) -> list[Row]:
     """Return the rows of ``select`` whose column ``key`` is one of ``values``.
 
-    The places are padded to a power of two: a handful of statements, which the driver keeps
-    prepared.
+    The placeholders are padded to a power of two, so that there are only a few statements, which
+    the driver keeps prepared.
     """
     rows: list[Row] = []
     for start in range(0, len(values), _PLACES_MAX):
@@ -305,7 +305,7 @@ def query_many(query: Query, select: str, key: str, values: Sequence[Any]) -> li
 
 
 def read_rows(query: Query, kind: StateKind, keys: Iterable[str]) -> dict[str, Row | None]:
-    """Return what is stored under ``keys``, as it is stored; None for those that are not there.
+    """Return the rows stored under ``keys``; None for keys without a row.
 
     One SELECT for up to a thousand keys.
     """
@@ -317,7 +317,7 @@ def read_rows(query: Query, kind: StateKind, keys: Iterable[str]) -> dict[str, R
 
 
 def read_states(query: Query, kind: StateKind, keys: Iterable[str]) -> dict[str, State | None]:
-    """Return the states under ``keys``, None for those that are not there.
+    """Return the states under ``keys``, None for keys without a state.
 
     One SELECT for up to a thousand keys.
     """
@@ -335,11 +335,11 @@ def write_states(
     states: Mapping[str, State | None],
     before: Mapping[str, Row | None],
 ) -> int | None:
-    """Store ``states``; None removes what is stored under the key. Return the digest's change.
+    """Store ``states``; None removes the row under the key. Return the digest's change.
 
-    ``before`` has the rows that are stored under the keys, None for no row; a key that it lacks
-    is taken to be new. If it is not, it is replaced all the same, and the answer is None: what
-    stood there is not known.
+    ``before`` has the rows stored under the keys, None for no row; a key that it lacks is taken to
+    be new. If such a key has a row, the row is replaced and the result is None: the old row, and
+    so the change of the digest, is unknown.
     """
     mapping = MAPPINGS[kind]
     to_row = mapping.to_row
@@ -364,7 +364,7 @@ def write_states(
 def insert_new(connection: Connection, statement: str, rows: list[Row]) -> bool:
     """Store ``rows`` by an INSERT OR IGNORE; return whether no key was there before.
 
-    Looking first costs as much as a tenth of the whole fold.
+    A read before the write would add a tenth to the cost of the fold.
     """
     return _write(connection, statement, rows) == len(rows)
 
@@ -384,7 +384,7 @@ def _write(connection: Connection, statement: str, rows: list[Row]) -> int:
 
 
 def query_of(reader: Callable[[], Connection]) -> Query:
-    """Return the ``Query`` that runs on whatever connection ``reader`` gives at the time.
+    """Return the ``Query`` that runs on the connection that ``reader`` returns at each call.
 
     ``ViewStore.reader`` is such a function.
     """

@@ -38,7 +38,7 @@ def open_view_store(directory: Path) -> ViewStore:
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:
-    """Give each table the columns and indexes that it did not have."""
+    """Add the columns and indexes that earlier versions of the tables lack."""
     for table in _present_tables():
         added = _added_columns(connection, table)
         if added or table is ASSIGNMENTS:
@@ -60,7 +60,7 @@ def _pack_ids(connection: sqlite3.Connection) -> None:
 
 
 def _add_tenant_usage(connection: sqlite3.Connection) -> None:
-    """Count what is assigned at this point of the log, as if it had been counted from the start."""
+    """Fill in tenants' assigned units as of this point of the log, as if counted from the start."""
     create = str(CreateTable(TENANT_USAGE).compile(dialect=sqlite.dialect()))
     connection.execute(create).close()
     connection.create_function("tenant_of", 1, tenant_of, deterministic=True)
@@ -76,7 +76,8 @@ def _present_tables() -> list[Table]:
 
 
 def _added_columns(connection: sqlite3.Connection, table: Table) -> dict[str, str]:
-    """Return what the columns get that an earlier table lacks: what events mean that are silent."""
+    """Return the columns that an earlier table lacks, each with the value that events without the
+    field mean."""
     rows = connection.execute(f"SELECT name FROM pragma_table_info('{table.name}')").fetchall()
     present = {name for (name,) in rows}
     return {column.name: _silent(column) for column in table.columns if column.name not in present}

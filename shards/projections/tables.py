@@ -25,7 +25,7 @@ def _number(name: str) -> Column[int]:
 
 
 def _policies() -> tuple[Column[bytes], Column[int]]:
-    """The policies of an object: NULL when nothing is said; 0 when nothing ever was."""
+    """The policies of an object, NULL if there are none, and their version, 0 if never set."""
     return Column("policies", LargeBinary), _number("policies_version")
 
 
@@ -85,13 +85,14 @@ ASSIGNMENTS = Table(
     _key("key"),  # names.assignment_key: topic id/unit.
     _text("name"),
     _number("epoch"),
-    _text("broker_id"),  # "" while nobody has the unit.
-    _id("session_id"),  # "" while nobody has the unit.
+    _text("broker_id"),  # "" while the unit has no owner.
+    _id("session_id"),  # "" while the unit has no owner.
     sqlite_with_rowid=False,
 )
 
 ASSIGNMENTS_BY_SESSION = Index("assignments_by_session", ASSIGNMENTS.c.session_id)
-"""A session's units in the order of their keys: an index has the key beside what it is about."""
+"""A session's units in the order of their keys: an index of a table WITHOUT ROWID ends with the
+primary key."""
 
 BROKER_SESSIONS = Table(
     "broker_sessions",
@@ -111,7 +112,7 @@ BROKER_SESSIONS = Table(
     _number("draining"),
     _number("drain_units_per_second"),
     _number("revision"),
-    _text("started_at_ms"),  # With spaces between: of this session and those before.
+    _text("started_at_ms"),  # Separated by spaces: of this session and those before.
     sqlite_with_rowid=False,
 )
 
@@ -159,7 +160,7 @@ OUTCOMES = Table(
 )
 
 OUTCOME_ORDER = Index("outcome_order", OUTCOMES.c.sequence, OUTCOMES.c.position)
-"""Oldest first, with the position beside it: forgetting reads no outcome that stays."""
+"""Oldest first, covering the position: forgetting reads no outcome that is kept."""
 
 OUTCOME_COUNT = Table(
     "outcome_count",

@@ -17,7 +17,7 @@ from shards.domain import tenant as tenants
 from shards.domain import topic as topics
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
-from shards.domain.policies import NOTHING_SAID, PackedPolicies
+from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.wire.event import decode_event, to_properties
@@ -142,5 +142,5 @@ def _life(state: int) -> Life:
 
 def _packed(message: TenantMessage | NamespaceMessage | TopicMessage) -> PackedPolicies:
     if not message.HasField("policies"):
-        return NOTHING_SAID
+        return NO_PACKED_POLICIES
     return message.policies.SerializeToString(deterministic=True)

@@ -9,8 +9,8 @@
     Proposer      writes        ╯
 
 Everything on the left but ``Proposer.confirm`` is a plain function, so a caller that awaits nothing
-itself decides on a state that nobody else can change before its proposal. A caller takes the parts
-that it uses. All parts live for one term: what was proposed and did not commit goes with them.
+decides on a state that no other decision can change before its proposal. A caller takes the parts
+that it uses. All parts live for one term; uncommitted proposals are discarded with them.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class ShardState:
         return self.proposer.position
 
     def adopt_slots(self, ranges: SlotRanges, version: int) -> asyncio.Future[Commit] | None:
-        """Take the slots the shard map gives this shard; None if it has them already.
+        """Adopt the slots that the shard map gives this shard; None if it has them already.
 
-        To be called at first leadership, before anything else is decided.
+        Call it at first leadership, BEFORE anything else is decided.
 
         Raises:
             StaleShardMap: The log says that the shard has other slots.

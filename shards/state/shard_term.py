@@ -7,7 +7,7 @@ from nextgen.kernel.events.generations import least_epoch
 
 
 class ShardTerm:
-    """Whose term it is, and whether it is over.
+    """A term's number, its shard, and whether it is over.
 
     A term ends once: when a proposal was lost, or when the replica lost its role. Every part of the
     state refuses to answer afterwards.

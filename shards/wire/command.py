@@ -1,6 +1,6 @@
-"""Commands as they arrive: their names parsed, their slots known, nothing decided.
+"""Parses commands: their names and slots, without deciding anything.
 
-A name that is none is not an error of the request: it is the command's rejection.
+An invalid name does not fail the request: it is the command's rejection.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class OnTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """One topic of a create, or why there can be no such topic."""
+    """One topic of a create; ``refusal`` is set if there can be no such topic."""
 
     spec: TopicSpec
     name: TopicName
@@ -98,7 +98,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class OnNewTopics:
-    """``topics`` are in the order of the command; a name that is none is a ``Rejected``."""
+    """``topics`` are in the order of the command; an invalid one is a ``Rejected``."""
 
     command_id: bytes
     topics: tuple[NewTopic | Rejected, ...]
@@ -128,7 +128,7 @@ def parse_command(command: Command) -> ParsedCommand:
     """Return ``command`` with its names parsed.
 
     Raises:
-        InvalidRequest: It says nothing, or too much.
+        InvalidRequest: Its body is missing, or exceeds a limit.
     """
     if len(command.command_id) not in (0, COMMAND_ID_BYTES):
         raise InvalidRequest(
@@ -173,7 +173,7 @@ def tenants_of(commands: Iterable[ParsedCommand]) -> Collection[str]:
 
 
 def cost_of(commands: Sequence[ParsedCommand]) -> int:
-    """Return what a request of ``commands`` costs a shard, in topics."""
+    """Return the cost of a request of ``commands`` for a shard, in topics."""
     cost = WRITE_REQUEST_COST
     for command in commands:
         cost += len(command.topics) if isinstance(command, OnNewTopics) else 1
@@ -245,7 +245,7 @@ def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
 
 def _set_policies(command_id: bytes, body: SetPolicies) -> ParsedCommand:
     if problem := unknown_choice(body.policies):
-        # Stored it would be kept, but nobody here would act on it: who sets it must know that.
+        # It could be stored, but this release would not act on it: the caller must know that.
         return RefusedCommand(command_id, Rejected(RejectionCode.NOT_ALLOWED, problem))
     parse = _POLICY_HOLDERS.get(body.kind)
     if parse is None:

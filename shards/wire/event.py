@@ -16,7 +16,7 @@ from protos.nextgen.v1 import events_pb2 as pb
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.parent_gate import ParentKind
 from shards.domain.placement.choice import CandidateSeen, PlacementDecision
-from shards.domain.policies import NOTHING_SAID
+from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
 from shards.wire.session_event import SESSION_EVENTS
 
@@ -60,7 +60,7 @@ def encode_decided(
     stored = decided.events
     for event in events:
         if type(event) is topic.TopicCreated:
-            # By far the most frequent: in place it costs half of what a copy does.
+            # By far the most frequent event: writing it in place halves the cost of a copy.
             _write_topic_created(stored.add().topic_created, event)
         else:
             stored.append(_ENCODERS[type(event)](event))
@@ -122,11 +122,11 @@ def _encode_policies(level: PolicyLevel, object_id: str) -> Callable[[PoliciesSe
     def encode(event: PoliciesSet) -> pb.Event:
         stored = pb.Event()
         is_cleared = not event.policies
-        said = stored.policy_cleared if is_cleared else stored.policy_set
-        said.scope = level.value
-        said.name = event.name
-        said.version = event.policies_version
-        said.object_id = id_of(event)
+        change = stored.policy_cleared if is_cleared else stored.policy_set
+        change.scope = level.value
+        change.name = event.name
+        change.version = event.policies_version
+        change.object_id = id_of(event)
         if not is_cleared:
             stored.policy_set.policy = event.policies
         return stored
@@ -252,7 +252,7 @@ _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {
 _DECODERS: dict[str, Callable[..., DomainEvent]] = {
     "topic_created": _decode_topic_created,
     "policy_set": lambda stored: _decode_policies(stored, stored.policy),
-    "policy_cleared": lambda stored: _decode_policies(stored, NOTHING_SAID),
+    "policy_cleared": lambda stored: _decode_policies(stored, NO_PACKED_POLICIES),
     **{name: each.from_stored for name, each in _EVENTS.items()},
 }
 """By the name of the payload."""

@@ -1,6 +1,6 @@
-"""What callers see of the inventories: states, results and rejections as protobuf.
+"""States, results and rejections of the inventories as protobuf, for callers.
 
-Errors have one form for all components: ``nextgen.client.wire.errors``.
+Errors are the same for all components: ``nextgen.client.wire.errors``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS: dict[int, StateKind] = {
     pb.KIND_NAMESPACE: StateKind.NAMESPACE,
     pb.KIND_TOPIC: StateKind.TOPIC,
 }
-"""What an inventory kind is kept as. ``KIND_UNSPECIFIED`` is nothing."""
+"""The state kind of each inventory kind; ``KIND_UNSPECIFIED`` has none."""
 
 _STATES = {Life.ACTIVE: pb.LIFE_STATE_ACTIVE, Life.DELETING: pb.LIFE_STATE_DELETING}
 _LIVES = {state: life for life, state in _STATES.items()}

@@ -1,4 +1,4 @@
-"""Lookup answers, assignments and releases as they travel."""
+"""Lookup answers, assignments and releases as protobuf."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from shards.wire.inventory import topic_message
 _RETRYABLE = frozenset(
     {RejectionCode.NO_BROKER, RejectionCode.NO_CAPACITY, RejectionCode.SHARE_EXCEEDED}
 )
-"""Rejections that pass by themselves: a broker comes, capacity is leased or freed."""
+"""Retryable rejections: a broker may register, capacity may be leased or freed."""
 
 
 def served_answer(
     assignment: Assignment, broker: BrokerRecorded, *, shard_id: int, position: int
 ) -> LookupAnswer:
-    """Return where a unit is served. ``position`` is the log position this rests on."""
+    """Return the answer that ``broker`` serves a unit, as of ``position`` in the shard's log."""
     return LookupAnswer(
         topic=assignment.name,
         broker_id=assignment.broker_id,
@@ -37,7 +37,7 @@ def served_answer(
 def rejected_answer(
     name: str, rejected: Rejected, *, shard_id: int, position: int, partitions: int = 0
 ) -> LookupAnswer:
-    """Return why a name is served nowhere."""
+    """Return the answer that no broker serves a name, and why."""
     is_partitioned = rejected.code is RejectionCode.PARTITIONED
     return LookupAnswer(
         topic=name,
@@ -68,7 +68,7 @@ def assignment_message(
 def release_message(
     ended: Assignment, successor: Assignment | None, broker: BrokerRecorded | None
 ) -> TopicRelease:
-    """Return the word to the old owner. ``broker`` is where ``successor`` went, if known."""
+    """Return the release for the old owner. ``broker`` serves ``successor``, if known."""
     release = TopicRelease(
         topic_id=ended.topic_id, unit=ended.unit, name=ended.name, epoch=ended.epoch
     )

@@ -10,7 +10,7 @@ from nextgen.replication.ports import Entry, Record
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.broker_session import Endpoints
 from shards.domain.parent_gate import ParentKind
-from shards.domain.policies import NOTHING_SAID
+from shards.domain.policies import NO_PACKED_POLICIES
 from shards.wire.event import DomainEvent, encode_decided
 
 TIME_MS = 1_700_000_000_000
@@ -60,7 +60,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     topic.TopicDeleted(GONE, "topic-2"),
     tenant.TenantPoliciesSet("acme", "tenant-1", POLICIES, 1),
     namespace.NamespacePoliciesSet("acme/orders", "ns-1", POLICIES, 1),
-    namespace.NamespacePoliciesSet("acme/orders", "ns-1", NOTHING_SAID, 2),
+    namespace.NamespacePoliciesSet("acme/orders", "ns-1", NO_PACKED_POLICIES, 2),
     topic.TopicPoliciesSet(TOPIC, "topic-1", POLICIES, 1),
 )
 

@@ -1,4 +1,4 @@
-"""Where a unit may be served, and which choice spreads load: capacity, rules, shares, rebalancing.
+"""Placement of units: capacity, rules, tenants' shares, the choice of a broker, rebalancing.
 
 Pure; the assignment and moves rooms call it.
 """

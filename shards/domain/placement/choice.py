@@ -1,13 +1,13 @@
-"""Which broker gets a unit: what its rules allow, and among those the better of two random ones.
+"""Chooses a broker for a unit: of those that its rules allow, the better of two random ones.
 
     live sessions ─▶ rules ─▶ room ─▶ affinity: the first of the group's own order
                                   └─▶ spread: those with fewest partitions of this topic
                                         └─▶ two at random, the emptier by capacity
 
-Two random candidates are nearly as even as comparing all of them, and two shards that see the same
-loads do not both run to the same broker. A shard counts its own units only; since each shard
-spreads its own evenly over the same brokers, their sum is even too. What brokers report of the
-whole is seconds old, so it decides only between candidates that are as good as equal.
+The better of two random candidates spreads units nearly as evenly as the best of all, and two
+shards that see the same loads do not both choose the same broker. A shard counts its own units
+only: since each shard spreads its units evenly over the same brokers, the sum is even too. Brokers'
+reports are seconds old, so they decide only between nearly equal candidates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RULE_ASKED_FOR = "asked_for"
 
 @dataclass(frozen=True, slots=True)
 class CandidateSeen:
-    """One broker as it looked when it was compared."""
+    """One broker with its numbers at the time of the comparison."""
 
     broker_id: str
     units_used: int
@@ -52,7 +52,7 @@ class CandidateSeen:
 
 @dataclass(frozen=True, slots=True)
 class PlacementDecision:
-    """Why this broker: for people, and for what analyses the log later. Nothing acts on it."""
+    """Why this broker was chosen: for operators and for analyses of the log. No code acts on it."""
 
     rule: str
     candidates: int
@@ -65,12 +65,12 @@ class PlacementDecision:
     """At most ``COMPARED_MAX``, the chosen one first."""
 
     asked_by: str = ""
-    """Of moves: who wanted it."""
+    """Of a move: its origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``place`` is where the chosen one is among the candidates."""
+    """``place`` is the index of the chosen candidate."""
 
     place: int
     decision: PlacementDecision
@@ -88,9 +88,9 @@ def place(
 ) -> Choice | Rejected:
     """Choose a broker for one unit.
 
-    NO_BROKER: no broker lives, or a rule forbids each that does. NO_CAPACITY: brokers are allowed,
-    and none of them has room, is open, and is not among the session ids to ``avoid``. With
-    ``keeps_reserve`` a broker has room while it has some beyond its reserve, see ``tenant_share``.
+    NO_BROKER: there is no live broker, or a rule forbids each of them. NO_CAPACITY: of the allowed
+    brokers none has room, is open and is not among the session ids to ``avoid``. With
+    ``keeps_reserve`` a broker has room only beyond its reserve, see ``tenant_share``.
 
     ``draw`` is two random integers of any size, from outside.
     """
@@ -127,10 +127,10 @@ def place_at(
     avoid: Container[str] = (),
     asked_by: str = "",
 ) -> Choice | Rejected:
-    """Choose the broker that was asked for, or say why it cannot be.
+    """Choose the requested broker, or return why it cannot be chosen.
 
-    NO_BROKER: it does not live, or is closed. NOT_ALLOWED: a rule forbids it; the message names
-    the rule. NO_CAPACITY: it has no room.
+    NO_BROKER: it is not live, or is closed. NOT_ALLOWED: a rule forbids it; the message names the
+    rule. NO_CAPACITY: it has no room.
     """
     for at, candidate in enumerate(candidates):
         if candidate.broker_id != broker_id:
@@ -157,7 +157,7 @@ def _choose(
     draw: tuple[int, int],
     peers: Peers,
 ) -> tuple[str, list[int]]:
-    """Return the rule that decided, and the places that were compared, the chosen one first."""
+    """Return the rule that decided, and the places of the compared candidates, the chosen first."""
     if rules.affinity_group:
         return RULE_AFFINITY, _by_affinity(candidates, roomy, rules.affinity_group)
     pool = roomy
@@ -174,7 +174,7 @@ def _choose(
 
 
 def _by_affinity(candidates: Sequence[Candidate], roomy: list[int], group: str) -> list[int]:
-    """Return the group's own order of brokers: every shard finds the same one without asking."""
+    """Return the group's own order of brokers, which every shard computes alike."""
     ranked = sorted(
         roomy, key=lambda each: hash64(f"{group}/{candidates[each].broker_id}"), reverse=True
     )
@@ -206,7 +206,7 @@ def _two_places(count: int, draw: tuple[int, int]) -> tuple[int, int]:
     first = draw[0] % count
     if count == 1:
         return first, first
-    # The second is drawn among the others: the same one again would be no choice.
+    # The second is drawn among the others, so that two different ones are compared.
     return first, (first + 1 + draw[1] % (count - 1)) % count
 
 
@@ -219,8 +219,8 @@ def _better_first(candidates: Sequence[Candidate], first: int, second: int) -> l
 
 
 def _is_better(one: Candidate, other: Candidate) -> bool:
-    """Return whether ``one`` is emptier than ``other``; of equals neither is."""
-    # Used units by capacity, both multiplied by both capacities: no rounding.
+    """Return whether ``one`` is emptier than ``other``; False if they are equal."""
+    # Compares used units by capacity, multiplied by both capacities to avoid rounding.
     mine, its = one.units_used * other.weight, other.units_used * one.weight
     if 1000 * abs(mine - its) > EQUAL_USE_PERMILLE * max(mine, its):
         return mine < its
@@ -244,7 +244,7 @@ def _seen(candidate: Candidate) -> CandidateSeen:
 
 
 def _why_none(allowed: Sequence[Candidate], avoid: Container[str]) -> str:
-    """Return why none of the brokers that the rules allow can take a unit."""
+    """Return why none of the allowed brokers can take a unit."""
     if len(allowed) == 1:
         (only,) = allowed
         if only.closed:

@@ -1,15 +1,15 @@
-"""Which units go where so that every broker carries its share: as few moves as possible.
+"""Plans moves after which every broker carries its share: as few moves as possible.
 
     burdens ──needs_rebalance?──▶ plan ──▶ moves, each from the fullest to the emptiest
 
 A unit weighs ``UNIT_WEIGHT``, and more if it is busy (``weight_of``). A broker's share of the
-whole is that of its capacity. Everything is integers, and of equals the first by id is taken, so
-the same input gives the same plan.
+whole weight is its share of the whole capacity. All arithmetic is in integers and ties go to the
+first id, so the same input gives the same plan.
 
-Hysteresis: nothing is done while every broker is within ``START_PERMILLE`` of its share; what is
-begun goes on until all are within ``GOAL_PERMILLE``. Both are widened to a whole unit: a share of
-2.5 units cannot be met. Loads are smoothed before they weigh (``smoothed``), and traffic makes out
-a third of a broker's burden at most, so that what reports vary by does not move units.
+Hysteresis: a rebalance begins when some broker is outside ``START_PERMILLE`` of its share and goes
+on until all are within ``GOAL_PERMILLE``. Both are widened to a whole unit: a share of 2.5 units
+cannot be met. Loads are smoothed before they weigh (``smoothed``), and traffic is at most a third
+of a broker's burden, so that noise in reports does not move units.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ START_PERMILLE = 100
 """A rebalance begins when a broker is further than this from its share."""
 
 GOAL_PERMILLE = 50
-"""And ends when none is further than this."""
+"""A rebalance ends when no broker is further than this from its share."""
 
 UNIT_WEIGHT = 1_000
 """A unit without traffic. Fine enough for shares of capacity, coarse enough for integers."""
 
 TRAFFIC_WEIGHT = 500
-"""What all traffic of the shard weighs, per unit of the shard: half of what the units do."""
+"""Weight of all traffic of the shard, per unit of the shard: half the weight of the units."""
 
 TRAFFIC_UNITS_MAX = 20
-"""However busy, a unit weighs at most as much as so many others: one is nobody's whole load."""
+"""A unit's traffic weighs at most as much as so many units: no single unit fills a broker."""
 
 LOOKS_PER_PAIR_MAX = 1_000
-"""Units of one broker that are tried for another before the next pair is: rules may forbid many."""
+"""Units of one broker that are tried for another before the next pair: rules may forbid many."""
 
 SMOOTHING = 8
-"""A report counts for one part in this many; the rest is what was known before."""
+"""The weight of a new report is one part in this many; the rest is the smoothed rate before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Movable:
-    """One unit of a broker that may be moved, and what it weighs."""
+    """One unit of a broker that may be moved, and its weight."""
 
     name: str
     weight: int = UNIT_WEIGHT
@@ -54,7 +54,7 @@ class Burden:
     """One broker as the shard sees it.
 
     ``weight`` is that of all its units here, whether they may be moved or not. ``movable`` are
-    those that may; the plan takes the heaviest that fits. ``room`` is how many it may be given.
+    those that may; the plan takes the heaviest that fits. ``room`` is how many more it may get.
     """
 
     broker_id: str
@@ -74,8 +74,8 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """``after`` is each broker's weight once the moves are done. ``is_met``: all are then within
-    ``GOAL_PERMILLE``; if not, rules or room stand in the way. ``full`` are the brokers that would
-    have been given more if they had room."""
+    ``GOAL_PERMILLE``; if not, rules or a lack of room prevent it. ``full`` are the brokers that
+    would get more units if they had room."""
 
     moves: tuple[Move, ...]
     after: Mapping[str, int]
@@ -88,14 +88,14 @@ MayGo = Callable[[str, str], bool]
 
 
 def smoothed(known: int, reported: int) -> int:
-    """Return what a rate counts as after a report. An unchanged report is reached in the end."""
+    """Return the smoothed rate after a report. It converges to the rate of unchanging reports."""
     step = (reported - known) // SMOOTHING
     # Rounding down would stop short of a higher report for ever.
     return reported if abs(reported - known) < SMOOTHING else known + step
 
 
 def weight_of(rate: int, total_rate: int, units: int) -> int:
-    """Return what a unit weighs that has ``rate`` of the ``total_rate`` of so many units."""
+    """Return the weight of a unit with ``rate`` of the ``total_rate`` of ``units`` units."""
     if total_rate <= 0 or rate <= 0:
         return UNIT_WEIGHT
     traffic = units * TRAFFIC_WEIGHT * rate // total_rate
@@ -103,7 +103,7 @@ def weight_of(rate: int, total_rate: int, units: int) -> int:
 
 
 def needs_rebalance(burdens: Collection[Burden]) -> bool:
-    """Say whether a broker is so far from its share that a rebalance is to begin."""
+    """Return whether a broker is so far from its share that a rebalance has to begin."""
     shares = _shares(burdens)
     return any(
         not _is_within(burden.weight, shares[burden.broker_id], START_PERMILLE)
@@ -114,7 +114,7 @@ def needs_rebalance(burdens: Collection[Burden]) -> bool:
 def plan(burdens: Sequence[Burden], may_go: MayGo, *, moves_max: int) -> Plan:
     """Return the moves that bring every broker within ``GOAL_PERMILLE`` of its share.
 
-    With equal units, and where no rule or room stands in the way, nobody can do it with fewer.
+    With equal units, and where no rule or lack of room interferes, no plan has fewer moves.
     """
     planner = Planner(burdens, may_go)
     while len(planner.moves) < moves_max and planner.step():
@@ -123,7 +123,7 @@ def plan(burdens: Sequence[Burden], may_go: MayGo, *, moves_max: int) -> Plan:
 
 
 class Planner:
-    """A plan in the making, move by move: whoever shares a thread may pause between two.
+    """Makes a plan move by move, so that the caller can yield the event loop between two moves.
 
     Each move goes from the broker furthest above its share to the one furthest below that may
     take it, and is made only if the two end nearer to their shares. So it ends.
@@ -137,7 +137,7 @@ class Planner:
         self.moves: list[Move] = []
 
     def step(self) -> bool:
-        """Add the best move that is left; False if there is none, or none is needed."""
+        """Add the best remaining move; return False if there is none, or none is needed."""
         for giver, taker in self._pairs():
             place = self._place_of_unit(giver, taker)
             if place is None:
@@ -151,14 +151,14 @@ class Planner:
         return False
 
     def plan(self) -> Plan:
-        """Return what was planned so far."""
+        """Return the moves planned so far."""
         after = {broker.broker_id: broker.weight for broker in self._brokers}
         is_met = not any(broker.is_outside for broker in self._brokers)
         full = [each.broker_id for each in self._brokers if each.is_below and each.room <= 0]
         return Plan(tuple(self.moves), after, is_met, tuple(full))
 
     def _pairs(self) -> Iterator[tuple[_Broker, _Broker]]:
-        """Yield who may give to whom, the most wanted first."""
+        """Yield pairs of a broker above its share and one below, the most urgent first."""
         above = sorted(self._brokers, key=_by_need, reverse=True)
         below = sorted(self._brokers, key=_by_lack)
         for giver in above:
@@ -168,9 +168,9 @@ class Planner:
                     yield giver, taker
 
     def _place_of_unit(self, giver: _Broker, taker: _Broker) -> int | None:
-        """Return where the unit is that brings both nearest to their shares.
+        """Return the index of the unit whose move brings both nearest to their shares.
 
-        The heaviest of those that do not reach beyond the middle, else the lightest beyond it.
+        The heaviest of those that do not overshoot the midpoint, else the lightest that does.
         """
         units, gap = giver.units, giver.excess - taker.excess
         middle = bisect_right(units, gap // 2, key=_weight)
@@ -191,7 +191,7 @@ class Planner:
 
 @dataclass(slots=True)
 class _Broker:
-    """A broker while it is planned: what it has, and what it may still give, lightest first."""
+    """A broker during planning. ``units`` are those that it may still give, lightest first."""
 
     burden: Burden
     share: int
@@ -209,7 +209,7 @@ class _Broker:
 
     @property
     def excess(self) -> int:
-        """How far it is above its share."""
+        """Its weight above its share."""
         return self.weight - self.share
 
     @property
@@ -226,7 +226,7 @@ class _Broker:
 
     @property
     def relative(self) -> float:
-        """How far it is above its share, as a part of it."""
+        """Its weight above its share, as a fraction of the share."""
         return self.excess / max(self.share, UNIT_WEIGHT)
 
 
@@ -239,7 +239,7 @@ def _shares(burdens: Collection[Burden]) -> dict[str, int]:
 
 
 def _is_within(weight: int, share: int, permille: int) -> bool:
-    """Say whether a broker is near enough to its share, or as near as whole units allow."""
+    """Return whether a broker is within ``permille`` of its share, widened to a whole unit."""
     away = abs(weight - share)
     return away < UNIT_WEIGHT or away * 1000 <= share * permille
 

@@ -1,8 +1,7 @@
-"""Which brokers a unit may go to: what was said of its tenant, its namespace and itself.
+"""The brokers that a unit may go to, by the placement rules of its tenant, namespace and topic.
 
-A rule says no to brokers, one by one, and the first rule that leaves none is the reason why a unit
-is assigned nowhere. Whether a broker has room is not asked here: a full one may get room, a
-forbidden one stays forbidden.
+Each rule forbids some brokers. If all are forbidden, the refusal names the first rule that left
+none. Room is not considered here: a full broker may get room, a forbidden one stays forbidden.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from nextgen.kernel.governance.policies import NO_RULES, AntiAffinity, Placement
 from shards.domain.placement.tenant_share import reserve_units
 
 _NAMES_SHOWN_MAX = 3
-"""Names of a rule that a refusal repeats: the whole of a rule may be kilobytes."""
+"""Names of a rule that a refusal lists: a whole rule may be kilobytes long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A live broker session, with what this shard has of it."""
+    """A live broker session, with this shard's units and lease on it."""
 
     broker_id: str
     session_id: str
@@ -28,21 +27,21 @@ class Candidate:
     """Units that this shard has assigned there, those still on their way included."""
 
     units_leased: int
-    """How many it may have assigned there, all in all; 0 without a lease in force."""
+    """Units that this shard may have assigned there in all; 0 without a lease in force."""
 
     zone: str = ""
     rack: str = ""
     capacity_units: int = 0
-    """Of the whole broker; 0: not known, and the lease stands for it."""
+    """Capacity of the whole broker; 0: unknown, and the lease is used instead."""
 
     units_reported: int = -1
-    """Units of all shards, as the broker said last; -1: it has not said."""
+    """Units of all shards by the broker's last report; -1: no report."""
 
     load_permille: int = 0
-    """Of the broker's busiest resource, as it said last."""
+    """Load of the broker's busiest resource, by its last report."""
 
     closed: str = ""
-    """Why it gets nothing, whatever room it has; "" if it may."""
+    """Why it gets no units even if it has room; "" if it may get some."""
 
     @property
     def has_room(self) -> bool:
@@ -56,7 +55,7 @@ class Candidate:
 
     @property
     def weight(self) -> int:
-        """What its used units are measured by."""
+        """The capacity that its used units are compared with."""
         return self.capacity_units or self.units_leased
 
 
@@ -68,7 +67,7 @@ class Peers:
     """Their number by session id."""
 
     zones: frozenset[str] = frozenset()
-    """Of the brokers that have one. Brokers that say no zone share the zone ""."""
+    """Zones of the brokers that have a partition. Brokers without a zone share the zone ""."""
 
 
 NO_PEERS = Peers()
@@ -89,7 +88,7 @@ def allowed_places(
     for rule, what, allows in _tests(rules, peers):
         kept = [place for place in places if allows(candidates[place])]
         if not kept:
-            # The names are those that the rules before this one left over.
+            # The message names the brokers that the earlier rules allow.
             left = _shown([candidates[place].broker_id for place in places])
             return Rejected(
                 RejectionCode.NO_BROKER, f"placement.{rule} ({what}) leaves none of {left}"
@@ -107,7 +106,7 @@ def forbids(candidate: Candidate, rules: PlacementRules, peers: Peers) -> str:
 
 
 _Test = tuple[str, str, Callable[[Candidate], bool]]
-"""A rule's name, what it says, and whom it allows."""
+"""A rule's name, its text for messages, and whether it allows a candidate."""
 
 
 def _tests(rules: PlacementRules, peers: Peers) -> list[_Test]:

@@ -1,16 +1,16 @@
-"""A tenant's share of the capacity that a shard leases: what other tenants cannot deny it.
+"""A tenant's share of the capacity that a shard leases, guaranteed against other tenants.
 
     leased to the shard  ├─────────── idle: any tenant ─────────────┼── reserve: tenants ──┤
     of each broker                                                    below their share
 
-A tenant may borrow whatever is idle, beyond its share too. The last ``CAPACITY_RESERVE_PERCENT`` of
-each lease go only to tenants that have less than their share here. So tenants whose shares add up
-to no more than the reserve always find their shares, whatever the others have borrowed and however
-late they come. Nothing is ever taken back from a tenant: what is kept free makes that unnecessary.
+A tenant may use idle capacity beyond its share. The last ``CAPACITY_RESERVE_PERCENT`` of each lease
+go only to tenants below their share in this shard. So tenants whose shares add up to no more than
+the reserve always get their shares, however much the others use and however late they come. No unit
+is ever taken back from a tenant: the reserve makes that unnecessary.
 
-Each shard applies this to its own leases and asks nobody. Leases of a broker never add up to more
-than the broker has, so neither do the reserves, and a tenant's shares in all shards add up to its
-part of what is leased in all. Every operation here is arithmetic on counts.
+Each shard applies this to its own leases alone. Leases of a broker never exceed its capacity, so
+neither do the reserves, and a tenant's shares in all shards add up to its part of the whole leased
+capacity. Every operation here is arithmetic on counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def reserve_units(units_leased: int) -> int:
 def share_units(units_leased: int, percent: int | None) -> int:
     """Return a tenant's share of all units leased to a shard, rounded up.
 
-    ``percent`` is the tenant's policy; None: it has none, and the default counts.
+    ``percent`` is the tenant's policy; None: it has none, and the default applies.
     """
     part = CAPACITY_SHARE_PERCENT_DEFAULT if percent is None else percent
     return -(-units_leased * part // 100)

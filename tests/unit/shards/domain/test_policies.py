@@ -10,7 +10,7 @@ from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Poli
 from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
 from shards.domain import namespace, tenant, topic
 from shards.domain.life import Life
-from shards.domain.policies import NOTHING_SAID, SetPolicies
+from shards.domain.policies import NO_PACKED_POLICIES, SetPolicies
 
 TIME_MS = 1_700_000_000_000
 TENANT = tenant.Tenant("id-1", "x", (), 3, Life.ACTIVE)
@@ -67,7 +67,7 @@ def test_clearing_policies_is_a_version_too(module, state, happened):
 
     decision = module.decide(said, order())
 
-    assert decision == Accepted((happened("x", "id-1", NOTHING_SAID, 2),))
+    assert decision == Accepted((happened("x", "id-1", NO_PACKED_POLICIES, 2),))
     assert fold(module.evolve, said, decision.events).policies_version == 2
 
 
@@ -154,4 +154,4 @@ def test_what_is_created_again_has_none():
 
     again = fold(tenant.evolve, said, [tenant.TenantDeleted("x", "id-1"), created])
 
-    assert (again.policies, again.policies_version) == (NOTHING_SAID, 0)
+    assert (again.policies, again.policies_version) == (NO_PACKED_POLICIES, 0)
