@@ -21,8 +21,8 @@ from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
 from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.host.verification import Verified, ViewVerification
 from nextgen.replication.ports import GroupId, NodeId
-from nextgen.replication.storage.disk import DiskStorage, Storage, read_content, replace_content
 from nextgen.replication.view.store import ViewStore
+from nextgen.storage.disk import DiskStorage, Storage, read_content, replace_content
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from shards.node.shard_node import OpenedGroup
 from shards.projections.rows import query_of

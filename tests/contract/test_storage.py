@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.storage.disk import (
+from nextgen.storage.disk import (
     DiskStorage,
     Storage,
     make_directory_durably,
     read_content,
     replace_content,
 )
-from tests.support.sim_disk import ShadowDisk, SimDisk
+from tests.support.shadow_disk import ShadowDisk
+from tests.support.sim_disk import SimDisk
 
 
 @pytest.fixture(params=["disk", "shadow", "simulated"])

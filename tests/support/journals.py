@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nextgen.replication.journal.journal import Journal, JournalBroken
 from nextgen.replication.journal.worker import InlineRunner, Runner
-from nextgen.replication.storage.disk import make_directory_durably
+from nextgen.storage.disk import make_directory_durably
 from tests.support.sim_disk import SimDisk
 
 DATA = Path("/data")

@@ -1,25 +1,26 @@
-"""Disks that forget what was not synced. They stand in for a power cut.
+"""A disk in memory that forgets what was not synced. It stands in for a power cut.
 
-SimDisk      a whole disk in memory, for what does its I/O through ``Storage``
-ShadowDisk   a real directory plus the copy of it that a power cut would leave, for
-             SQLite, which writes past ``Storage``: only syncs through the port count
+For what does its I/O through ``Storage``; ``shadow_disk`` is for SQLite, which writes past it.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
-import shutil
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nextgen.replication.storage.disk import DiskStorage, Handle
+from nextgen.storage.disk import AnyPath, FileIdentity, Handle
 
 SECTOR_BYTES = 512
+
+_serials = itertools.count(1)
 
 
 class PowerCut(BaseException):
@@ -34,6 +35,8 @@ class _File:
     given_up: set[int] = field(default_factory=set)
     """Sectors that a failed sync did not write and that no later one will, as the system takes
     them for written. They read well. Written again, they count again."""
+    serial: int = field(default_factory=lambda: next(_serials))
+    """No other file has it, as with an inode's number and time together."""
 
     def write(self, data: bytes, offset: int) -> None:
         self.data[offset : offset + len(data)] = data
@@ -96,7 +99,7 @@ class _Directory:
 
 
 class SimDisk:
-    """Implements ``Storage`` in memory, by the strict reading of POSIX.
+    """Implements ``SharedStorage`` in memory, by the strict reading of POSIX.
 
     After ``crash`` only synced bytes and synced names are there. With a ``seed`` each
     unsynced sector and each unsynced change of a directory survives or not by chance.
@@ -210,27 +213,76 @@ class SimDisk:
 
     # Storage ----------------------------------------------------------------------------
 
-    def open(self, path: Path, *, create: bool = False) -> Handle:
+    def open(self, path: AnyPath, *, create: bool = False) -> Handle:
+        path = Path(path)
         with self._lock:
             directory = self._directory(path.parent)
             node = directory.entries.get(path.name)
             if node is None:
                 if not create:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-                self._operation()
-                node = _File(path.name)
-                directory.change(_Change(path.name, node))
+                return self._opened(self._made(directory, path.name))
             assert isinstance(node, _File), f"{path} is a directory"
-            handle = Handle(self._next_handle)
-            self._next_handle += 1
-            self._open[handle] = node
-            return handle
+            return self._opened(node)
+
+    open_to_read = open
+
+    def create(self, path: AnyPath) -> Handle:
+        path = Path(path)
+        with self._lock:
+            directory = self._directory(path.parent)
+            _refuse_taken(directory, path)
+            return self._opened(self._made(directory, path.name))
+
+    def link(self, source: AnyPath, target: AnyPath) -> None:
+        target = Path(target)
+        with self._lock:
+            node = self._file(Path(source))
+            directory = self._directory(target.parent)
+            _refuse_taken(directory, target)
+            self._operation()
+            directory.change(_Change(target.name, node))
+
+    def exists(self, path: AnyPath) -> bool:
+        path = Path(path)
+        with self._lock:
+            try:
+                return path.name in self._directory(path.parent).entries
+            except FileNotFoundError:
+                return False
+
+    def identity(self, path: AnyPath) -> FileIdentity | None:
+        with self._lock:
+            try:
+                return self._file(Path(path)).serial, 0
+            except FileNotFoundError:
+                return None
+
+    def truncate(self, handle: Handle, size: int) -> None:
+        with self._lock:
+            self._operation()
+            node = self._open[handle]
+            self._grow(node, size)
+            del node.data[size:]
+
+    def written(self, handle: Handle, offset: int) -> tuple[int, int]:
+        """As a file system that cannot tell."""
+        return (offset, sys.maxsize) if offset < self.size(handle) else (offset, offset)
+
+    def expect_random_reads(self, handle: Handle) -> None:
+        """Nothing is read ahead in memory."""
+
+    def drop_cache(self, handle: Handle) -> None:
+        with self._lock:
+            node = self._open[handle]
+            node.data = bytearray(node.worst_case())
+            node.given_up.clear()
 
     def close(self, handle: Handle) -> None:
         with self._lock:
             del self._open[handle]
 
-    def preallocate(self, handle: Handle, size: int) -> None:
+    def preallocate(self, handle: Handle, size: int, *, begin: int = 0) -> None:
         with self._lock:
             self._operation()
             self._grow(self._open[handle], size)
@@ -263,14 +315,15 @@ class SimDisk:
             with self._lock:
                 node.sync()
 
-    def sync_directory(self, path: Path, *, label: str) -> None:
+    def sync_directory(self, path: AnyPath, *, label: str) -> None:
         if self._begin_sync(label):
             with self._lock:
-                directory = self._directory(path)
+                directory = self._directory(Path(path))
                 directory.durable = dict(directory.entries)
                 directory.unsynced.clear()
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: AnyPath, target: AnyPath) -> None:
+        source, target = Path(source), Path(target)
         assert source.parent == target.parent, "renames stay in their directory"
         with self._lock:
             self._operation()
@@ -282,7 +335,8 @@ class SimDisk:
             assert taken is None or isinstance(taken, _File), f"{target} is a directory"
             directory.change(_Change(target.name, node, source.name))
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: AnyPath) -> None:
+        path = Path(path)
         with self._lock:
             directory = self._directory(path.parent)
             if path.name in directory.entries:
@@ -301,27 +355,41 @@ class SimDisk:
             self._operation()
             self._directory(path.parent).change(_Change(path.name, None))
 
-    def list_names(self, directory: Path) -> list[str]:
+    def list_names(self, directory: AnyPath) -> list[str]:
+        directory = Path(directory)
         with self._lock:
             return (
                 sorted(self._directory(directory).entries) if self.is_directory(directory) else []
             )
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: AnyPath) -> None:
+        path = Path(path)
         with self._lock:
             parent = self._directory(path.parent)
             if path.name not in parent.entries:
                 self._operation()
                 parent.change(_Change(path.name, _Directory()))
 
-    def is_directory(self, path: Path) -> bool:
+    def is_directory(self, path: AnyPath) -> bool:
         try:
-            self._directory(path)
+            self._directory(Path(path))
         except FileNotFoundError:
             return False
         return True
 
     # Inside -----------------------------------------------------------------------------
+
+    def _made(self, directory: _Directory, name: str) -> _File:
+        self._operation()
+        node = _File(name)
+        directory.change(_Change(name, node))
+        return node
+
+    def _opened(self, node: _File) -> Handle:
+        handle = Handle(self._next_handle)
+        self._next_handle += 1
+        self._open[handle] = node
+        return handle
 
     def _directory(self, path: Path) -> _Directory:
         directory = self._root
@@ -381,6 +449,11 @@ class SimDisk:
                 _forget_bytes(node, keep)
 
 
+def _refuse_taken(directory: _Directory, path: Path) -> None:
+    if path.name in directory.entries:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
 def _durable_copy(directory: _Directory, seen: dict[int, _File]) -> _Directory:
     entries: dict[str, _File | _Directory] = {}
     for name, node in directory.durable.items():
@@ -405,56 +478,3 @@ def _forget_bytes(node: _File, keep: Callable[[str], bool]) -> None:
             kept[begin : begin + len(sector)] = sector
     node.data, node.durable = kept, bytes(kept)
     node.given_up.clear()
-
-
-class ShadowDisk(DiskStorage):
-    """The real ``root`` directory, and what of it was synced through this object.
-
-    What is in ``root`` at the beginning counts as synced. Syncs that SQLite makes by itself
-    do not count, so what survives here survives a real power cut all the more.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._top = root
-        self._ignored: set[str] = set()
-        self._names: dict[Path, dict[str, int]] = {}
-        self._contents: dict[int, bytes] = {}
-        self._held: list[int] = []  # Open files, so that no inode number is used twice.
-        self.syncs: Counter[str] = Counter()
-
-    def ignore_sync(self, label: str) -> None:
-        """Let every sync at the call site ``label`` do nothing and report success."""
-        self._ignored.add(label)
-
-    def sync(self, handle: Handle, *, label: str) -> None:
-        self.syncs[label] += 1
-        if label in self._ignored:
-            return
-        node = os.fstat(handle).st_ino
-        self._held.append(os.dup(handle))
-        self._contents[node] = self.pread(handle, self.size(handle), 0)
-
-    def sync_directory(self, path: Path, *, label: str) -> None:
-        self.syncs[label] += 1
-        if label not in self._ignored:
-            self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
-
-    def crash(self) -> None:
-        """Turn ``root`` into what was synced. Whoever had it open must have closed it."""
-        present = {path: path.is_dir() for path in self._top.rglob("*")}
-        directories = {path.stat().st_ino for path, is_directory in present.items() if is_directory}
-        for entry in list(self._top.iterdir()):
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        self._restore(self._top, directories)
-        for held in self._held:
-            os.close(held)
-        self._held.clear()
-        self._ignored.clear()
-
-    def _restore(self, directory: Path, directories: set[int]) -> None:
-        for name, node in self._names.get(directory, {}).items():
-            if node in directories:
-                (directory / name).mkdir()
-                self._restore(directory / name, directories)
-            else:
-                (directory / name).write_bytes(self._contents.get(node, b""))

@@ -8,9 +8,9 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table
 
 from nextgen.replication.ports import Entry, Record
-from nextgen.replication.storage.disk import Storage
 from nextgen.replication.view.digest import rows_digest
 from nextgen.replication.view.store import ViewStore
+from nextgen.storage.disk import Storage
 
 METADATA = MetaData()
 NAMES = Table(

@@ -14,7 +14,7 @@ from pathlib import Path
 from nextgen.replication.journal.journal import Journal
 from nextgen.replication.ports import StateMachine
 from nextgen.replication.snapshot.files import SnapshotFiles
-from nextgen.replication.storage.disk import Storage
+from nextgen.storage.disk import Storage
 
 _NOTE = "diverged"
 

@@ -26,9 +26,9 @@ from nextgen.replication.journal.worker import InlineRunner
 from nextgen.replication.ports import AppliedPoint, Configuration, Entry, GroupId, NodeId
 from nextgen.replication.protocol.entry_codec import decode_records
 from nextgen.replication.snapshot.files import SnapshotFiles
-from nextgen.replication.storage.disk import DiskStorage
 from nextgen.replication.view.database import Upgrade
 from nextgen.replication.view.store import ViewStore
+from nextgen.storage.disk import DiskStorage
 
 
 @dataclass(frozen=True, slots=True)

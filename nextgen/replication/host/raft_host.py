@@ -45,7 +45,7 @@ from nextgen.replication.raft.replica import RaftReplica
 from nextgen.replication.retention.named_readers import NamedReaders, ReadersFile
 from nextgen.replication.snapshot.files import SnapshotFiles
 from nextgen.replication.snapshot.transfer import SnapshotTransfer
-from nextgen.replication.storage.disk import DiskStorage, Storage
+from nextgen.storage.disk import DiskStorage, Storage
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ from nextgen.replication.protocol.membership import (
     encode_if_known,
     is_configuration,
 )
-from nextgen.replication.storage.disk import Storage
+from nextgen.storage.disk import Storage
 
 
 class Journal:

@@ -15,7 +15,7 @@ from nextgen.replication.journal.format import (
     sequence_of,
 )
 from nextgen.replication.journal.recovery import segment_name
-from nextgen.replication.storage.disk import Handle, Storage
+from nextgen.storage.disk import Handle, Storage
 
 
 class SegmentReader:

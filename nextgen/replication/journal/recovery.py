@@ -59,7 +59,7 @@ from nextgen.replication.protocol.membership import (
     encode_if_known,
     is_configuration,
 )
-from nextgen.replication.storage.disk import Storage
+from nextgen.storage.disk import Storage
 
 SEGMENT_SUFFIX = ".journal"
 MARK_NAME = "durable.mark"

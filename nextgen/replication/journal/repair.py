@@ -25,7 +25,7 @@ from nextgen.replication.journal.recovery import (
 )
 from nextgen.replication.journal.table import EntryTable
 from nextgen.replication.journal.worker import SegmentFiles
-from nextgen.replication.storage.disk import Storage, make_directory_durably
+from nextgen.storage.disk import Storage, make_directory_durably
 
 
 def recover_or_begin(

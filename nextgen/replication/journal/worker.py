@@ -24,7 +24,7 @@ from nextgen.replication.journal.format import (
     encode_segment_header,
 )
 from nextgen.replication.journal.recovery import MARK_NAME, PREPARING_NAME, segment_name
-from nextgen.replication.storage.disk import Handle, Storage, is_full
+from nextgen.storage.disk import Handle, Storage, is_full
 from nextgen.tasks.threads import start_thread
 
 

@@ -17,8 +17,8 @@ import msgpack
 from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.replication.mesh.frames import is_event_level
 from nextgen.replication.ports import NodeId
-from nextgen.replication.storage.checked_file import read_checked, replace_file
-from nextgen.replication.storage.disk import Storage
+from nextgen.storage.checked_file import read_checked, replace_file
+from nextgen.storage.disk import Storage
 
 EVENT_LEVELS_NAME = "event-levels"
 

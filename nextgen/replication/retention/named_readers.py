@@ -27,8 +27,8 @@ from nextgen.kernel.limits.stream import (
 )
 from nextgen.replication.ports import LogReader
 from nextgen.replication.retention.log_retention import LogRetention, Pin
-from nextgen.replication.storage.checked_file import read_checked, replace_file
-from nextgen.replication.storage.disk import Storage
+from nextgen.storage.checked_file import read_checked, replace_file
+from nextgen.storage.disk import Storage
 from nextgen.tasks.background import start
 
 READERS_NAME = "log.readers"

@@ -22,7 +22,7 @@ from nextgen.replication.snapshot.partial import (
     SnapshotIdentity,
     file_checksum,
 )
-from nextgen.replication.storage.disk import Storage, make_directory_durably
+from nextgen.storage.disk import Storage, make_directory_durably
 
 # Those of an earlier version have no checksum in their name.
 _NAME = re.compile(r"snapshot-(\d{20})-(\d{20})-(\d{20})(?:-([0-9a-f]{8}))?\.db")

@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from nextgen.kernel.limits.snapshot import SNAPSHOT_PROGRESS_BYTES
 from nextgen.replication.ports import AppliedPoint
-from nextgen.replication.storage.disk import Handle, Storage
+from nextgen.storage.disk import Handle, Storage
 
 RECEIVING_NAME = "snapshot.receiving"
 RECEIVED_NAME = "snapshot.received"

@@ -26,7 +26,6 @@ from sqlalchemy import Connection, MetaData
 
 from nextgen.kernel.limits.snapshot import VIEW_PACE_BYTES
 from nextgen.replication.ports import AppliedPoint, Entry, ViewDigest
-from nextgen.replication.storage.disk import DiskStorage, Storage, make_directory_durably
 from nextgen.replication.view.database import (
     Upgrade,
     ViewDatabase,
@@ -41,6 +40,7 @@ from nextgen.replication.view.database import (
     sqlite_errors,
 )
 from nextgen.replication.view.digest import next_digest_position, scan
+from nextgen.storage.disk import DiskStorage, Storage, make_directory_durably
 
 Fold = Callable[[Connection, Sequence[Entry]], int | None]
 """Writes what the entries mean, and returns by how much ``view_digest``'s sum over the rows grew,

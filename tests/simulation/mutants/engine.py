@@ -24,7 +24,7 @@ from nextgen.replication.raft import (
 )
 from nextgen.replication.raft import replica as raft_replica
 from nextgen.replication.snapshot import transfer as snapshot_transfer
-from nextgen.replication.storage import disk as storage
+from nextgen.storage import disk as storage
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 REPLICA = raft_replica.RaftReplica
@@ -487,7 +487,7 @@ _GUARDS: tuple[Mutant, ...] = (
         "R3",
         "what a crash left of a small file is no part of the next one",
         (Edit(storage, "replace_content", "storage.unlink(draft)", "pass"),),
-        (_REPLICATION + "storage/test_checked_file.py",),
+        ("tests/unit/storage/test_checked_file.py",),
     ),
     Mutant(
         "runs-by-the-clock",

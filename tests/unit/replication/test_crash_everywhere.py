@@ -24,7 +24,7 @@ import pytest
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Commit, Entry, NodeId, Record, Role, RoleChange
-from nextgen.replication.storage.disk import Handle
+from nextgen.storage.disk import Handle
 from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import CONFIG, DATA, RaftSimulation, SimNode
 from tests.support.sim_disk import PowerCut, SimDisk

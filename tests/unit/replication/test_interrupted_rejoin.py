@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.replication.ports import Record, Role
-from nextgen.replication.storage.disk import Handle
+from nextgen.storage.disk import Handle
 from tests.support.raft_simulation import DATA, RaftSimulation, SimNode
 from tests.support.sim_disk import PowerCut, SimDisk
 from tests.support.virtual_time import run_virtual

@@ -14,7 +14,7 @@ from nextgen.replication.journal.journal import Journal, JournalBroken, JournalE
 from nextgen.replication.journal.recovery import Outcome, segment_name
 from nextgen.replication.journal.worker import InlineRunner
 from nextgen.replication.ports import PositionCompacted
-from nextgen.replication.storage.disk import DiskStorage
+from nextgen.storage.disk import DiskStorage
 from tests.support.journals import (
     DIRECTORY,
     HeldRunner,

@@ -28,8 +28,8 @@ from nextgen.replication.mesh.frames import (
 )
 from nextgen.replication.mesh.mesh import Mesh
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId
-from nextgen.replication.storage.checked_file import read_checked, replace_file
-from nextgen.replication.storage.disk import DiskStorage
+from nextgen.storage.checked_file import read_checked, replace_file
+from nextgen.storage.disk import DiskStorage
 from tests.support.membership_simulation import MembershipSimulation, log_of, members, membership
 from tests.support.raft_cluster import RaftCluster, eventually
 from tests.support.sim_disk import PowerCut, SimDisk

@@ -23,7 +23,7 @@ from nextgen.replication.retention.named_readers import (
     ReadersFile,
     StoredReader,
 )
-from nextgen.replication.storage.disk import DiskStorage
+from nextgen.storage.disk import DiskStorage
 from tests.support.sim_disk import PowerCut, SimDisk
 from tests.support.virtual_time import run_virtual
 from tests.unit.replication.retention.test_log_retention import CountedLog

@@ -16,10 +16,10 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 import nextgen.replication.view.store as view_store_module
 from nextgen.replication.ports import AppliedPoint, Entry, Record
-from nextgen.replication.storage.disk import DiskStorage, Handle, is_full
 from nextgen.replication.view.database import ViewUnusable
 from nextgen.replication.view.store import ViewStore
-from tests.support.sim_disk import ShadowDisk
+from nextgen.storage.disk import DiskStorage, Handle, is_full
+from tests.support.shadow_disk import ShadowDisk
 from tests.support.views import METADATA, entries_of, fold_names, names_in, open_view
 
 

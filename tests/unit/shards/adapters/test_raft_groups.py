@@ -12,7 +12,7 @@ import pytest
 from nextgen.kernel.errors import JournalCorrupted, Overloaded, Unavailable
 from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.ports import NodeId
-from nextgen.replication.storage.disk import DiskStorage, Storage
+from nextgen.storage.disk import DiskStorage, Storage
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from shards.adapters.raft_groups import RaftGroups

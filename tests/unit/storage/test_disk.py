@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.storage.disk import DiskStorage, Handle, is_full, make_directory_durably
-from tests.support.sim_disk import PowerCut, ShadowDisk, SimDisk
+from nextgen.storage.disk import DiskStorage, Handle, is_full, make_directory_durably
+from tests.support.shadow_disk import ShadowDisk
+from tests.support.sim_disk import PowerCut, SimDisk
 
 DATA = Path("/data")
 FILE = DATA / "file"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nextgen.replication.storage.checked_file import read_checked, replace_file
-from nextgen.replication.storage.disk import DiskStorage
+from nextgen.storage.checked_file import read_checked, replace_file
+from nextgen.storage.disk import DiskStorage
 
 DISK = DiskStorage()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from nextgen.replication.storage.disk import Storage, read_content, replace_content
+from nextgen.storage.disk import Storage, read_content, replace_content
 
 _CHECKSUM_BYTES = 4
 

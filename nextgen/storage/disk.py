@@ -1,4 +1,4 @@
-"""What a replica and its node need from a disk, as a port, and the real disk.
+"""What replicas, their nodes and the ledgers of brokers need from a disk: ports, and the real disk.
 
 Every call that makes something durable carries a ``label`` that names its call site. The
 real disk ignores it; the simulated one (tests/support/sim_disk.py) can be set to ignore
@@ -14,11 +14,17 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import NewType, Protocol
 
 Handle = NewType("Handle", int)
 """An open file. Belongs to the storage that opened it."""
+
+AnyPath = Path | str
+
+FileIdentity = tuple[int, int]
+"""Inode and time: a file that was removed and made again is another one."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -93,23 +99,100 @@ class Storage(Protocol):
         ...
 
 
+class SharedStorage(Storage, Protocol):
+    """Files that several processes use at the same time, through one kernel.
+
+    What one has written, made, linked or removed the others see at once, synced or not. Besides
+    ``Path``, every call takes a path as ``str``, for callers that make thousands a second.
+    """
+
+    def open(self, path: AnyPath, *, create: bool = False) -> Handle: ...
+
+    def open_to_read(self, path: AnyPath) -> Handle:
+        """Open for reading and ``sync`` only: a disk that takes no writes any more allows it."""
+        ...
+
+    def rename(self, source: AnyPath, target: AnyPath) -> None: ...
+
+    def unlink(self, path: AnyPath) -> None: ...
+
+    def list_names(self, directory: AnyPath) -> list[str]: ...
+
+    def make_directory(self, path: AnyPath) -> None: ...
+
+    def is_directory(self, path: AnyPath) -> bool: ...
+
+    def sync_directory(self, path: AnyPath, *, label: str) -> None: ...
+
+    def create(self, path: AnyPath) -> Handle:
+        """Make an empty file and open it. One process at most succeeds.
+
+        Raises:
+            FileExistsError: There is one.
+        """
+        ...
+
+    def link(self, source: AnyPath, target: AnyPath) -> None:
+        """Give the file ``source`` the name ``target`` as well. One process at most succeeds.
+
+        Raises:
+            FileExistsError: There is a file of that name.
+        """
+        ...
+
+    def exists(self, path: AnyPath) -> bool: ...
+
+    def identity(self, path: AnyPath) -> FileIdentity | None:
+        """Return what tells a file from one of the same name made later; None if there is none."""
+        ...
+
+    def preallocate(self, handle: Handle, size: int, *, begin: int = 0) -> None:
+        """Reserve what is missing of the first ``size`` bytes, from ``begin`` on."""
+        ...
+
+    def truncate(self, handle: Handle, size: int) -> None:
+        """Cut the file off behind ``size`` bytes. Durable after ``sync``."""
+        ...
+
+    def written(self, handle: Handle, offset: int) -> tuple[int, int]:
+        """Return where the next bytes at or behind ``offset`` begin and end that may be written.
+
+        What was only reserved is zeros. Both are ``offset`` if nothing follows. A file system that
+        cannot tell says that everything may be written.
+        """
+        ...
+
+    def expect_random_reads(self, handle: Handle) -> None:
+        """Have nothing read ahead."""
+        ...
+
+    def drop_cache(self, handle: Handle) -> None:
+        """Have what follows read from the medium what the system takes for written.
+
+        After a failed sync the system may hold bytes for written that are not.
+        """
+        ...
+
+
 class DiskStorage:
     """The operating system's files. Safe to call from several threads."""
 
-    def open(self, path: Path, *, create: bool = False) -> Handle:
+    def open(self, path: AnyPath, *, create: bool = False) -> Handle:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return Handle(os.open(path, flags, 0o600))
 
     def close(self, handle: Handle) -> None:
         os.close(handle)
 
-    def preallocate(self, handle: Handle, size: int) -> None:
-        os.posix_fallocate(handle, 0, size)
+    def preallocate(self, handle: Handle, size: int, *, begin: int = 0) -> None:
+        os.posix_fallocate(handle, begin, size - begin)
 
     def pwrite(self, handle: Handle, data: bytes, offset: int) -> None:
         rest = memoryview(data)
         while rest:
             written = os.pwrite(handle, rest, offset)
+            if not written:
+                raise OSError(errno.EIO, "the disk takes no bytes")
             rest = rest[written:]
             offset += written
 
@@ -128,34 +211,72 @@ class DiskStorage:
     def sync(self, handle: Handle, *, label: str) -> None:
         os.fdatasync(handle)
 
-    def sync_directory(self, path: Path, *, label: str) -> None:
+    def sync_directory(self, path: AnyPath, *, label: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: AnyPath, target: AnyPath) -> None:
         os.replace(source, target)
 
     def remove_tree(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    def unlink(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+    def unlink(self, path: AnyPath) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
-    def list_names(self, directory: Path) -> list[str]:
+    def list_names(self, directory: AnyPath) -> list[str]:
         try:
             return sorted(os.listdir(directory))
         except FileNotFoundError:
             return []
 
-    def make_directory(self, path: Path) -> None:
-        path.mkdir(mode=0o700, exist_ok=True)
+    def make_directory(self, path: AnyPath) -> None:
+        Path(path).mkdir(mode=0o700, exist_ok=True)
 
-    def is_directory(self, path: Path) -> bool:
-        return path.is_dir()
+    def is_directory(self, path: AnyPath) -> bool:
+        return os.path.isdir(path)
+
+    # What several processes need besides ------------------------------------------------------
+
+    def open_to_read(self, path: AnyPath) -> Handle:
+        return Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def create(self, path: AnyPath) -> Handle:
+        return Handle(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600))
+
+    def link(self, source: AnyPath, target: AnyPath) -> None:
+        os.link(source, target)
+
+    def exists(self, path: AnyPath) -> bool:
+        return os.access(path, os.F_OK)
+
+    def identity(self, path: AnyPath) -> FileIdentity | None:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def truncate(self, handle: Handle, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def written(self, handle: Handle, offset: int) -> tuple[int, int]:
+        try:
+            begin = os.lseek(handle, offset, os.SEEK_DATA)
+            return begin, os.lseek(handle, begin, os.SEEK_HOLE)
+        except OSError as error:
+            return offset, offset if error.errno == errno.ENXIO else sys.maxsize
+
+    def expect_random_reads(self, handle: Handle) -> None:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def drop_cache(self, handle: Handle) -> None:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def make_directory_durably(storage: Storage, path: Path, *, label: str) -> None:
