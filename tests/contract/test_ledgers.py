@@ -1,4 +1,4 @@
-"""What every ledger store does, in memory and on disk."""
+"""What every ledger store does: in memory, and on disks, the real one and the simulated one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from brokers.adapters.ledger.format.files import DISK
 from brokers.adapters.ledger.memory_ledger import MemoryLedgers, MemoryLedgerStore
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.position import BEFORE_ALL, Position, ledger_id_of
@@ -22,6 +23,7 @@ from brokers.ports.ledger import (
 )
 from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.tasks.timeouts import timeout
+from tests.support.sim_disk import SimDisk
 
 TOPIC = "0a1b00112233445566778899"
 NAME = "persistent://public/default/orders"
@@ -48,17 +50,21 @@ class World:
             await store.close()
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", "disk", "simulated disk"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     shared = MemoryLedgers()
 
     def memory(world: World) -> LedgerStore:
         return MemoryLedgerStore(shared, segment_bytes=SEGMENT_BYTES, now_ms=lambda: world.now_ms)
 
+    simulated = SimDisk()
+
     def disk(world: World) -> LedgerStore:
+        on_disk = request.param == "disk"
         return DiskLedgerStore(
-            tmp_path / "ledgers",
+            tmp_path / "ledgers" if on_disk else Path("/ledgers"),
             broker_id="broker",
+            storage=DISK if on_disk else simulated,
             segment_bytes=SEGMENT_BYTES,
             index_bytes=100,
             recent_bytes_max=1_500,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from brokers.adapters.ledger.accepting import Listeners, check_entry, check_state, remember
-from brokers.adapters.ledger.format.files import INDEX, OnStep, UnitDirectory, remove
+from brokers.adapters.ledger.format.files import INDEX, OnStep, UnitDirectory
 from brokers.adapters.ledger.format.measuring import FIRST_KEPT
 from brokers.adapters.ledger.format.records import IndexPoint, entry_record_bytes
 from brokers.adapters.ledger.ownership.takeover import Holding
@@ -20,6 +20,7 @@ from brokers.domain.acknowledgements import Acknowledged
 from brokers.domain.position import Position, ledger_id_of
 from brokers.ports.ledger import Entry, Fenced, NewEntry, StorageFailed, TopicLedger
 from nextgen.kernel.limits import pulsar as pulsar_limits
+from nextgen.storage.disk import SharedStorage
 
 _LEDGER_ID_BYTES = 12
 _HIDDEN = "\0"
@@ -185,7 +186,9 @@ class DiskLedger(TableReader, TopicLedger):
         paths += [self._path(ledger_id, INDEX) for ledger_id in ledger_ids]
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._readers.threads, _remove, paths)
+            await loop.run_in_executor(
+                self._readers.threads, _remove, self._directory.storage, paths
+            )
         except OSError as error:
             raise StorageFailed(f"{self._directory.path}: {error}") from error
 
@@ -339,9 +342,9 @@ def _pending_bytes_of(entry: NewEntry) -> int:
     return len(entry.payload) + pulsar_limits.LEDGER_PENDING_ENTRY_BYTES
 
 
-def _remove(paths: Sequence[str]) -> None:
+def _remove(storage: SharedStorage, paths: Sequence[str]) -> None:
     for path in paths:
-        remove(path)
+        storage.unlink(path)
 
 
 def _fail(future: asyncio.Future[Position] | asyncio.Future[None] | None, error: Exception) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from brokers.adapters.ledger.disk_ledger import DiskLedger
-from brokers.adapters.ledger.format.files import OnStep, Owner, UnitDirectory, sync_directory
+from brokers.adapters.ledger.format.files import DISK, OnStep, Owner, UnitDirectory
 from brokers.adapters.ledger.ownership.self_seal import seal_own
 from brokers.adapters.ledger.ownership.takeover import (
     Holding,
@@ -34,6 +34,7 @@ from brokers.adapters.ledger.writing.writers import Writer
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.ports.ledger import LedgerDamaged, LedgerReader, LedgerStore, StorageFailed
 from nextgen.kernel.limits import pulsar as pulsar_limits
+from nextgen.storage.disk import SharedStorage, make_directory_durably
 from nextgen.tasks.background import join
 
 _TOKEN_BYTES = 8
@@ -63,6 +64,7 @@ class DiskLedgerStore(LedgerStore):
         root: Path,
         *,
         broker_id: str,
+        storage: SharedStorage = DISK,
         segment_bytes: int = pulsar_limits.LEDGER_SEGMENT_BYTES,
         index_bytes: int = pulsar_limits.LEDGER_INDEX_BYTES,
         recent_bytes_max: int = pulsar_limits.LEDGER_RECENT_BYTES_MAX,
@@ -72,6 +74,7 @@ class DiskLedgerStore(LedgerStore):
         acknowledgements: Acknowledgements | None = None,
     ) -> None:
         self._root = root
+        self._storage = storage
         self._owner = Owner(broker_id, secrets.token_hex(_TOKEN_BYTES), now_ms)
         self._index_bytes = index_bytes
         self._writer_count = writers
@@ -82,7 +85,7 @@ class DiskLedgerStore(LedgerStore):
         self._takeovers = ThreadPoolExecutor(
             pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME, thread_name_prefix="ledger-takeover"
         )
-        files = ReadFiles()
+        files = ReadFiles(storage)
         self.readers = Readers(
             threads=ThreadPoolExecutor(
                 pulsar_limits.LEDGER_READS_AT_A_TIME, thread_name_prefix="ledger-read"
@@ -113,13 +116,13 @@ class DiskLedgerStore(LedgerStore):
 
     async def prepare(self, topic_id: str, unit: str) -> None:
         loop = asyncio.get_running_loop()
-        directory = UnitDirectory(self._root, topic_id, unit)
+        directory = self._directory(topic_id, unit)
         # What is wrong there is for the takeover to say.
         with suppress(LedgerDamaged, OSError):
             await loop.run_in_executor(self.readers.threads, read_ahead, directory)
 
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
-        reader = ForeignReader(UnitDirectory(self._root, topic_id, unit), self.readers)
+        reader = ForeignReader(self._directory(topic_id, unit), self.readers)
         return reader if await reader.look() else None
 
     async def close(self) -> None:
@@ -144,7 +147,7 @@ class DiskLedgerStore(LedgerStore):
         if before is not None:
             await before.close()
         epoch = key[2]
-        directory = UnitDirectory(self._root, unit.topic_id, unit.unit)
+        directory = self._directory(unit.topic_id, unit.unit)
         takeover = Takeover(directory, unit, epoch, self._owner, self.on_step)
         loop = asyncio.get_running_loop()
         try:
@@ -191,10 +194,11 @@ class DiskLedgerStore(LedgerStore):
         del self._ledgers[key]
 
     def _take_over(self, takeover: Takeover) -> Holding:
-        if not self._root.is_dir():
-            self._root.mkdir(parents=True, exist_ok=True)
-            sync_directory(str(self._root.parent))
+        make_directory_durably(self._storage, self._root, label="ledger.root")
         return takeover.run()
+
+    def _directory(self, topic_id: str, unit: str) -> UnitDirectory:
+        return UnitDirectory(self._root, topic_id, unit, self._storage)
 
     def _have_lower_epochs_look(self, key: _Key) -> None:
         for (topic_id, unit, epoch), ledger in self._ledgers.items():

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brokers.adapters.ledger.format.files import ENTRIES, Listing, Owner, UnitDirectory
+from brokers.adapters.ledger.format.files import DISK, ENTRIES, Listing, Owner, UnitDirectory
 from brokers.adapters.ledger.format.measuring import opened, read_header
 from brokers.adapters.ledger.format.records import decode_entry
 from brokers.adapters.ledger.format.scanning import Scan
@@ -186,9 +186,9 @@ def read_everything(root: Path) -> tuple[list[tuple[int, str]], str]:
     for segment in past.table.segments:
         epoch = epoch_of(segment.ledger_id)
         path = directory.numbered(epoch, segment_of(segment.ledger_id), ENTRIES)
-        with opened(path) as handle:
-            header, start = read_header(handle, path)
-            scan = Scan(handle, path, start=start, salt=header.salt, limit=segment.length)
+        with opened(DISK, path) as handle:
+            header, start = read_header(DISK, handle, path)
+            scan = Scan(DISK, handle, path, start=start, salt=header.salt, limit=segment.length)
             found = [bytes(decode_entry(record.body).payload).decode() for record in scan]
         assert len(found) == segment.entries
         entries += [(epoch, text) for text in found]

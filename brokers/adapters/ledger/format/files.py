@@ -1,6 +1,6 @@
 """Names and durable creation of a ledger's files.
 
-A file's bytes are durable after ``fsync`` of the file, its name after ``fsync`` of its directory.
+A file's bytes are durable after ``sync`` of the file, its name after a sync of its directory.
 Files that must never be seen half written are made under a temporary name, which says the epoch
 that made them: whatever a crash leaves of them is removed by a later epoch's owner.
 """
@@ -8,7 +8,6 @@ that made them: whatever a crash leaves of them is removed by a later epoch's ow
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,7 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from brokers.ports.ledger import StorageFailed
+from nextgen.storage.disk import DiskStorage, FileIdentity, Handle, SharedStorage
+
+DISK = DiskStorage()
+"""Where a ledger is if its store is given nothing else."""
 
 OnStep = Callable[[str], None]
 """Called with the name of each step that was just done, on the thread that did it: tests stop
@@ -26,8 +28,8 @@ ENTRIES = "entries"
 INDEX = "index"
 STATE = "state"
 TEMPORARY = "temporary-"
-ClaimIdentity = tuple[int, int]
-"""Inode and time of a claim: a claim that was removed and made again is another one."""
+NAMES_LABEL = "ledger.names"
+"""Of every sync of a unit's directory that makes claims, fences, seals or snapshots durable."""
 
 _NAME = re.compile(
     r"(?P<mark>claim|fence|seal)-(?P<epoch>\d+)"
@@ -35,9 +37,7 @@ _NAME = re.compile(
     r"|temporary-(?P<maker>\d+)-.*"
 )
 _ID = re.compile(r"[A-Za-z0-9_-]+")
-_OPEN = os.O_RDWR | os.O_CLOEXEC
 _PREFIX_CHARACTERS = 4
-_PIECE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,16 @@ class Listing:
 
 
 class UnitDirectory:
-    """One unit's directory. Calls block; ``OSError`` goes through."""
+    """One unit's directory on a ``storage``. Calls block; ``OSError`` goes through."""
 
-    __slots__ = ("path",)
+    __slots__ = ("path", "storage")
 
-    def __init__(self, root: Path, topic_id: str, unit: str) -> None:
+    def __init__(self, root: Path, topic_id: str, unit: str, storage: SharedStorage = DISK) -> None:
         if not _ID.fullmatch(topic_id) or (unit and not _ID.fullmatch(unit)):
             raise ValueError(f"{topic_id!r} and {unit!r} name no unit")
         name = f"{topic_id}.{unit}" if unit else topic_id
         self.path = f"{root}/{topic_id[:_PREFIX_CHARACTERS]}/{name}"
+        self.storage = storage
 
     def claim(self, epoch: int) -> str:
         return f"{self.path}/claim-{epoch}"
@@ -115,24 +116,31 @@ class UnitDirectory:
         return f"{self.path}/{TEMPORARY}{epoch}-{name}"
 
     def exists(self) -> bool:
-        return os.path.isdir(self.path)
+        return self.storage.is_directory(self.path)
 
     def make(self) -> None:
         """Make the directory unless it is there. The first claim in it takes ``sync_above``."""
-        os.makedirs(self.path, 0o700, exist_ok=True)
+        missing = [self.path]
+        while not self.storage.is_directory(_parent(missing[-1])):
+            missing.append(_parent(missing[-1]))
+        for path in reversed(missing):
+            self.storage.make_directory(path)
 
     def sync_above(self) -> None:
         """Return once the directory itself is durable, up to the ledger directory."""
-        above = os.path.dirname(self.path)
-        sync_directory(above)
-        sync_directory(os.path.dirname(above))
+        self.storage.sync_directory(self._above, label="ledger.unit_name")
+        self.storage.sync_directory(_parent(self._above), label="ledger.prefix_name")
+
+    @property
+    def _above(self) -> str:
+        return _parent(self.path)
 
     def listing(self) -> Listing:
         """Look at what is there."""
         found = Listing()
         marks = {"claim": found.claims, "fence": found.fences, "seal": found.seals}
         numbered = {ENTRIES: found.segments, STATE: found.states}
-        for name in os.listdir(self.path):
+        for name in self.storage.list_names(self.path):
             match = _NAME.fullmatch(name)
             if match is None:
                 continue
@@ -146,112 +154,84 @@ class UnitDirectory:
             numbers.sort()
         return found
 
-    def sync(self) -> None:
+    def sync(self, label: str = NAMES_LABEL) -> None:
         """Return once the names in the directory are durable."""
-        sync_directory(self.path)
+        self.storage.sync_directory(self.path, label=label)
 
-    def claim_identity(self, epoch: int) -> ClaimIdentity | None:
+    def claim_identity(self, epoch: int) -> FileIdentity | None:
         """Return what tells the claim from one that is made again, None if there is none."""
-        try:
-            status = os.stat(self.claim(epoch))
-        except FileNotFoundError:
-            return None
-        return status.st_ino, status.st_mtime_ns
+        return self.storage.identity(self.claim(epoch))
 
-    def is_fenced(self, epoch: int, claim: ClaimIdentity) -> bool:
+    def is_fenced(self, epoch: int, claim: FileIdentity) -> bool:
         """Whether ``epoch`` may acknowledge nothing more.
 
         A later owner that has nothing left of an epoch removes its claim, durably, BEFORE it
-        removes its fence. So whoever finds no fence, and then its own claim, is not fenced.
+        removes its fence. So a process that finds no fence, and then its own claim, is not fenced.
         """
-        return os.access(self.fence(epoch), os.F_OK) or self.claim_identity(epoch) != claim
+        return self.storage.exists(self.fence(epoch)) or self.claim_identity(epoch) != claim
 
 
-def create_claim(path: str, content: bytes) -> bool:
+def create_claim(storage: SharedStorage, path: str, content: bytes) -> bool:
     """Make the file, False if it exists. Its name is durable when its directory was synced.
 
     The content is for people, and for the process that wrote it; nothing rests on its being
     durable. If it cannot be written the file is not there, so that its maker may try again.
     """
     try:
-        handle = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = storage.create(path)
     except FileExistsError:
         return False
     try:
-        write_all(handle, content, 0)
+        storage.pwrite(handle, content, 0)
     except OSError:
-        remove(path)
+        storage.unlink(path)
         raise
     finally:
-        os.close(handle)
+        storage.close(handle)
     return True
 
 
-def create_fence(path: str, claim: str) -> None:
+def create_fence(storage: SharedStorage, path: str, claim: str) -> None:
     """Make the fence unless it exists. Its name is durable when its directory was synced.
 
     It is another name of the claim that it is made for, which costs a tenth of a file of its own.
     """
     with suppress(FileExistsError):
-        os.link(claim, path)
+        storage.link(claim, path)
 
 
-def create_temporary(path: str) -> int:
+def create_temporary(storage: SharedStorage, path: str) -> Handle:
     """Make an empty file under a temporary name, or empty the one that is there.
 
     It gets its own name when its bytes are synced.
     """
-    return os.open(path, _OPEN | os.O_CREAT | os.O_TRUNC, 0o600)
-
-
-def create_whole(temporary: str, content: bytes) -> int:
-    """Make a file under its temporary name, its bytes synced; return its handle."""
-    handle = create_temporary(temporary)
-    try:
-        write_all(handle, content, 0)
-        os.fsync(handle)
-    except OSError:
-        os.close(handle)
-        remove(temporary)
-        raise
+    handle = storage.open(path, create=True)
+    if storage.size(handle):
+        storage.truncate(handle, 0)
     return handle
 
 
-def write_all(handle: int, content: bytes, offset: int) -> None:
-    """Write all of it or raise; then any part may be there."""
-    view = memoryview(content)
-    while view:
-        written = os.pwrite(handle, view, offset)
-        if not written:
-            raise StorageFailed("the disk takes no bytes")
-        view = view[written:]
-        offset += written
+def create_whole(storage: SharedStorage, temporary: str, content: bytes, *, label: str) -> None:
+    """Make a file under its temporary name, its bytes synced."""
+    handle = create_temporary(storage, temporary)
+    try:
+        storage.pwrite(handle, content, 0)
+        storage.sync(handle, label=label)
+    except OSError:
+        storage.unlink(temporary)
+        raise
+    finally:
+        storage.close(handle)
 
 
-def read_file(path: str) -> bytes:
+def read_file(storage: SharedStorage, path: str) -> bytes:
     """Return a small file's bytes."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = storage.open_to_read(path)
     try:
-        pieces = [os.read(handle, _PIECE_BYTES)]
-        while len(pieces[-1]) == _PIECE_BYTES:
-            pieces.append(os.read(handle, _PIECE_BYTES))
+        return storage.pread(handle, storage.size(handle), 0)
     finally:
-        os.close(handle)
-    return b"".join(pieces)
+        storage.close(handle)
 
 
-def remove(path: str) -> None:
-    """Remove a file; one that is missing is fine."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
-
-
-def sync_directory(path: str) -> None:
-    """Return once the names in ``path`` are durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

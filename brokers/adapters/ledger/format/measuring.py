@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from brokers.adapters.ledger.format.records import (
 from brokers.adapters.ledger.format.scanning import Scan
 from brokers.domain.position import ledger_id_of
 from brokers.ports.ledger import LedgerDamaged
+from nextgen.storage.disk import Handle, SharedStorage
 
 FIRST_KEPT = "\0first"
 """Key of the fact, not shown to anybody, which ledger id is the lowest that is kept."""
@@ -98,37 +98,37 @@ def first_kept(facts: Mapping[str, bytes]) -> int:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[int]:
+def opened(storage: SharedStorage, path: str) -> Iterator[Handle]:
     """Open for reading."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = storage.open_to_read(path)
     try:
         yield handle
     finally:
-        os.close(handle)
+        storage.close(handle)
 
 
-def read_header(handle: int, path: str) -> tuple[FileHeader, int]:
+def read_header(storage: SharedStorage, handle: Handle, path: str) -> tuple[FileHeader, int]:
     """Return a file's header and where it ends.
 
     Raises:
         LedgerDamaged: It is not whole, although such a file gets its name only when it is.
     """
-    content = os.pread(handle, _HEADER_BYTES_GUESS, 0)
+    content = storage.pread(handle, _HEADER_BYTES_GUESS, 0)
     length = record_bytes(memoryview(content)[:HEAD_BYTES])
     if length is not None and length > len(content):
-        content = os.pread(handle, length, 0)
+        content = storage.pread(handle, length, 0)
     record = record_at(memoryview(content), 0, 0)
     if record is None or record.kind != Kind.HEADER:
         raise LedgerDamaged(f"{path}: no valid header at byte 0")
     return decode_header(record), record.end
 
 
-def read_points(path: str, salt: int) -> Points:
+def read_points(storage: SharedStorage, path: str, salt: int) -> Points:
     """Return what is valid of a stored index; nothing if it is missing or another segment's."""
     points: list[IndexPoint] = []
     producers: dict[str, int] = {}
     try:
-        content = memoryview(read_file(path))
+        content = memoryview(read_file(storage, path))
     except FileNotFoundError:
         return Points(points, producers)
     record = record_at(content, 0, 0)
@@ -149,23 +149,33 @@ def measure_segment(directory: UnitDirectory, epoch: int, number: int) -> Measur
         LedgerDamaged: Bytes that were durable once are not valid.
     """
     path = directory.numbered(epoch, number, ENTRIES)
-    with opened(path) as handle:
-        header, header_end = read_header(handle, path)
-        stored = read_points(directory.numbered(epoch, number, INDEX), header.salt)
+    storage = directory.storage
+    with opened(storage, path) as handle:
+        header, header_end = read_header(storage, handle, path)
+        stored = read_points(storage, directory.numbered(epoch, number, INDEX), header.salt)
         producers = dict(header.producers)
         for name, sequence_id in stored.producers.items():
             remember(producers, name, sequence_id)
         start = stored.points[-1] if stored.points else IndexPoint(header_end, 0, 0)
-        scan = _tail_scan(handle, path, start.offset, header.salt)
+        scan = _tail_scan(storage, handle, path, start.offset, header.salt)
         end = _measure_tail(scan, number, start, producers)
         if start.entry_id:
-            first_time_ms = _first_time_ms(handle, path, header, header_end)
+            first_time_ms = _first_time_ms(storage, handle, path, header, header_end)
             end = replace(end, first_time_ms=first_time_ms)
     return MeasuredSegment(header, end, producers)
 
 
-def _tail_scan(handle: int, path: str, start: int, salt: int, limit: int | None = None) -> Scan:
-    return Scan(handle, path, start=start, salt=salt, limit=limit, piece_bytes=_TAIL_PIECE_BYTES)
+def _tail_scan(
+    storage: SharedStorage,
+    handle: Handle,
+    path: str,
+    start: int,
+    salt: int,
+    limit: int | None = None,
+) -> Scan:
+    return Scan(
+        storage, handle, path, start=start, salt=salt, limit=limit, piece_bytes=_TAIL_PIECE_BYTES
+    )
 
 
 def _measure_tail(
@@ -198,15 +208,15 @@ def _measure_tail(
     return SegmentEnd(number, scan.end, entries, first_time_ms, last_time_ms)
 
 
-def read_facts(path: str, limit: int | None = None) -> StoredFacts:
+def read_facts(storage: SharedStorage, path: str, limit: int | None = None) -> StoredFacts:
     """Read a file of facts, up to ``limit`` if it is sealed.
 
     Raises:
         LedgerDamaged: Bytes that were durable once are not valid.
     """
-    with opened(path) as handle:
-        header, header_end = read_header(handle, path)
-        scan = _tail_scan(handle, path, header_end, header.salt, limit)
+    with opened(storage, path) as handle:
+        header, header_end = read_header(storage, handle, path)
+        scan = _tail_scan(storage, handle, path, header_end, header.salt, limit)
         facts: dict[str, bytes] = {}
         for record in scan.to_the_end(durable=limit or header_end + header.snapshot_bytes):
             key, value = decode_state(record.body)
@@ -217,11 +227,11 @@ def read_facts(path: str, limit: int | None = None) -> StoredFacts:
     return StoredFacts(header, facts, scan.end)
 
 
-def sync_files(paths: list[str]) -> None:
+def sync_files(storage: SharedStorage, paths: list[str], *, label: str) -> None:
     """Return once everything in these files is on the medium."""
     for path in paths:
-        with opened(path) as handle:
-            os.fdatasync(handle)
+        with opened(storage, path) as handle:
+            storage.sync(handle, label=label)
 
 
 def measure_epoch(
@@ -248,7 +258,7 @@ def _measure_epoch(directory: UnitDirectory, epoch: int, listing: Listing) -> Me
     if not listing.states[epoch]:
         return MeasuredEpoch((), None, None)
     number = listing.states[epoch][-1]
-    stored = read_facts(directory.numbered(epoch, number, STATE))
+    stored = read_facts(directory.storage, directory.numbered(epoch, number, STATE))
     state = number, stored.length
     if not listing.segments[epoch]:
         return MeasuredEpoch((), state, stored.header.producers, stored.facts)
@@ -260,13 +270,22 @@ def _measure_epoch(directory: UnitDirectory, epoch: int, listing: Listing) -> Me
     ):
         ends.append(previous)
         path = directory.numbered(epoch, previous.segment, ENTRIES)
-        with opened(path) as handle:
-            previous = read_header(handle, path)[0].previous
+        with opened(directory.storage, path) as handle:
+            previous = read_header(directory.storage, handle, path)[0].previous
     return MeasuredEpoch(tuple(reversed(ends)), state, last.producers, stored.facts)
 
 
-def _first_time_ms(handle: int, path: str, header: FileHeader, header_end: int) -> int:
-    scan = Scan(handle, path, start=header_end, salt=header.salt, piece_bytes=_FIRST_PIECE_BYTES)
+def _first_time_ms(
+    storage: SharedStorage, handle: Handle, path: str, header: FileHeader, header_end: int
+) -> int:
+    scan = Scan(
+        storage,
+        handle,
+        path,
+        start=header_end,
+        salt=header.salt,
+        piece_bytes=_FIRST_PIECE_BYTES,
+    )
     first = next(iter(scan), None)
     if first is None:
         raise LedgerDamaged(f"{path}: no valid record at byte {header_end}")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
 from collections.abc import Iterator
 
 from brokers.adapters.ledger.format.records import (
@@ -16,6 +13,7 @@ from brokers.adapters.ledger.format.records import (
     record_bytes,
 )
 from brokers.ports.ledger import LedgerDamaged
+from nextgen.storage.disk import Handle, SharedStorage
 
 _PIECE_BYTES = 128 * 1024
 _BLOCK_BYTES = 128 * 1024
@@ -29,11 +27,12 @@ class Scan:
     exist. A scan may run while the file is appended to.
     """
 
-    __slots__ = ("_handle", "_limit", "_piece_bytes", "_salt", "end", "path")
+    __slots__ = ("_handle", "_limit", "_piece_bytes", "_salt", "_storage", "end", "path")
 
     def __init__(
         self,
-        handle: int,
+        storage: SharedStorage,
+        handle: Handle,
         path: str,
         *,
         start: int,
@@ -41,6 +40,7 @@ class Scan:
         limit: int | None = None,
         piece_bytes: int = _PIECE_BYTES,
     ) -> None:
+        self._storage = storage
         self._handle = handle
         self._salt = salt
         self._limit = limit
@@ -78,7 +78,7 @@ class Scan:
             LedgerDamaged: It was whole once: something that came after it proves that.
         """
         # Reading ahead would fill the page cache with the zeros of reserved space.
-        os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_RANDOM)
+        self._storage.expect_random_reads(self._handle)
         while True:
             yield from self
             if not self._was_durable(self.end, durable):
@@ -105,7 +105,9 @@ class Scan:
             return True
         offset = place + 1
         while True:
-            offset, end = self._written(offset)
+            # Reserved space, megabytes of zeros, need not be read. Only proof of damage is looked
+            # for like this: what is valid is read as it is.
+            offset, end = self._storage.written(self._handle, offset)
             block = self._read(offset, min(_BLOCK_BYTES, end - offset))
             if not block:
                 return False
@@ -122,20 +124,7 @@ class Scan:
                 return True
             offset += 1 if record is None else record.end
 
-    def _written(self, offset: int) -> tuple[int, int]:
-        """Return where the next bytes begin and end that may have been written.
-
-        What was reserved and never written is zeros, megabytes of them, that need not be read.
-        Only proof of damage is looked for like this: what is valid is read as it is.
-        """
-        try:
-            begin = os.lseek(self._handle, offset, os.SEEK_DATA)
-            return begin, os.lseek(self._handle, begin, os.SEEK_HOLE)
-        except OSError as error:
-            # A file system that cannot tell has all of it read.
-            return offset, offset if error.errno == errno.ENXIO else sys.maxsize
-
     def _read(self, offset: int, length: int) -> bytes:
         if self._limit is not None:
             length = min(length, self._limit - offset)
-        return os.pread(self._handle, length, offset) if length > 0 else b""
+        return self._storage.pread(self._handle, length, offset) if length > 0 else b""

@@ -46,7 +46,7 @@ def read_past(
         LedgerDamaged: Something that a seal tells of is not whole, or not there.
     """
     seals = [
-        sealed[epoch].seal if epoch in sealed else read_seal(directory.seal(epoch))
+        sealed[epoch].seal if epoch in sealed else read_seal(directory, epoch)
         for epoch in listing.sealed
         if epoch < open_epoch
     ]
@@ -80,7 +80,7 @@ def _facts(
         number, length = seal.state
         path = directory.numbered(seal.epoch, number, STATE)
         try:
-            return read_facts(path, length).facts
+            return read_facts(directory.storage, path, length).facts
         except FileNotFoundError as error:
             raise LedgerDamaged(f"{path}: sealed, but not there") from error
     return {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 
-from brokers.adapters.ledger.format.files import read_file
+from brokers.adapters.ledger.format.files import UnitDirectory, read_file
 from brokers.adapters.ledger.format.records import Kind, SegmentEnd, encode, record_at
 from brokers.ports.ledger import LedgerDamaged
 
@@ -39,13 +39,14 @@ def encode_seal(seal: Seal) -> bytes:
     return encode(Kind.SEAL, msgpack.packb(fields))
 
 
-def read_seal(path: str) -> Seal:
-    """Return a seal.
+def read_seal(directory: UnitDirectory, epoch: int) -> Seal:
+    """Return the seal of an epoch.
 
     Raises:
         LedgerDamaged: It is not whole, although a seal gets its name only when it is.
     """
-    content = read_file(path)
+    path = directory.seal(epoch)
+    content = read_file(directory.storage, path)
     record = record_at(memoryview(content), 0, 0)
     if record is None or record.kind != Kind.SEAL:
         raise LedgerDamaged(f"{path}: no valid record at byte 0")

@@ -10,23 +10,20 @@ append is behind the seal and would not exist (``Takeover``).
 
 from __future__ import annotations
 
-import os
-
 from brokers.adapters.ledger.format.files import (
-    ClaimIdentity,
     OnStep,
     Owner,
     UnitDirectory,
     create_whole,
-    remove,
 )
 from brokers.adapters.ledger.format.measuring import measure_epoch
 from brokers.adapters.ledger.ownership.seals import Seal, encode_seal
 from brokers.ports.ledger import LedgerDamaged
+from nextgen.storage.disk import FileIdentity
 
 
 def seal_own(
-    directory: UnitDirectory, epoch: int, claim: ClaimIdentity, owner: Owner, on_step: OnStep
+    directory: UnitDirectory, epoch: int, claim: FileIdentity, owner: Owner, on_step: OnStep
 ) -> None:
     """Seal ``epoch``. Only AFTER its last round, and only if all of them succeeded.
 
@@ -53,14 +50,15 @@ def _seal(directory: UnitDirectory, epoch: int, owner: Owner, on_step: OnStep) -
     # Nothing is fsynced here: each round did that with what it wrote, and none has failed.
     seal = Seal(epoch, epoch, measured.segments, measured.state, measured.producers)
     temporary = directory.temporary(epoch, f"{owner.token}-seal-{epoch}")
-    os.close(create_whole(temporary, encode_seal(seal)))
+    storage = directory.storage
+    create_whole(storage, temporary, encode_seal(seal), label="ledger.own_seal")
     on_step("own seal written")
     try:
-        os.link(temporary, directory.seal(epoch))
+        storage.link(temporary, directory.seal(epoch))
     except FileExistsError:
         # A successor was faster, and its account is as good.
         return
     finally:
-        remove(temporary)
+        storage.unlink(temporary)
     # Its name is durable with the successor's snapshot; without it a successor measures the same.
     on_step("own epoch sealed")

@@ -23,14 +23,12 @@ never came to its snapshot. Temporary files are removed by the next owner that s
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass, replace
 
 from brokers.adapters.ledger.format.files import (
     STATE,
     TEMPORARY,
-    ClaimIdentity,
     Listing,
     OnStep,
     Owner,
@@ -39,7 +37,6 @@ from brokers.adapters.ledger.format.files import (
     create_fence,
     create_whole,
     read_file,
-    remove,
 )
 from brokers.adapters.ledger.format.measuring import measure_epoch, sync_files
 from brokers.adapters.ledger.format.records import (
@@ -52,6 +49,7 @@ from brokers.adapters.ledger.format.records import (
 from brokers.adapters.ledger.ownership.past import Past, SealedEpoch, read_past
 from brokers.adapters.ledger.ownership.seals import Seal, encode_seal, read_seal
 from brokers.ports.ledger import Fenced, LedgerDamaged
+from nextgen.storage.disk import FileIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Holding:
     """What a new owner begins with."""
 
     past: Past
-    claim: ClaimIdentity
+    claim: FileIdentity
     state: StateFile
     next_segment: int
     previous: SegmentEnd | None
@@ -126,14 +124,16 @@ class Takeover:
             raise self._fenced(f"a later epoch than {self._epoch} owns")
         return holding
 
-    def _claim(self) -> ClaimIdentity:
+    def _claim(self) -> FileIdentity:
         directory, epoch = self._directory, self._epoch
         if not directory.exists() or not self._look().claims:
             directory.make()
             directory.sync_above()
         # What its maker has begun nobody else may go on with, whether it lives or not.
-        is_made = create_claim(directory.claim(epoch), self._owner.describe())
-        if not is_made and self._owner.token.encode() not in read_file(directory.claim(epoch)):
+        is_made = create_claim(directory.storage, directory.claim(epoch), self._owner.describe())
+        if not is_made and self._owner.token.encode() not in read_file(
+            directory.storage, directory.claim(epoch)
+        ):
             raise self._fenced(f"another process has epoch {epoch} of")
         claim = directory.claim_identity(epoch)
         self._on_step("claim written")
@@ -164,7 +164,7 @@ class Takeover:
         directory = self._directory
         listing = self._look()
         for lower in sorted(listing.claims - listing.fences - {self._epoch}):
-            create_fence(directory.fence(lower), directory.claim(self._epoch))
+            create_fence(directory.storage, directory.fence(lower), directory.claim(self._epoch))
         if listing.unsealed != [self._epoch]:
             # The claim with it, and the fences of a successor that did not get as far as this.
             directory.sync()
@@ -181,35 +181,37 @@ class Takeover:
         directory = self._directory
         measured = measure_epoch(directory, lower, listing)
         self._on_step("measured")
-        sync_files(measured.open_files(directory, lower))
+        sync_files(
+            directory.storage, measured.open_files(directory, lower), label="ledger.predecessor"
+        )
         self._on_step("predecessor fsynced")
         producers = measured.producers
         if producers is None:
             producers = self._producers_before(lower)
         seal = Seal(lower, self._epoch, measured.segments, measured.state, producers)
         temporary = directory.temporary(self._epoch, f"{self._owner.token}-seal-{lower}")
-        os.close(create_whole(temporary, encode_seal(seal)))
+        create_whole(directory.storage, temporary, encode_seal(seal), label="ledger.seal")
         try:
-            os.link(temporary, directory.seal(lower))
+            directory.storage.link(temporary, directory.seal(lower))
             self._sealed[lower] = SealedEpoch(seal, measured.facts)
         except FileExistsError:
             # Another successor was faster; its account is as good, and it is the one that counts.
             self._look()
         finally:
-            remove(temporary)
+            directory.storage.unlink(temporary)
         # Its name is durable with that of the snapshot, before anything is served.
         self._on_step("sealed")
 
     def _producers_before(self, epoch: int) -> dict[str, int]:
         lower = [sealed for sealed in self._directory.listing().sealed if sealed < epoch]
-        return read_seal(self._directory.seal(lower[-1])).producers if lower else {}
+        return read_seal(self._directory, lower[-1]).producers if lower else {}
 
-    def _begin(self, listing: Listing, claim: ClaimIdentity) -> Holding:
+    def _begin(self, listing: Listing, claim: FileIdentity) -> Holding:
         """Read what there is and begin the own file of facts with it."""
         directory, epoch = self._directory, self._epoch
         own = measure_epoch(directory, epoch, listing)
         # There is something only if this process had the epoch open before and let go of it.
-        sync_files(own.open_files(directory, epoch))
+        sync_files(directory.storage, own.open_files(directory, epoch), label="ledger.own")
         past = read_past(directory, listing, epoch, own, self._sealed)
         header = FileHeader(
             salt=secrets.randbits(SALT_BITS),
@@ -243,7 +245,7 @@ def read_ahead(directory: UnitDirectory) -> None:
         return
     listing = directory.listing()
     for epoch in listing.sealed:
-        read_seal(directory.seal(epoch))
+        read_seal(directory, epoch)
     for epoch in listing.unsealed:
         measure_epoch(directory, epoch)
 
@@ -257,8 +259,8 @@ def write_state_file(
     )
     content = encode_header(replace(header, snapshot_bytes=len(records))) + records
     temporary = directory.temporary(header.epoch, f"{token}-state")
-    os.close(create_whole(temporary, content))
-    os.rename(temporary, directory.numbered(header.epoch, header.number, STATE))
+    create_whole(directory.storage, temporary, content, label="ledger.snapshot")
+    directory.storage.rename(temporary, directory.numbered(header.epoch, header.number, STATE))
     directory.sync()
     return len(content)
 
@@ -275,9 +277,9 @@ def remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -
     kept = holding.kept
     ended = {lower for lower in listing.claims if lower < epoch} - {owner for owner, _ in kept}
     for lower in ended:
-        remove(directory.claim(lower))
+        directory.storage.unlink(directory.claim(lower))
     if ended:
-        directory.sync()
+        directory.sync("ledger.removed_claims")
     known = listing.claims - ended
     for name, owner in listing.epochs.items():
         if owner < epoch:
@@ -285,7 +287,7 @@ def remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -
         else:
             superfluous = owner == epoch and _is_old_state(name, holding.state.number)
         if superfluous:
-            remove(f"{directory.path}/{name}")
+            directory.storage.unlink(f"{directory.path}/{name}")
 
 
 def _is_left_over(name: str, owner: int, kept: frozenset[tuple[int, int]]) -> bool:

@@ -100,7 +100,12 @@ class SegmentReading:
             first = start or IndexPoint(file.first_offset, 0, 0)
             expected = first.entry_id
             scan = Scan(
-                file.handle, view.path, start=first.offset, salt=file.salt, limit=view.length
+                self._files.storage,
+                file.handle,
+                view.path,
+                start=first.offset,
+                salt=file.salt,
+                limit=view.length,
             )
             for record in scan:
                 entry = decode_entry(record.body)
@@ -126,6 +131,7 @@ class SegmentReading:
             begin = start or IndexPoint(file.first_offset, 0, 0)
             expected, end, time_ms = begin.entry_id, begin.offset, begin.time_ms
             scan = Scan(
+                self._files.storage,
                 file.handle,
                 view.path,
                 start=begin.offset,
@@ -151,7 +157,12 @@ class SegmentReading:
         """Say where the first record is that is not valid."""
         with self._files.using(view.path) as file:
             scan = Scan(
-                file.handle, view.path, start=file.first_offset, salt=file.salt, limit=view.length
+                self._files.storage,
+                file.handle,
+                view.path,
+                start=file.first_offset,
+                salt=file.salt,
+                limit=view.length,
             )
             for _ in scan:
                 pass

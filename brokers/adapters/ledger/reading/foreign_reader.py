@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 
 from brokers.adapters.ledger.format.files import UnitDirectory
-from brokers.adapters.ledger.format.measuring import MeasuredEpoch, measure_epoch, opened
+from brokers.adapters.ledger.format.measuring import MeasuredEpoch, measure_epoch, sync_files
 from brokers.adapters.ledger.format.segments import SegmentTable
 from brokers.adapters.ledger.ownership.past import Past, read_past
 from brokers.adapters.ledger.reading.table_reader import Readers, TableReader
@@ -89,9 +88,7 @@ class ForeignReader(TableReader):
         epoch = unsealed[0]
         claim = directory.claim_identity(epoch)
         measured = measure_epoch(directory, epoch)
-        for path in measured.open_files(directory, epoch):
-            with opened(path) as handle:
-                os.fsync(handle)
+        sync_files(directory.storage, measured.open_files(directory, epoch), label="ledger.read")
         if claim is not None and not directory.is_fenced(epoch, claim):
             self._confirmed = epoch, measured
         elif self._confirmed[0] != epoch:

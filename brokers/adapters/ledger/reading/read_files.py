@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -10,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 
-from brokers.adapters.ledger.format.files import ENTRIES, INDEX
+from brokers.adapters.ledger.format.files import DISK, ENTRIES, INDEX
 from brokers.adapters.ledger.format.measuring import read_header, read_points
 from brokers.adapters.ledger.format.records import IndexPoint, Kind, decode_entry
 from brokers.adapters.ledger.format.scanning import Scan
 from nextgen.kernel.limits import pulsar as pulsar_limits
+from nextgen.storage.disk import SharedStorage
 
 _GAP_FACTOR = 4
 _entry_id_of = attrgetter("entry_id")
@@ -26,12 +26,12 @@ class _OpenFile:
 
     __slots__ = ("first_offset", "handle", "is_dropped", "salt", "users")
 
-    def __init__(self, path: str) -> None:
-        self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, storage: SharedStorage, path: str) -> None:
+        self.handle = storage.open_to_read(path)
         try:
-            header, self.first_offset = read_header(self.handle, path)
+            header, self.first_offset = read_header(storage, self.handle, path)
         except BaseException:
-            os.close(self.handle)
+            storage.close(self.handle)
             raise
         self.salt = header.salt
         self.users = 0
@@ -41,7 +41,12 @@ class _OpenFile:
 class ReadFiles:
     """Keeps the handles that were used last."""
 
-    def __init__(self, files_max: int = pulsar_limits.LEDGER_OPEN_FILES_MAX) -> None:
+    def __init__(
+        self,
+        storage: SharedStorage = DISK,
+        files_max: int = pulsar_limits.LEDGER_OPEN_FILES_MAX,
+    ) -> None:
+        self.storage = storage
         self._files_max = files_max
         self._files: OrderedDict[str, _OpenFile] = OrderedDict()
         self._lock = threading.Lock()
@@ -60,14 +65,14 @@ class ReadFiles:
                 self._files.move_to_end(path)
                 file.users += 1
         if file is None:
-            file = self._add(path, _OpenFile(path))
+            file = self._add(path, _OpenFile(self.storage, path))
         try:
             yield file
         finally:
             with self._lock:
                 file.users -= 1
                 if file.is_dropped and not file.users:
-                    os.close(file.handle)
+                    self.storage.close(file.handle)
 
     def drop(self, paths: Sequence[str]) -> None:
         """Let go of files that were removed."""
@@ -90,7 +95,7 @@ class ReadFiles:
             if file is None:
                 file = self._files[path] = opened
             else:
-                os.close(opened.handle)
+                self.storage.close(opened.handle)
             file.users += 1
             while len(self._files) > self._files_max:
                 self._let_go(self._files.popitem(last=False)[1])
@@ -99,7 +104,7 @@ class ReadFiles:
     def _let_go(self, file: _OpenFile) -> None:
         file.is_dropped = True
         if not file.users:
-            os.close(file.handle)
+            self.storage.close(file.handle)
 
 
 class Indexes:
@@ -138,7 +143,9 @@ class Indexes:
                 self._indexes.move_to_end(path)
         if points is None:
             with self._files.using(path) as file:
-                stored = read_points(f"{path.removesuffix(ENTRIES)}{INDEX}", file.salt).points
+                stored = read_points(
+                    self._files.storage, f"{path.removesuffix(ENTRIES)}{INDEX}", file.salt
+                ).points
             points = [point for point in stored if point.offset <= length]
         last_offset = points[-1].offset if points else 0
         if length - last_offset >= _GAP_FACTOR * self._index_bytes:
@@ -158,7 +165,9 @@ class Indexes:
         with self._files.using(path) as file:
             last = points[-1] if points else IndexPoint(file.first_offset, 0, 0)
             time_ms, at = last.time_ms, last.offset
-            for record in Scan(file.handle, path, start=at, salt=file.salt, limit=length):
+            for record in Scan(
+                self._files.storage, file.handle, path, start=at, salt=file.salt, limit=length
+            ):
                 if record.kind != Kind.ENTRY:
                     break
                 entry = decode_entry(record.body)

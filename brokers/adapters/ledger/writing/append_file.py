@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
-from brokers.adapters.ledger.format.files import write_all
 from nextgen.kernel.limits import pulsar as pulsar_limits
+from nextgen.storage.disk import Handle, SharedStorage
 
 
 class AppendFile:
@@ -18,9 +17,20 @@ class AppendFile:
     After an error nothing may be appended any more: what is behind ``durable`` is unknown.
     """
 
-    __slots__ = ("_handle", "_reserved", "durable", "end", "path", "salt")
+    __slots__ = ("_handle", "_label", "_reserved", "_storage", "durable", "end", "path", "salt")
 
-    def __init__(self, path: str, *, end: int, salt: int, handle: int | None = None) -> None:
+    def __init__(
+        self,
+        storage: SharedStorage,
+        path: str,
+        *,
+        end: int,
+        salt: int,
+        label: str,
+        handle: Handle | None = None,
+    ) -> None:
+        self._storage = storage
+        self._label = label
         self._handle = handle
         self._reserved = 0
         self.path = path
@@ -47,19 +57,19 @@ class AppendFile:
         end = self.end + len(content)
         if -1 < self._reserved < end:
             self._reserve(handle, end)
-        write_all(handle, content, self.end)
+        self._storage.pwrite(handle, content, self.end)
         self.end = end
 
     def sync(self) -> None:
         """Return once everything appended is on the medium."""
         handle = self._open()
         try:
-            os.fdatasync(handle)
+            self._storage.sync(handle, label=self._label)
         except OSError:
             # The kernel may hold pages for written that are not. Without them whoever measures
             # the file next sees what is on the medium.
             with suppress(OSError):
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                self._storage.drop_cache(handle)
             raise
         self.durable = self.end
 
@@ -71,21 +81,21 @@ class AppendFile:
         """
         if self._reserved > self.end:
             with suppress(OSError):
-                os.ftruncate(self._open(), self.end)
+                self._storage.truncate(self._open(), self.end)
         self.close()
 
     def close(self) -> None:
         """Let go of the handle."""
         if self._handle is not None:
-            os.close(self._handle)
+            self._storage.close(self._handle)
             self._handle = None
 
-    def _open(self) -> int:
+    def _open(self) -> Handle:
         if self._handle is None:
-            self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._handle = self._storage.open(self.path)
         return self._handle
 
-    def _reserve(self, handle: int, end: int) -> None:
+    def _reserve(self, handle: Handle, end: int) -> None:
         """Reserve space ahead, as much again as there is.
 
         An fsync is half as long when it does not have to write a new size. A disk that cannot, or
@@ -96,7 +106,7 @@ class AppendFile:
             pulsar_limits.LEDGER_RESERVE_BYTES_MAX,
         )
         try:
-            os.posix_fallocate(handle, self.end, end - self.end + step)
+            self._storage.preallocate(handle, end + step, begin=self.end)
         except OSError:
             self._reserved = -1
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,8 +17,6 @@ from brokers.adapters.ledger.format.files import (
     Owner,
     UnitDirectory,
     create_temporary,
-    remove,
-    write_all,
 )
 from brokers.adapters.ledger.format.measuring import opened, read_header
 from brokers.adapters.ledger.format.records import (
@@ -39,6 +36,7 @@ from brokers.ports.ledger import NewEntry
 from nextgen.kernel.limits import pulsar as pulsar_limits
 
 _STATE_ROLL_FACTOR = 4
+_ENTRIES_LABEL, _FACTS_LABEL = "ledger.entries", "ledger.facts"
 _ledger_id_of = attrgetter("position.ledger_id")
 
 
@@ -97,6 +95,7 @@ class UnitFiles:
         on_step: OnStep,
     ) -> None:
         self._directory = directory
+        self._storage = directory.storage
         self._unit = unit
         self._epoch = epoch
         self._owner = owner
@@ -117,9 +116,11 @@ class UnitFiles:
         self._facts = dict(holding.past.facts)
         self._state_number = holding.state.number
         self._state = AppendFile(
+            directory.storage,
             directory.numbered(epoch, holding.state.number, STATE),
             end=holding.state.length,
             salt=holding.state.salt,
+            label=_FACTS_LABEL,
         )
         self._snapshot_bytes = holding.state.length
         self._old_state: str | None = None
@@ -162,7 +163,7 @@ class UnitFiles:
         if self._index_records and self._entries is not None:
             self._append_index(self._entries)
         if self._old_state is not None:
-            remove(self._old_state)
+            self._storage.unlink(self._old_state)
             self._old_state = None
 
     def close(self) -> None:
@@ -216,8 +217,14 @@ class UnitFiles:
         header = self._header(number, previous, first.producers)
         content = encode_header(header)
         temporary = self._directory.temporary(self._epoch, f"{self._owner.token}-entries")
-        handle = create_temporary(temporary)
-        self._entries = AppendFile(temporary, end=0, salt=header.salt, handle=handle)
+        self._entries = AppendFile(
+            self._storage,
+            temporary,
+            end=0,
+            salt=header.salt,
+            label=_ENTRIES_LABEL,
+            handle=create_temporary(self._storage, temporary),
+        )
         self._entries_path = self._directory.numbered(self._epoch, number, ENTRIES)
         self._last_point = len(content)
         self._first_time_ms = first.time_ms
@@ -230,9 +237,9 @@ class UnitFiles:
         file.sync()
         self._on_step("entries fsynced")
         if file.path != self._entries_path:
-            os.rename(file.path, self._entries_path)
+            self._storage.rename(file.path, self._entries_path)
             file.path = self._entries_path
-            self._directory.sync()
+            self._directory.sync("ledger.segment_name")
             self._on_step("segment begun")
 
     def _end_segment(self, file: AppendFile) -> SegmentEnd:
@@ -263,14 +270,14 @@ class UnitFiles:
             return
         path = f"{file.path.removesuffix(ENTRIES)}{INDEX}"
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = self._storage.open(path, create=True)
             try:
-                end = os.fstat(handle).st_size
+                end = self._storage.size(handle)
                 if not end:
                     records.insert(0, encode_header(self._header(0, None, {}, salt=file.salt)))
-                write_all(handle, b"".join(records), end)
+                self._storage.pwrite(handle, b"".join(records), end)
             finally:
-                os.close(handle)
+                self._storage.close(handle)
         except OSError:
             # What is there is true. With a hole in it the rest would hide sequence ids.
             self._is_indexed = False
@@ -299,8 +306,8 @@ class UnitFiles:
 
     def _begin_state_file(self) -> None:
         """Write all facts anew. The old file is removed once no fence was found after that."""
-        with opened(self._state.path) as handle:
-            producers = read_header(handle, self._state.path)[0].producers
+        with opened(self._storage, self._state.path) as handle:
+            producers = read_header(self._storage, handle, self._state.path)[0].producers
         number = self._state_number + 1
         header = self._header(number, None, producers)
         length = write_state_file(self._directory, header, self._facts, self._owner.token)
@@ -309,9 +316,11 @@ class UnitFiles:
         self._state_number = number
         self._snapshot_bytes = length
         self._state = AppendFile(
+            self._storage,
             self._directory.numbered(self._epoch, number, STATE),
             end=length,
             salt=header.salt,
+            label=_FACTS_LABEL,
         )
         self._on_step("facts written anew")
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.adapters.ledger.accepting import remember
-from brokers.adapters.ledger.format.files import ENTRIES, Owner, UnitDirectory
+from brokers.adapters.ledger.format.files import DISK, ENTRIES, NAMES_LABEL, Owner, UnitDirectory
 from brokers.adapters.ledger.format.measuring import opened, read_header
 from brokers.adapters.ledger.format.records import decode_entry
 from brokers.adapters.ledger.format.scanning import Scan
@@ -126,7 +126,7 @@ class WatchedDirectory(UnitDirectory):
         self._kept.mkdir()
         self._durable: dict[str, int] = {}
 
-    def sync(self) -> None:
+    def sync(self, label: str = NAMES_LABEL) -> None:
         self._durable = self._names()
         for name, inode in self._durable.items():
             with suppress(FileExistsError):
@@ -166,7 +166,7 @@ class Machine:
     def play(self, operations: list[Operation]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             # A process may also be gone right behind each change of a name.
-            for change in (os.link, os.rename, os.unlink):
+            for change in (os.link, os.replace, os.unlink):
                 patch.setattr(os, change.__name__, self._stepping(change))
             self._play_all(operations)
 
@@ -251,9 +251,9 @@ class Machine:
         for segment in holding.past.table.segments:
             ledger_id = segment.ledger_id
             path = self._directory.numbered(epoch_of(ledger_id), segment_of(ledger_id), ENTRIES)
-            with opened(path) as handle:
-                header, start = read_header(handle, path)
-                scan = Scan(handle, path, start=start, salt=header.salt, limit=segment.length)
+            with opened(DISK, path) as handle:
+                header, start = read_header(DISK, handle, path)
+                scan = Scan(DISK, handle, path, start=start, salt=header.salt, limit=segment.length)
                 found = [bytes(decode_entry(record.body).payload) for record in scan]
             assert len(found) == segment.entries
             entries += found

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from brokers.adapters.ledger.format import measuring
+from brokers.adapters.ledger.format.files import DISK
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.ports.ledger import (
@@ -207,9 +208,9 @@ async def test_an_index_has_a_point_for_every_so_many_bytes(start: Start, folder
     await owner.close()
 
     path = str(folder / "1-0.entries")
-    with measuring.opened(path) as handle:
-        salt = measuring.read_header(handle, path)[0].salt
-    points = measuring.read_points(str(folder / "1-0.index"), salt).points
+    with measuring.opened(DISK, path) as handle:
+        salt = measuring.read_header(DISK, handle, path)[0].salt
+    points = measuring.read_points(DISK, str(folder / "1-0.index"), salt).points
 
     assert 100 * 100 // 1_000 <= len(points) <= 100 * 150 // 1_000
     assert [point.entry_id for point in points] == sorted(point.entry_id for point in points)

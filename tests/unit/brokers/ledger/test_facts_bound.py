@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brokers.adapters.ledger.format.files import DISK
 from brokers.adapters.ledger.format.measuring import read_facts
 from brokers.adapters.ledger.store import DiskLedgerStore
 from nextgen.kernel.limits.pulsar import LEDGER_INDEX_BYTES
@@ -31,7 +32,7 @@ async def test_a_successor_reads_as_little_of_facts_as_of_entries(tmp_path: Path
             await ledger.put_state("cursor/a", b"%d" % number + b"x" * FACT_BYTES)
 
         [facts] = tmp_path.glob("*/*/1-*.state")
-        assert read_facts(str(facts)).length <= LEDGER_INDEX_BYTES + 2 * FACT_BYTES
+        assert read_facts(DISK, str(facts)).length <= LEDGER_INDEX_BYTES + 2 * FACT_BYTES
         found = await successor.open(TOPIC, "", 2, topic_name=NAME)
         assert found.state["cursor/a"] == b"299" + b"x" * FACT_BYTES
     finally:

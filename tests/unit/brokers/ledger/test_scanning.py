@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers.adapters.ledger.format import scanning
+from brokers.adapters.ledger.format.files import DISK
 from brokers.adapters.ledger.format.measuring import opened
 from brokers.adapters.ledger.format.records import Kind, Record, encode
 from brokers.adapters.ledger.format.scanning import Scan
@@ -36,8 +37,10 @@ class File:
 
     def scan(self, *, limit: int | None = None, durable: int = 0) -> tuple[list[bytes], int]:
         self.path.write_bytes(self.content)
-        with opened(str(self.path)) as handle:
-            scan = Scan(handle, str(self.path), start=0, salt=SALT, limit=limit, piece_bytes=64)
+        with opened(DISK, str(self.path)) as handle:
+            scan = Scan(
+                DISK, handle, str(self.path), start=0, salt=SALT, limit=limit, piece_bytes=64
+            )
             return bodies(list(scan.to_the_end(durable))), scan.end
 
 
@@ -154,8 +157,8 @@ def test_reserved_space_that_was_not_written_is_not_read(
         return pread(handle, length, offset)
 
     monkeypatch.setattr(os, "pread", reads)
-    with opened(path) as handle:
-        scan = Scan(handle, path, start=0, salt=SALT, piece_bytes=4_096)
+    with opened(DISK, path) as handle:
+        scan = Scan(DISK, handle, path, start=0, salt=SALT, piece_bytes=4_096)
         assert bodies(list(scan.to_the_end())) == [b"first"]
 
     assert sum(lengths) < RESERVED_BYTES // 10
@@ -173,8 +176,8 @@ def test_a_later_round_behind_reserved_space_proves_damage(
         monkeypatch.setattr(os, "lseek", refuse)
     for is_proof in (False, True):
         path = str(sparse(is_proof))
-        with opened(path) as handle:
-            reading = Scan(handle, path, start=0, salt=SALT).to_the_end()
+        with opened(DISK, path) as handle:
+            reading = Scan(DISK, handle, path, start=0, salt=SALT).to_the_end()
             assert bytes(next(reading).body) == b"first"
             if is_proof:
                 with pytest.raises(LedgerDamaged, match="no valid record"):
@@ -207,8 +210,8 @@ def test_a_file_that_grows_under_a_scan_is_read_on(tmp_path: Path) -> None:
     path = tmp_path / "file"
     rounds = [encode(Kind.STATE, text, salt=SALT) for text in (b"a", b"b", b"c")]
     path.write_bytes(rounds[0])
-    with opened(str(path)) as handle:
-        scan = Scan(handle, str(path), start=0, salt=SALT)
+    with opened(DISK, str(path)) as handle:
+        scan = Scan(DISK, handle, str(path), start=0, salt=SALT)
         reading = scan.to_the_end()
         assert bytes(next(reading).body) == b"a"
         # The scan has come to the end of its piece; two rounds follow before it looks behind it.

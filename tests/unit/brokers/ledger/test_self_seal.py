@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.adapters.ledger.format.files import ENTRIES, Owner, UnitDirectory
+from brokers.adapters.ledger.format.files import DISK, ENTRIES, Owner, UnitDirectory
 from brokers.adapters.ledger.format.measuring import opened, read_header
 from brokers.adapters.ledger.format.records import decode_entry
 from brokers.adapters.ledger.format.scanning import Scan
@@ -93,9 +93,9 @@ def assert_has_all(root: Path, holding: Holding) -> None:
     for segment in holding.past.table.segments:
         ledger_id = segment.ledger_id
         path = directory.numbered(epoch_of(ledger_id), segment_of(ledger_id), ENTRIES)
-        with opened(path) as handle:
-            header, start = read_header(handle, path)
-            scan = Scan(handle, path, start=start, salt=header.salt, limit=segment.length)
+        with opened(DISK, path) as handle:
+            header, start = read_header(DISK, handle, path)
+            scan = Scan(DISK, handle, path, start=start, salt=header.salt, limit=segment.length)
             found += [bytes(decode_entry(record.body).payload) for record in scan]
     assert found == [b"entry-0", b"entry-1"]
     assert dict(holding.past.producers) == {"p": 1}
@@ -124,7 +124,7 @@ def test_a_successor_of_a_sealed_epoch_neither_measures_nor_seals(tmp_path: Path
 
     assert_has_all(tmp_path, holding)
     assert steps == ["claim written", "second look", "snapshot written"]
-    assert read_seal(old.directory.seal(1)).sealed_by == 1
+    assert read_seal(old.directory, 1).sealed_by == 1
     assert 1 in old.directory.listing().fences
 
 
@@ -155,7 +155,7 @@ def test_a_seal_whose_name_a_loss_of_power_took_is_made_again(tmp_path: Path, st
     holding = take_over(tmp_path, 2)
 
     assert_has_all(tmp_path, holding)
-    assert read_seal(old.directory.seal(1)).sealed_by == 2
+    assert read_seal(old.directory, 1).sealed_by == 2
 
 
 @pytest.mark.parametrize("step", OWN_STEPS)
@@ -200,11 +200,11 @@ def test_a_successor_that_is_gone_in_the_middle_leaves_it_to_the_next(
 def test_an_owner_that_slept_through_its_end_seals_nothing(tmp_path: Path) -> None:
     old = Old(tmp_path)
     take_over(tmp_path, 2)
-    before = read_seal(old.directory.seal(1))
+    before = read_seal(old.directory, 1)
 
     old.seal(_no_step)
 
-    assert read_seal(old.directory.seal(1)) == before
+    assert read_seal(old.directory, 1) == before
 
 
 def test_an_owner_whose_epoch_was_removed_adds_nothing_that_counts(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ async def test_a_fenced_owner_leaves_the_seal_to_its_successor(tmp_path: Path) -
 
     await ledger.close(is_over=True)
 
-    assert read_seal(UnitDirectory(tmp_path, TOPIC, "").seal(1)).sealed_by == 2
+    assert read_seal(UnitDirectory(tmp_path, TOPIC, ""), 1).sealed_by == 2
     assert successor.entry_count == 1
     await other.close()
     await store.close()

@@ -17,6 +17,7 @@ from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.domain.position import Position, ledger_id_of
 from brokers.ports.ledger import Fenced, NewEntry
+from nextgen.storage.disk import SharedStorage
 
 TOPIC = "0a1b00112233445566778899"
 NAME = "persistent://public/default/orders"
@@ -118,7 +119,7 @@ def test_a_fence_that_is_there_stays_whose_it_is(directory: UnitDirectory) -> No
         take_over(directory, 2, crash_at("fence written"))
     made = os.stat(directory.fence(1)).st_ino
 
-    create_fence(directory.fence(1), directory.claim(1))
+    create_fence(directory.storage, directory.fence(1), directory.claim(1))
 
     assert os.stat(directory.fence(1)).st_ino == made == os.stat(directory.claim(2)).st_ino
 
@@ -129,13 +130,13 @@ def test_a_successor_whose_claim_is_gone_when_it_fences_is_fenced(
     """A later one has come, served, and removed what was left, behind the look at the claims."""
     store(opened(directory, 1), round_of(1, 0))
 
-    def overtaken(path: str, claim: str) -> None:
+    def overtaken(storage: SharedStorage, path: str, claim: str) -> None:
         monkeypatch.undo()
         take_over(directory, 3)
         assert not os.path.exists(claim)
         # The later one has made it already; without it there is nothing left to make it of.
         os.unlink(path)
-        create_fence(path, claim)
+        create_fence(storage, path, claim)
 
     monkeypatch.setattr(takeover_module, "create_fence", overtaken)
     with pytest.raises(Fenced):
@@ -155,9 +156,9 @@ def test_claim_and_fence_are_durable_before_anything_rests_on_them(
     at_step: dict[str, set[str]] = {}
     sync = UnitDirectory.sync
 
-    def syncs(self: UnitDirectory) -> None:
+    def syncs(self: UnitDirectory, *label: str) -> None:
         durable.append(names(self))
-        sync(self)
+        sync(self, *label)
 
     monkeypatch.setattr(UnitDirectory, "sync", syncs)
     take_over(directory, 2, lambda name: at_step.update({name: durable[-1] if durable else set()}))
@@ -170,7 +171,7 @@ def test_a_claim_that_has_nobody_to_seal_is_durable_when_it_is_served(
     directory: UnitDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     durable: list[set[str]] = []
-    monkeypatch.setattr(UnitDirectory, "sync", lambda self: durable.append(names(self)))
+    monkeypatch.setattr(UnitDirectory, "sync", lambda self, *_label: durable.append(names(self)))
 
     take_over(directory, 1)
 
@@ -254,7 +255,7 @@ def test_the_name_of_a_segment_is_durable_before_its_owner_looks_for_a_fence(
     monkeypatch.setattr(
         UnitDirectory,
         "sync",
-        lambda self: log.append(f"names durable: {'1-0.entries' in names(self)}"),
+        lambda self, *_label: log.append(f"names durable: {'1-0.entries' in names(self)}"),
     )
 
     store(files, round_of(1, 0))
