@@ -163,6 +163,7 @@ class LookupCore:
     def report(self) -> Report:
         """Return the numbers of this process."""
         self.counters.pulsar_connections_refused = self.pulsar.refused_connections
+        self.counters.pulsar_connections_dropped = self.pulsar.dropped_connections
         report = self._reporter.report()
         report.counts.update(self.watch_desk.counts())
         report.counts["answers_absent"] = self.absent.answered
@@ -221,6 +222,7 @@ class LookupCore:
     def _gauges(self) -> dict[str, int]:
         return {
             "pulsar_connections": self.pulsar.connection_count,
+            "pulsar_unfinished_bytes": self.pulsar.unfinished_bytes,
             "pulsar_commands_waiting": self.dispatcher.waiting,
             "absent_names": len(self.absent),
             "processes": int(bool(self.pulsar.port)),

@@ -58,6 +58,10 @@ def _of_clients(front: PulsarFront) -> Iterator[Metric]:
     yield from _gauges(
         {
             "pulsar_connections": ("Pulsar clients connected.", front.connection_count),
+            "pulsar_unfinished_bytes": (
+                "Bytes of frames that clients have not sent completely.",
+                front.unfinished_bytes,
+            ),
             "topics_open": ("Topics and partitions whose ledger is open.", len(topics)),
             "topics_failed": ("Those that could not be opened.", len(front.topics.errors)),
             "producers": ("Producers connected.", sum(len(each.producers) for each in topics)),
@@ -75,6 +79,10 @@ def _of_clients(front: PulsarFront) -> Iterator[Metric]:
     )
     traffic = front.traffic
     counters = {
+        "pulsar_connections_dropped": (
+            "Pulsar clients closed for incomplete frames, or without CONNECT among too many.",
+            front.dropped_connections,
+        ),
         "messages_in": ("Messages stored.", traffic.messages_in),
         "messages_out": ("Messages sent to consumers.", traffic.messages_out),
         "bytes_in": ("Payload bytes stored.", traffic.bytes_in),

@@ -66,6 +66,11 @@ _COUNTERS = (
         "pulsar_connections_refused",
         "Pulsar clients closed because there were too many",
     ),
+    (
+        "pulsar_connections_dropped",
+        "pulsar_connections_dropped",
+        "Pulsar clients closed for incomplete frames, or without CONNECT among too many",
+    ),
     ("http_requests", "http_requests", "Lookups and readings over HTTP"),
     ("failed_lookups", "failed_by_us", "Lookups failed by trouble of ours, or too slow"),
     ("worker_restarts", "worker_restarts", "Workers that ended and were started again"),
@@ -77,6 +82,11 @@ _GAUGES = (
     ("absent_names", "absent_names", "Names that are remembered as absent"),
     ("lookup_streams", "streams_open", "Lookup streams that are open"),
     ("pulsar_connections", "pulsar_connections", "Pulsar clients that are connected"),
+    (
+        "pulsar_unfinished_bytes",
+        "pulsar_unfinished_bytes",
+        "Bytes of frames that clients have not sent completely",
+    ),
     ("pulsar_commands_waiting", "pulsar_commands_waiting", "Commands that wait for shards"),
     ("processes", "processes", "Processes that answer Pulsar clients, this one included"),
 )

@@ -36,6 +36,7 @@ class DiscoveryCounters:
         self.pulsar_overloads = 0
         """Commands answered that too many wait."""
         self.pulsar_connections_refused = 0
+        self.pulsar_connections_dropped = 0
         self.http_requests = 0
         self.cold_latency_ms = [0] * (len(COLD_LATENCY_BUCKETS_MS) + 1)
         """Names by the time a shard took to answer; the last bucket has no bound."""
@@ -67,6 +68,7 @@ class DiscoveryCounters:
             "pulsar_other_commands": self.pulsar_other_commands,
             "pulsar_overloads": self.pulsar_overloads,
             "pulsar_connections_refused": self.pulsar_connections_refused,
+            "pulsar_connections_dropped": self.pulsar_connections_dropped,
             "http_requests": self.http_requests,
         }
         for result, count in self.lookups_by_result.items():

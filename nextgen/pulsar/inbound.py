@@ -64,6 +64,8 @@ class InboundBudget:
         self._timer: asyncio.TimerHandle | None = None
         self.unfinished_bytes = 0
         """Of all frames that are not complete."""
+        self.dropped_connections = 0
+        """Those that were closed for what they held, for how long, or without CONNECT."""
 
     def opened(self, connection: Sender) -> None:
         """A client has connected. If too many have not introduced themselves the oldest goes."""
@@ -71,7 +73,7 @@ class InboundBudget:
         if len(self._before_connect) > self._before_connect_max:
             oldest = next(iter(self._before_connect))
             del self._before_connect[oldest]
-            oldest.abort("too many connections without CONNECT, and this was the oldest")
+            self._drop(oldest, "too many connections without CONNECT, and this was the oldest")
 
     def introduced(self, connection: Sender) -> None:
         """The client has sent its CONNECT."""
@@ -114,7 +116,11 @@ class InboundBudget:
         while self.unfinished_bytes > kept_bytes:
             connection = costliest.pop()
             self.hold(connection, 0)
-            connection.abort("incomplete frames take too much memory, and this one the most")
+            self._drop(connection, "incomplete frames take too much memory, and this one the most")
+
+    def _drop(self, connection: Sender, reason: str) -> None:
+        self.dropped_connections += 1
+        connection.abort(reason)
 
     def _arm(self) -> None:
         delay_s = UNFINISHED_FRAMES_CHECK_MS / 1_000
@@ -132,7 +138,7 @@ class InboundBudget:
             allowed_s += self._frame_ms_max / 1_000
             if now - connection.frame_began_at >= allowed_s:
                 self.hold(connection, 0)
-                connection.abort(f"a frame was not complete after {allowed_s:.0f} s")
+                self._drop(connection, f"a frame was not complete after {allowed_s:.0f} s")
         if self._unfinished:
             self._arm()
 

@@ -46,6 +46,16 @@ class PulsarServer:
     def connection_count(self) -> int:
         return len(self._keep_alive)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What clients have sent of frames that are not complete."""
+        return self._keep_alive.inbound.unfinished_bytes
+
+    @property
+    def dropped_connections(self) -> int:
+        """Clients closed for incomplete frames, or because too many had sent no CONNECT."""
+        return self._keep_alive.inbound.dropped_connections
+
     def connections(self) -> Iterator[PulsarConnection]:
         """Go through the connections there are, handshake or not."""
         return (cast(PulsarConnection, connection) for connection in self._keep_alive)

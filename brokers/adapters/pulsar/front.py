@@ -93,6 +93,14 @@ class PulsarFront:
     def connection_count(self) -> int:
         return self._server.connection_count
 
+    @property
+    def unfinished_bytes(self) -> int:
+        return self._server.unfinished_bytes
+
+    @property
+    def dropped_connections(self) -> int:
+        return self._server.dropped_connections
+
     def connections(self) -> Iterator[BrokerConnection]:
         return (cast(BrokerConnection, connection) for connection in self._server.connections())
 

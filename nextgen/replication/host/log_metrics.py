@@ -137,6 +137,10 @@ class MeasuredMesh(Protocol):
     def connection_count(self) -> int: ...
     @property
     def outbox_bytes(self) -> int: ...
+    @property
+    def unproven_count(self) -> int: ...
+    @property
+    def refused_count(self) -> int: ...
 
 
 class MeshCollector(Collector):
@@ -150,6 +154,16 @@ class MeshCollector(Collector):
             "nextgen_mesh_peers",
             "Processes that the Raft mesh is connected to.",
             value=self._mesh.connection_count,
+        )
+        yield GaugeMetricFamily(
+            "nextgen_mesh_peers_unproven",
+            "Peers on the Raft mesh that have not proven the cluster secret.",
+            value=self._mesh.unproven_count,
+        )
+        yield CounterMetricFamily(
+            "nextgen_mesh_connections_refused",
+            "Connections to the Raft mesh closed before it was known which node had made them.",
+            value=self._mesh.refused_count,
         )
         yield GaugeMetricFamily(
             "nextgen_mesh_outbox_bytes",

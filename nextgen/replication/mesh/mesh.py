@@ -116,6 +116,8 @@ class Mesh:
         self._unanswered: dict[NodeId, int] = {}
         self._last_logged_at: dict[str, float] = {}
         self._stopping = False
+        self.refused_count = 0
+        """Connections closed before it was known which node is at the other end."""
 
     def __repr__(self) -> str:
         return f"<Mesh node={self._node_id} connected={sorted(self._connections)}>"
@@ -136,6 +138,12 @@ class Mesh:
     def connection_count(self) -> int:
         """Peers that are connected."""
         return len(self._connections)
+
+    @property
+    def unproven_count(self) -> int:
+        """Peers that are connected and have not proven the cluster's secret."""
+        peers = (connection.peer for connection in self._connections.values())
+        return sum(peer is not None and not peer.is_proven for peer in peers)
 
     async def start(self) -> None:
         """Listen. ``OSError`` names the port if it is taken."""
@@ -248,6 +256,7 @@ class Mesh:
             # The oldest, not this one: a peer needs two round trips, silence may last seconds.
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
+            self.refused_count += 1
             oldest.abort()
 
     def check_hello(self, hello: Hello, dialed: NodeId | None) -> None:
@@ -303,6 +312,7 @@ class Mesh:
 
     def protocol_broken(self, connection: PeerConnection, error: RemoteProtocolError) -> None:
         who = connection.hello.node_id if connection.hello else connection.dialed
+        self.refused_count += connection.hello is None
         # Whatever a stranger says of itself, it is one by where it comes from.
         peer = who or f"a stranger at {connection.remote_host}"
         reason = str(error)[:MESH_REASON_CHARACTERS_MAX]

@@ -145,7 +145,7 @@ class SimulatedMesh:
     def connection_count(self) -> int:
         raise NotImplementedError("nobody asks a simulated process for its metrics")
 
-    outbox_bytes = connection_count
+    outbox_bytes = unproven_count = refused_count = connection_count
 
     def is_connected(self, node_id: NodeId) -> bool:
         return node_id in self.connected

@@ -173,6 +173,7 @@ async def test_unfinished_frames_bytes_max_are_held_and_one_more_drops_the_costl
     assert peers[7].why.startswith("incomplete frames take too much memory")
     assert budget.unfinished_bytes <= UNFINISHED_FRAMES_BYTES_MAX
     assert sum(bool(peer.why) for peer in peers) <= len(peers) // 8 + 1
+    assert budget.dropped_connections == sum(bool(peer.why) for peer in peers)
     budget.close()
 
 
@@ -211,7 +212,8 @@ def test_frame_ms_max_and_frame_bytes_per_s_min_are_what_a_frame_may_take() -> N
     async def main() -> None:
         size = 20 * FRAME_BYTES_PER_S_MIN
         allowed_s = FRAME_MS_MAX / 1_000 + 20
-        _, transport = opened(inbound=InboundBudget())
+        budget = InboundBudget()
+        _, transport = opened(inbound=budget)
         transport.receive(size_alone(size))
         for _ in range(int(allowed_s) - 1):
             await asyncio.sleep(1)
@@ -221,6 +223,7 @@ def test_frame_ms_max_and_frame_bytes_per_s_min_are_what_a_frame_may_take() -> N
         await asyncio.sleep(1 + CHECK_S)
 
         assert transport.was_aborted
+        assert budget.dropped_connections == 1
 
     run_virtual(main)
 
@@ -294,6 +297,7 @@ async def test_connections_before_connect_max_are_kept_and_one_more_drops_the_ol
 
     budget.opened(peers[-3])
     assert [peer for peer in peers if peer.why] == [peers[0]]
+    assert budget.dropped_connections == 1
 
     budget.introduced(peers[1])
     budget.closed(peers[2])

@@ -211,6 +211,7 @@ async def test_metrics_show_clients_and_traffic(world: BrokerWorld):
     ]
     assert value("messages_in_total") == value("messages_out_total") == 1
     assert value("entries_out_total") == 1
+    assert value("pulsar_unfinished_bytes") == value("pulsar_connections_dropped_total") == 0
     assert value("backlog_bytes") == value("bytes_in_total") == value("ledger_bytes")
     assert value("append_seconds_count") == value("append_seconds_bucket", le="+Inf") == 1
 

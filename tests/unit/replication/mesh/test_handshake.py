@@ -351,6 +351,7 @@ async def test_a_stranger_that_knows_the_cluster_id_is_answered_with_nothing(
         assert answer == b""
         assert inbox.messages == []
         assert not low.is_connected(node_id)
+        assert low.refused_count == 1
         assert low.peer_event_level(node_id) == 1
         assert complaint in caplog.text
 
@@ -366,6 +367,24 @@ async def test_one_that_was_challenged_learns_nothing_but_a_nonce() -> None:
 
         (body,) = bodies(answer)
         assert list(decode_frame(body)[1]) == ["challenge"]
+
+
+@pytest.mark.parametrize(("secret", "unproven"), [(None, 1), (LENIENT, 1), (KEY, 0)])
+async def test_peers_without_proof_are_counted_while_they_are_connected(
+    secret: ClusterSecret | None, unproven: int
+) -> None:
+    other = OTHER_LENIENT if secret is LENIENT else secret
+    async with mesh(LOW, secret) as (low, _):
+        async with mesh(HIGH, other) as (high, _):
+            await introduce(low, LOW, high, HIGH)
+            await until(lambda: low.is_connected(HIGH) and high.is_connected(LOW))
+
+            assert (low.unproven_count, high.unproven_count) == (unproven, unproven)
+            assert low.connection_count == 1
+            assert low.refused_count == 0
+
+        await until(lambda: not low.is_connected(HIGH))
+        assert low.unproven_count == 0
 
 
 async def test_a_node_without_proof_does_not_take_the_place_of_one_with_it() -> None:
@@ -418,6 +437,7 @@ async def test_mesh_handshakes_max_are_kept_and_one_more_closes_the_oldest() -> 
         async with timeout(PATIENCE_S):
             assert await silent[0].read(1) == b""
         assert len(low._handshakes) == MESH_HANDSHAKES_MAX
+        assert low.refused_count == 1
         async with dialed(low, hello(HIGH)):  # A peer is accepted, though others are silent.
             await until(lambda: low.is_connected(HIGH))
 
