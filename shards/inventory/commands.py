@@ -21,6 +21,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain import assignment, namespace, parent_gate, tenant, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
+from shards.domain.parent import SetProperties
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import SetPolicies
 from shards.inventory.bulk_creation import BulkCreation
@@ -103,9 +104,7 @@ class InventoryCommands:
                     tenant_id, name, to_properties(body.properties)
                 )
             case pb.SetTenantProperties():
-                order = tenant.SetTenantProperties(
-                    name, to_properties(body.properties), body.expected_version
-                )
+                order = SetProperties(name, to_properties(body.properties), body.expected_version)
             case pb.SetPolicies():
                 order = to_policies(name, body)
             case _:
@@ -130,9 +129,7 @@ class InventoryCommands:
                 create = partial(self._create_namespace, command.command_id, command.name, body)
                 return self._create(ParentKind.TENANT, create)
             case pb.SetNamespaceProperties():
-                order = namespace.SetNamespaceProperties(
-                    name, to_properties(body.properties), body.expected_version
-                )
+                order = SetProperties(name, to_properties(body.properties), body.expected_version)
                 return self._decide_namespace(command.command_id, order, ())
             case pb.SetPolicies():
                 return self._decide_namespace(command.command_id, to_policies(name, body), ())
@@ -162,7 +159,7 @@ class InventoryCommands:
     def _decide_namespace(
         self,
         command_id: bytes,
-        order: namespace.CreateNamespace | namespace.SetNamespaceProperties | SetPolicies,
+        order: namespace.CreateNamespace | SetProperties | SetPolicies,
         gate_events: tuple[parent_gate.ParentGateEvent, ...],
     ) -> Answer:
         before = self._state.reads.load_namespace(order.name)

@@ -22,6 +22,7 @@ from nextgen.kernel.limits.cluster import DELETION_ATTEMPTS_PER_TERM_MAX
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain import namespace, tenant
 from shards.domain.namespace import Namespace
+from shards.domain.parent import AbortDeletion, FinishDeletion, ParentCommand, StartDeletion
 from shards.domain.parent_gate import ParentKind
 from shards.domain.tenant import Tenant
 from shards.inventory.command_answer import conclude, finish
@@ -40,31 +41,11 @@ class Family:
 
     kind: ParentKind
     load: Callable[[StateReads, str], Tenant | Namespace | None]
-    id_of: Callable[[Any], str]
-    decide: Callable[[Any, Any], Accepted[Any] | Rejected]
-    start: Callable[[str], Any]
-    abort: Callable[[str, str], Any]
-    finish: Callable[[str, str], Any]
+    decide: Callable[[Any, ParentCommand], Accepted[Any] | Rejected]
 
 
-TENANTS = Family(
-    ParentKind.TENANT,
-    StateReads.load_tenant,
-    lambda state: str(state.tenant_id),
-    tenant.decide,
-    tenant.StartTenantDeletion,
-    tenant.AbortTenantDeletion,
-    tenant.FinishTenantDeletion,
-)
-NAMESPACES = Family(
-    ParentKind.NAMESPACE,
-    StateReads.load_namespace,
-    lambda state: str(state.namespace_id),
-    namespace.decide,
-    namespace.StartNamespaceDeletion,
-    namespace.AbortNamespaceDeletion,
-    namespace.FinishNamespaceDeletion,
-)
+TENANTS = Family(ParentKind.TENANT, StateReads.load_tenant, tenant.decide)
+NAMESPACES = Family(ParentKind.NAMESPACE, StateReads.load_namespace, namespace.decide)
 
 
 class _Turn:
@@ -105,7 +86,7 @@ class ParentDeletion:
     async def _start(self, family: Family, name: str, command_id: bytes) -> CommandResult:
         state = self._state
         before = family.load(state.reads, name)
-        started = family.decide(before, family.start(name))
+        started = family.decide(before, StartDeletion(name))
         answer = conclude(
             state, command_id if isinstance(started, Rejected) else b"", started, CommandResult()
         )
@@ -113,8 +94,9 @@ class ParentDeletion:
         result = await finish(state, answer)
         if isinstance(started, Rejected):
             return result
+        assert before is not None, "the deletion of a parent that is not there was rejected"
         try:
-            return await self._carry_on(family, name, family.id_of(before), command_id)
+            return await self._carry_on(family, name, before.parent_id, command_id)
         except Definite as error:
             # A definite error of one step leaves the outcome of the deletion open.
             raise _unfinished(family.kind, name, str(error)) from error
@@ -135,7 +117,7 @@ class ParentDeletion:
             return await self._abort(family, name, parent_id, command_id)
         if errors:
             raise _unfinished(family.kind, name, str(errors[0]))
-        done = family.decide(family.load(state.reads, name), family.finish(name, parent_id))
+        done = family.decide(family.load(state.reads, name), FinishDeletion(name, parent_id))
         result = CommandResult(id=parent_id)
         return await finish(state, conclude(state, command_id, done, result))
 
@@ -170,7 +152,7 @@ class ParentDeletion:
         self, family: Family, name: str, parent_id: str, command_id: bytes
     ) -> CommandResult:
         state = self._state
-        aborted = family.decide(family.load(state.reads, name), family.abort(name, parent_id))
+        aborted = family.decide(family.load(state.reads, name), AbortDeletion(name, parent_id))
         if isinstance(aborted, Rejected):
             return await finish(state, conclude(state, command_id, aborted, CommandResult()))
         result = CommandResult(

@@ -9,20 +9,17 @@ from nextgen.kernel.limits.cluster import PROPERTIES_MAX
 from shards.domain.life import Life
 from shards.domain.namespace import (
     INITIAL,
-    AbortNamespaceDeletion,
     CreateNamespace,
-    FinishNamespaceDeletion,
     Namespace,
     NamespaceCreated,
     NamespaceDeleted,
     NamespaceDeletionAborted,
     NamespaceDeletionStarted,
     NamespacePropertiesSet,
-    SetNamespaceProperties,
-    StartNamespaceDeletion,
     decide,
     evolve,
 )
+from shards.domain.parent import AbortDeletion, FinishDeletion, SetProperties, StartDeletion
 from shards.domain.states import StateKind
 from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
 
@@ -74,7 +71,7 @@ def test_creating_with_too_many_properties_is_rejected():
 
 
 def test_setting_properties_replaces_them_all_and_moves_the_version():
-    command = SetNamespaceProperties("acme/orders", (("tier", "1"),), expected_version=1)
+    command = SetProperties("acme/orders", (("tier", "1"),), expected_version=1)
 
     decision = decide(given_events(CREATED), command)
 
@@ -92,33 +89,31 @@ def test_setting_properties_replaces_them_all_and_moves_the_version():
     ],
 )
 def test_setting_properties_is_rejected(history, expected_version, code):
-    command = SetNamespaceProperties("acme/orders", (), expected_version)
+    command = SetProperties("acme/orders", (), expected_version)
 
     assert code_of(decide(given_events(*history), command)) is code
 
 
 def test_setting_too_large_properties_is_rejected():
-    command = SetNamespaceProperties("acme/orders", (("key", "x" * 5_000),))
+    command = SetProperties("acme/orders", (("key", "x" * 5_000),))
 
     assert code_of(decide(given_events(CREATED), command)) is RejectionCode.LIMIT_EXCEEDED
 
 
 def test_a_deletion_is_started_once():
-    first = decide(given_events(CREATED), StartNamespaceDeletion("acme/orders"))
-    second = decide(given_events(CREATED, STARTED), StartNamespaceDeletion("acme/orders"))
+    first = decide(given_events(CREATED), StartDeletion("acme/orders"))
+    second = decide(given_events(CREATED, STARTED), StartDeletion("acme/orders"))
 
     assert first == Accepted((STARTED,))
     assert second == Accepted(())
 
 
 def test_deleting_an_absent_namespace_is_rejected():
-    assert (
-        code_of(decide(INITIAL, StartNamespaceDeletion("acme/orders"))) is RejectionCode.NOT_FOUND
-    )
+    assert code_of(decide(INITIAL, StartDeletion("acme/orders"))) is RejectionCode.NOT_FOUND
 
 
 def test_an_aborted_deletion_leaves_the_namespace_active():
-    decision = decide(given_events(CREATED, STARTED), AbortNamespaceDeletion("acme/orders", "id-1"))
+    decision = decide(given_events(CREATED, STARTED), AbortDeletion("acme/orders", "id-1"))
 
     assert decision == Accepted((NamespaceDeletionAborted("acme/orders"),))
     after = given_events(CREATED, STARTED, NamespaceDeletionAborted("acme/orders"))
@@ -129,22 +124,20 @@ def test_an_aborted_deletion_leaves_the_namespace_active():
     "history", [(), (NamespaceCreated("id-2", "acme/orders", "tenant-1"),)], ids=["gone", "other"]
 )
 def test_aborting_for_a_namespace_that_is_gone_is_rejected(history):
-    decision = decide(given_events(*history), AbortNamespaceDeletion("acme/orders", "id-1"))
+    decision = decide(given_events(*history), AbortDeletion("acme/orders", "id-1"))
 
     assert code_of(decision) is RejectionCode.NOT_FOUND
 
 
 def test_a_finished_deletion_removes_the_namespace():
-    decision = decide(
-        given_events(CREATED, STARTED), FinishNamespaceDeletion("acme/orders", "id-1")
-    )
+    decision = decide(given_events(CREATED, STARTED), FinishDeletion("acme/orders", "id-1"))
 
     assert decision == Accepted((NamespaceDeleted("acme/orders", "id-1"),))
     assert given_events(CREATED, STARTED, NamespaceDeleted("acme/orders", "id-1")) is None
 
 
 def test_a_deletion_that_was_not_started_cannot_be_finished():
-    decision = decide(given_events(CREATED), FinishNamespaceDeletion("acme/orders", "id-1"))
+    decision = decide(given_events(CREATED), FinishDeletion("acme/orders", "id-1"))
 
     assert code_of(decision) is RejectionCode.NOT_ALLOWED
 
@@ -152,17 +145,17 @@ def test_a_deletion_that_was_not_started_cannot_be_finished():
 def test_finishing_does_not_delete_another_namespace_of_the_same_name():
     other = given_events(NamespaceCreated("id-2", "acme/orders", "tenant-1"), STARTED)
 
-    assert decide(other, FinishNamespaceDeletion("acme/orders", "id-1")) == Accepted(())
+    assert decide(other, FinishDeletion("acme/orders", "id-1")) == Accepted(())
 
 
 ids = st.sampled_from(["id-1", "id-2"])
 properties = st.sampled_from([(), PROPERTIES, (("a", "1"), ("b", "ü"))])
 commands = st.one_of(
     st.builds(CreateNamespace, ids, st.just("acme/orders"), st.just("tenant-1"), properties),
-    st.builds(SetNamespaceProperties, st.just("acme/orders"), properties, st.integers(0, 3)),
-    st.builds(StartNamespaceDeletion, st.just("acme/orders")),
-    st.builds(AbortNamespaceDeletion, st.just("acme/orders"), ids),
-    st.builds(FinishNamespaceDeletion, st.just("acme/orders"), ids),
+    st.builds(SetProperties, st.just("acme/orders"), properties, st.integers(0, 3)),
+    st.builds(StartDeletion, st.just("acme/orders")),
+    st.builds(AbortDeletion, st.just("acme/orders"), ids),
+    st.builds(FinishDeletion, st.just("acme/orders"), ids),
 )
 NAMESPACE = AggregateUnderTest(decide, evolve, StateKind.NAMESPACE, lambda state: state.name)
 

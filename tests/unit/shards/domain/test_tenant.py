@@ -7,14 +7,11 @@ from hypothesis import strategies as st
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.limits.cluster import PROPERTIES_MAX
 from shards.domain.life import Life
+from shards.domain.parent import AbortDeletion, FinishDeletion, SetProperties, StartDeletion
 from shards.domain.states import StateKind
 from shards.domain.tenant import (
     INITIAL,
-    AbortTenantDeletion,
     CreateTenant,
-    FinishTenantDeletion,
-    SetTenantProperties,
-    StartTenantDeletion,
     Tenant,
     TenantCreated,
     TenantDeleted,
@@ -68,7 +65,7 @@ def test_creating_with_too_many_properties_is_rejected():
 
 
 def test_setting_properties_replaces_them_all_and_moves_the_version():
-    command = SetTenantProperties("acme", (("tier", "1"),), expected_version=1)
+    command = SetProperties("acme", (("tier", "1"),), expected_version=1)
 
     decision = decide(given_events(CREATED), command)
 
@@ -86,31 +83,31 @@ def test_setting_properties_replaces_them_all_and_moves_the_version():
     ],
 )
 def test_setting_properties_is_rejected(history, expected_version, code):
-    command = SetTenantProperties("acme", (), expected_version)
+    command = SetProperties("acme", (), expected_version)
 
     assert code_of(decide(given_events(*history), command)) is code
 
 
 def test_setting_too_large_properties_is_rejected():
-    command = SetTenantProperties("acme", (("key", "x" * 5_000),))
+    command = SetProperties("acme", (("key", "x" * 5_000),))
 
     assert code_of(decide(given_events(CREATED), command)) is RejectionCode.LIMIT_EXCEEDED
 
 
 def test_a_deletion_is_started_once():
-    first = decide(given_events(CREATED), StartTenantDeletion("acme"))
-    second = decide(given_events(CREATED, STARTED), StartTenantDeletion("acme"))
+    first = decide(given_events(CREATED), StartDeletion("acme"))
+    second = decide(given_events(CREATED, STARTED), StartDeletion("acme"))
 
     assert first == Accepted((STARTED,))
     assert second == Accepted(())
 
 
 def test_deleting_an_absent_tenant_is_rejected():
-    assert code_of(decide(INITIAL, StartTenantDeletion("acme"))) is RejectionCode.NOT_FOUND
+    assert code_of(decide(INITIAL, StartDeletion("acme"))) is RejectionCode.NOT_FOUND
 
 
 def test_an_aborted_deletion_leaves_the_tenant_active():
-    decision = decide(given_events(CREATED, STARTED), AbortTenantDeletion("acme", "id-1"))
+    decision = decide(given_events(CREATED, STARTED), AbortDeletion("acme", "id-1"))
 
     assert decision == Accepted((TenantDeletionAborted("acme"),))
     after = given_events(CREATED, STARTED, TenantDeletionAborted("acme"))
@@ -119,20 +116,20 @@ def test_an_aborted_deletion_leaves_the_tenant_active():
 
 @pytest.mark.parametrize("history", [(), (TenantCreated("id-2", "acme"),)], ids=["gone", "other"])
 def test_aborting_for_a_tenant_that_is_gone_is_rejected(history):
-    decision = decide(given_events(*history), AbortTenantDeletion("acme", "id-1"))
+    decision = decide(given_events(*history), AbortDeletion("acme", "id-1"))
 
     assert code_of(decision) is RejectionCode.NOT_FOUND
 
 
 def test_a_finished_deletion_removes_the_tenant():
-    decision = decide(given_events(CREATED, STARTED), FinishTenantDeletion("acme", "id-1"))
+    decision = decide(given_events(CREATED, STARTED), FinishDeletion("acme", "id-1"))
 
     assert decision == Accepted((TenantDeleted("acme", "id-1"),))
     assert given_events(CREATED, STARTED, TenantDeleted("acme", "id-1")) is None
 
 
 def test_a_deletion_that_was_not_started_cannot_be_finished():
-    decision = decide(given_events(CREATED), FinishTenantDeletion("acme", "id-1"))
+    decision = decide(given_events(CREATED), FinishDeletion("acme", "id-1"))
 
     assert code_of(decision) is RejectionCode.NOT_ALLOWED
 
@@ -140,17 +137,17 @@ def test_a_deletion_that_was_not_started_cannot_be_finished():
 def test_finishing_does_not_delete_another_tenant_of_the_same_name():
     other = given_events(TenantCreated("id-2", "acme"), STARTED)
 
-    assert decide(other, FinishTenantDeletion("acme", "id-1")) == Accepted(())
+    assert decide(other, FinishDeletion("acme", "id-1")) == Accepted(())
 
 
 ids = st.sampled_from(["id-1", "id-2"])
 properties = st.sampled_from([(), PROPERTIES, (("a", "1"), ("b", "ü"))])
 commands = st.one_of(
     st.builds(CreateTenant, ids, st.just("acme"), properties),
-    st.builds(SetTenantProperties, st.just("acme"), properties, st.integers(0, 3)),
-    st.builds(StartTenantDeletion, st.just("acme")),
-    st.builds(AbortTenantDeletion, st.just("acme"), ids),
-    st.builds(FinishTenantDeletion, st.just("acme"), ids),
+    st.builds(SetProperties, st.just("acme"), properties, st.integers(0, 3)),
+    st.builds(StartDeletion, st.just("acme")),
+    st.builds(AbortDeletion, st.just("acme"), ids),
+    st.builds(FinishDeletion, st.just("acme"), ids),
 )
 TENANT = AggregateUnderTest(decide, evolve, StateKind.TENANT, lambda state: state.name)
 
