@@ -27,7 +27,7 @@ from protos.nextgen.v1.discovery_service_pb2 import (
 )
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, CommandResult
+from protos.nextgen.v1.shard_service_pb2 import CommandResult
 
 Parsed = TypeVar("Parsed")
 
@@ -66,17 +66,6 @@ def answer_facts(answer: LookupAnswer) -> AnswerFacts:
 def encoded_answer_facts(encoded: bytes) -> AnswerFacts:
     """Return the facts of an encoded answer."""
     return answer_facts(decoded_answer(encoded))
-
-
-def delta_of(message: AssignmentDelta) -> Delta:
-    return Delta(
-        position=message.position,
-        topic=message.topic,
-        topic_id=message.topic_id,
-        epoch=message.epoch,
-        broker_id=message.broker_id,
-        session_id=message.session_id,
-    )
 
 
 def delta_of_event(event: Event) -> Delta | None:

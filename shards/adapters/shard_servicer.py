@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -13,15 +11,11 @@ import grpc.aio
 
 from nextgen.client.log.pins import answer_pin_log
 from nextgen.client.wire.errors import abort, to_detail
-from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
+from nextgen.kernel.errors import MetadataError
 from nextgen.replication.host.verification import Verified
 from nextgen.replication.ports import NodeId
-from nextgen.tasks.background import join
-from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
 from protos.nextgen.v1.shard_service_pb2 import (
-    AssignmentUpdate,
     GetNodeStatusRequest,
     NodeStatus,
     PinLogRequest,
@@ -31,7 +25,6 @@ from protos.nextgen.v1.shard_service_pb2 import (
     TransferLeadershipResponse,
     VerifyReplicaRequest,
     VerifyReplicaResponse,
-    WatchAssignmentsRequest,
     WatchShardRequest,
     WatchShardUpdate,
 )
@@ -40,7 +33,6 @@ from shards.adapters.watch_stream import WatchStream
 from shards.metrics import NodeMetrics
 from shards.node.event_stream import refusal, stream_events
 from shards.node.request_dispatcher import RequestDispatcher
-from shards.watches.assignment_feed import Subscription
 
 SERVICE_NAME = "nextgen.v1.ShardService"
 
@@ -70,11 +62,6 @@ class ShardServicer:
         the stream, as gRPC's own decoding would."""
         handlers = {
             "Exchange": grpc.stream_stream_rpc_method_handler(self._exchange),
-            "WatchAssignments": grpc.stream_stream_rpc_method_handler(
-                self._watch_assignments,
-                request_deserializer=WatchAssignmentsRequest.FromString,
-                response_serializer=AssignmentUpdate.SerializeToString,
-            ),
             "Watch": grpc.stream_stream_rpc_method_handler(
                 self._watch,
                 request_deserializer=WatchShardRequest.FromString,
@@ -112,49 +99,6 @@ class ShardServicer:
 
     async def _exchange(self, requests: AsyncIterator[bytes], context: Any) -> None:
         await ExchangeStream(self._dispatcher, context, self._metrics).serve(requests)
-
-    async def _watch_assignments(
-        self, requests: AsyncIterator[WatchAssignmentsRequest], context: Any
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        subscription: Subscription | None = None
-        reader: asyncio.Task[None] | None = None
-        try:
-            first = await _first(requests)
-            if first is None:
-                return
-            subscription = self._subscribe(first)
-            reader = join(_take_acks(requests, subscription))
-            confirm_at = loop.time()
-            while not reader.done():
-                if loop.time() >= confirm_at:
-                    await subscription.confirm()
-                    confirm_at = loop.time() + ASSIGNMENT_UPDATE_MS / 1000
-                update = subscription.take_update()
-                # A client of an earlier release takes 0 for the present; 1 is long ago.
-                update.confirmed_at_ms = update.confirmed_at_ms or 1
-                await context.write(update)
-                with contextlib.suppress(TimeoutError):
-                    async with timeout(ASSIGNMENT_UPDATE_MS / 1000):
-                        await subscription.changed.wait()
-            if isinstance(failure := reader.exception(), MetadataError):
-                raise failure
-        except MetadataError as error:
-            await context.write(AssignmentUpdate(error=to_detail(error)))
-        finally:
-            if reader is not None:
-                reader.cancel()
-                await asyncio.gather(reader, return_exceptions=True)
-            if subscription is not None:
-                subscription.close()
-
-    def _subscribe(self, first: WatchAssignmentsRequest) -> Subscription:
-        if not first.subscriber_id:
-            raise InvalidRequest("a subscriber must say who it is")
-        leader = self._dispatcher.replica(first.shard_id).leading()
-        subscription = leader.feed.subscribe(first.subscriber_id, first.from_position)
-        subscription.asked_at_ms = first.asked_at_ms
-        return subscription
 
     async def _watch(self, requests: AsyncIterator[WatchShardRequest], context: Any) -> None:
         await WatchStream(self._dispatcher.replica, context).serve(requests)
@@ -209,25 +153,3 @@ class ShardServicer:
             answer.covers_at_position = True
             answer.digest_at_position = found.digest_at_position
         return answer
-
-
-async def _first(
-    requests: AsyncIterator[WatchAssignmentsRequest],
-) -> WatchAssignmentsRequest | None:
-    try:
-        async with timeout(ASSIGNMENT_TTL_MS / 1000):
-            return await anext(requests, None)
-    except TimeoutError:
-        raise InvalidRequest(f"no subscription within {ASSIGNMENT_TTL_MS} ms") from None
-
-
-async def _take_acks(
-    requests: AsyncIterator[WatchAssignmentsRequest], subscription: Subscription
-) -> None:
-    try:
-        async for request in requests:
-            subscription.asked_at_ms = request.asked_at_ms
-            subscription.acknowledge(request.acked_position)
-    finally:
-        # The writer must notice the end of the stream without waiting for the next update.
-        subscription.changed.set()

@@ -35,8 +35,8 @@ from nextgen.kernel.limits.cluster import (
     EVENTS_BATCH_BYTES_MAX,
 )
 from nextgen.replication.ports import Entry, PositionCompacted, ReplicatedLog
-from protos.nextgen.v1.events_pb2 import Event
-from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, AssignmentUpdate
+from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
+from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.ports import Cancellable, Clock
 from shards.watches.decoded_entries import DecodedEntries
 
@@ -87,7 +87,7 @@ class Subscription:
     def __repr__(self) -> str:
         return f"<Subscription {self.subscriber_id} sent={self.cursor} acked={self.acked}>"
 
-    def take_update(self) -> AssignmentUpdate:
+    def take_update(self) -> WatchShardUpdate:
         """Return what is to be sent at this moment, deltas or none; ``changed`` says if more waits.
 
         Raises:
@@ -159,7 +159,7 @@ class AssignmentFeed:
         self._leader_since = clock.monotonic()
         self._position = log.status.commit_position
         self._floor = self._position
-        self._recent: list[AssignmentDelta | Creation] = []
+        self._recent: list[Event | Creation] = []
         self._creations_due: Cancellable | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._departed: dict[str, tuple[int, float]] = {}
@@ -281,7 +281,7 @@ class AssignmentFeed:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
 
-    def advance(self, subscription: Subscription) -> AssignmentUpdate:
+    def advance(self, subscription: Subscription) -> WatchShardUpdate:
         """Return the update behind the subscription's cursor and move the cursor."""
         subscription.changed.clear()
         if subscription.cursor > self._position:
@@ -295,14 +295,14 @@ class AssignmentFeed:
             subscription.changed.set()
         return update
 
-    def _advance_by_recent(self, subscription: Subscription) -> AssignmentUpdate:
+    def _advance_by_recent(self, subscription: Subscription) -> WatchShardUpdate:
         start = bisect_right(self._recent, subscription.cursor, key=lambda d: d.position)
         changes = self._recent[start : start + ASSIGNMENT_DELTAS_PER_UPDATE_MAX]
         is_all = start + len(changes) == len(self._recent)
         position = self._position if is_all else changes[-1].position
         return _update(position, changes, names_creations=subscription.names_creations)
 
-    def _advance_by_log(self, subscription: Subscription) -> AssignmentUpdate:
+    def _advance_by_log(self, subscription: Subscription) -> WatchShardUpdate:
         try:
             entries = self._log.read(
                 subscription.cursor + 1,
@@ -312,7 +312,7 @@ class AssignmentFeed:
         except PositionCompacted:
             return self._reset(subscription)
         if not entries:
-            return AssignmentUpdate(position=self._position)
+            return WatchShardUpdate(position=self._position)
         changes = [
             change
             for entry in entries
@@ -322,18 +322,18 @@ class AssignmentFeed:
         position = entries[-1].next_position - 1
         return _update(position, changes, names_creations=subscription.names_creations)
 
-    def _reset(self, subscription: Subscription) -> AssignmentUpdate:
+    def _reset(self, subscription: Subscription) -> WatchShardUpdate:
         subscription.cursor = self._position
-        return AssignmentUpdate(position=self._position, reset=True)
+        return WatchShardUpdate(position=self._position, reset=True)
 
     def _on_commit(self, entries: Sequence[Entry]) -> None:
         known = len(self._recent)
         if self._subscriptions:
             for entry in entries:
                 self._recent.extend(assignment_changes(self._decoded.events(entry)))
-        deltas = [each for each in self._recent[known:] if type(each) is AssignmentDelta]
-        has_creations = len(self._recent) > known + len(deltas)
-        replaced = any(_replaces_an_answer(delta) for delta in deltas)
+        assignments = [each for each in self._recent[known:] if type(each) is Event]
+        has_creations = len(self._recent) > known + len(assignments)
+        replaced = any(map(_replaces_an_answer, assignments))
         self._position = max(self._position, entries[-1].next_position - 1)
         if not self._subscriptions:
             # Nobody listens: not worth decoding. Whoever resumes later is served from the log.
@@ -383,55 +383,60 @@ class AssignmentFeed:
                 self.leave(subscription)
 
 
-def _replaces_an_answer(delta: AssignmentDelta) -> bool:
-    """Say whether a subscriber may have an answer that ``delta`` puts an end to."""
-    return delta.epoch > 1 or not delta.broker_id
+def _replaces_an_answer(event: Event) -> bool:
+    """Return whether a subscriber may have an answer that ``event`` outdates."""
+    return event.HasField("topic_unassigned") or event.topic_assigned.epoch > 1
 
 
 def _update(
-    position: int, changes: Sequence[AssignmentDelta | Creation], *, names_creations: bool
-) -> AssignmentUpdate:
-    update = AssignmentUpdate(position=position)
+    position: int, changes: Sequence[Event | Creation], *, names_creations: bool
+) -> WatchShardUpdate:
+    update = WatchShardUpdate(position=position)
     for change in changes:
-        if isinstance(change, AssignmentDelta):
-            update.deltas.append(change)
+        if isinstance(change, Event):
+            update.events.append(change)
         elif names_creations:
             update.created.append(change.name)
     return update
 
 
-def assignment_changes(events: Iterable[Event]) -> Iterator[AssignmentDelta | Creation]:
-    """Yield what ``events`` of the log change of answers to lookups, in order."""
+def assignment_changes(events: Iterable[Event]) -> Iterator[Event | Creation]:
+    """Yield what ``events`` of the log change of answers to lookups, in order.
+
+    Only what a cache of answers needs is kept: an assignment without its placement decision.
+    """
     for event in events:
         make = _CHANGES.get(event.WhichOneof("payload"))
         if make is not None:
             yield make(event)
 
 
-def _assigned(event: Event) -> AssignmentDelta:
+def _assigned(event: Event) -> Event:
     assigned = event.topic_assigned
-    return AssignmentDelta(
-        position=event.position,
-        topic=assigned.name,
+    kept = TopicAssigned(
+        topic_id=assigned.topic_id,
+        unit=assigned.unit,
+        name=assigned.name,
         epoch=assigned.epoch,
         broker_id=assigned.broker_id,
         session_id=assigned.session_id,
-        topic_id=assigned.topic_id,
     )
+    return Event(position=event.position, shard_id=event.shard_id, topic_assigned=kept)
 
 
-def _unassigned(event: Event) -> AssignmentDelta:
+def _unassigned(event: Event) -> Event:
     ended = event.topic_unassigned
-    return AssignmentDelta(
-        position=event.position, topic=ended.name, epoch=ended.epoch, topic_id=ended.topic_id
+    kept = TopicUnassigned(
+        topic_id=ended.topic_id, unit=ended.unit, name=ended.name, epoch=ended.epoch
     )
+    return Event(position=event.position, shard_id=event.shard_id, topic_unassigned=kept)
 
 
 def _created(event: Event) -> Creation:
     return Creation(event.position, event.topic_created.name)
 
 
-_CHANGES: dict[str | None, Callable[[Event], AssignmentDelta | Creation]] = {
+_CHANGES: dict[str | None, Callable[[Event], Event | Creation]] = {
     "topic_created": _created,
     "topic_assigned": _assigned,
     "topic_unassigned": _unassigned,

@@ -12,11 +12,9 @@ from collections.abc import Callable
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits.cluster import ASSIGNMENT_UPDATE_MS
-from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout_at
-from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
-from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta, WatchRenew, WatchShardUpdate
+from protos.nextgen.v1.shard_service_pb2 import WatchRenew, WatchShardUpdate
 from shards.watches.assignment_feed import Subscription
 
 _UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
@@ -30,7 +28,6 @@ class LeasedWatch:
 
     def __init__(
         self,
-        shard_id: int,
         watch_id: int,
         subscription: Subscription,
         wake: Callable[[], None],
@@ -38,7 +35,6 @@ class LeasedWatch:
         is_resumed: bool,
     ) -> None:
         self.watch_id = watch_id
-        self._shard_id = shard_id
         self._subscription = subscription
         self._wake = wake
         self._is_resumed = is_resumed
@@ -61,20 +57,13 @@ class LeasedWatch:
             return None
         self._is_due = False
         self._taken.set()
-        told = self._subscription.take_update()
+        update = self._subscription.take_update()
+        update.watch_id = self.watch_id
         # Without a position to resume from it begins with the present and knows nothing before.
-        reset = told.reset or not self._is_resumed
+        update.reset = update.reset or not self._is_resumed
+        update.names_creations = self._subscription.names_creations
         self._is_resumed = True
-        return WatchShardUpdate(
-            watch_id=self.watch_id,
-            position=told.position,
-            reset=reset,
-            events=[_event_of(delta, self._shard_id) for delta in told.deltas],
-            ttl_ms=told.ttl_ms,
-            confirmed_at_ms=told.confirmed_at_ms,
-            names_creations=self._subscription.names_creations,
-            created=told.created,
-        )
+        return update
 
     def close(self) -> None:
         """End the subscription; what the subscriber knows counts for one time-to-live more."""
@@ -99,25 +88,3 @@ class LeasedWatch:
             with contextlib.suppress(TimeoutError):
                 async with timeout_at(confirm_at):
                     await self._subscription.changed.wait()
-
-
-def _event_of(delta: AssignmentDelta, shard_id: int) -> Event:
-    """Return a change of an assignment as an event; term, time and cause are not told."""
-    try:
-        unit = parse_topic(delta.topic).unit.text
-    except InvalidName:
-        unit = ""
-    if not delta.broker_id:
-        ended = TopicUnassigned(
-            topic_id=delta.topic_id, unit=unit, name=delta.topic, epoch=delta.epoch
-        )
-        return Event(position=delta.position, shard_id=shard_id, topic_unassigned=ended)
-    assigned = TopicAssigned(
-        topic_id=delta.topic_id,
-        unit=unit,
-        name=delta.topic,
-        epoch=delta.epoch,
-        broker_id=delta.broker_id,
-        session_id=delta.session_id,
-    )
-    return Event(position=delta.position, shard_id=shard_id, topic_assigned=assigned)

@@ -360,7 +360,6 @@ class ChangeStream:
             self.subscriber_id, watch.from_position, watch.names_creations
         )
         self._lease = LeasedWatch(
-            self._source.shard_id,
             watch.watch_id,
             subscription,
             self.wake,

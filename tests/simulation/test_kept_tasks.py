@@ -16,7 +16,6 @@ from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.kept_tasks import break_kept, has_begun_again, kept_tasks, names_of_kept_tasks
 
 KEPT_ELSEWHERE = {
-    "assignment_watch": "test_following_an_earlier_release_goes_on_after_its_task_ended",
     "event_loop_lag": "test_measuring_goes_on_after_its_task_ended",
     "log_rotation": "test_rotation_goes_on_after_its_task_ended",
     "mesh_dialer": "test_a_dialer_that_ended_dials_again",

@@ -1,4 +1,4 @@
-"""A shard node made of dictionaries: ``Exchange`` and ``WatchAssignments`` over real gRPC.
+"""A shard node made of dictionaries: ``Exchange`` and ``Watch`` over real gRPC.
 
 One server may lead several shards. Tests change the dictionaries, publish deltas, put a hook
 before the answers, or stop the server to play its death.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-
-import grpc
 
 from nextgen.client.transport.member_gate import MemberGate
 from nextgen.client.wire.errors import to_detail
@@ -47,8 +45,8 @@ class FakeShard:
         self.outcomes: dict[bytes, pb.CommandResult] = {}
         self.executed: list[pb.Command] = []
         self.looked_up: list[str] = []
-        self.deltas: list[pb.AssignmentDelta] = []
-        self.watchers: dict[str, asyncio.Queue[pb.AssignmentUpdate | None]] = {}
+        self.deltas: list[Event] = []
+        self.watchers: dict[str, asyncio.Queue[pb.WatchShardUpdate | None]] = {}
         self.acked: dict[str, int] = {}
         self.asked_at_ms: dict[str, int] = {}
         self.confirms_nothing = False
@@ -73,19 +71,21 @@ class FakeShard:
         )
         self.assignments[topic] = answer
         self.publish(
-            pb.AssignmentDelta(
+            Event(
                 position=self.position,
-                topic=topic,
-                epoch=answer.epoch,
-                broker_id=broker_id,
-                session_id=session_id,
-                topic_id=answer.topic_id,
+                topic_assigned=TopicAssigned(
+                    topic_id=answer.topic_id,
+                    name=topic,
+                    epoch=answer.epoch,
+                    broker_id=broker_id,
+                    session_id=session_id,
+                ),
             )
         )
 
-    def publish(self, *deltas: pb.AssignmentDelta) -> None:
+    def publish(self, *deltas: Event) -> None:
         self.deltas += deltas
-        update = pb.AssignmentUpdate(position=self.position, deltas=deltas)
+        update = pb.WatchShardUpdate(position=self.position, events=deltas)
         for queue in self.watchers.values():
             queue.put_nowait(update)
 
@@ -102,8 +102,6 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         self.requests: list[pb.ShardRequest] = []
         self.keeps_requests = True
         self.is_silent = False
-        self.knows_change_streams = True
-        """False: a release that serves ``WatchAssignments`` only."""
         self.port = 0
         self._update_ms = update_ms
         self._ttl_ms = ttl_ms
@@ -160,52 +158,17 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def WatchAssignments(
-        self, request_iterator: AsyncIterator[pb.WatchAssignmentsRequest], context: Any
-    ) -> None:
-        first = await anext(request_iterator)
-        if first.shard_id not in self.leads:
-            detail = to_detail(NotLeader(first.shard_id, self.leader_hint))
-            await context.write(pb.AssignmentUpdate(error=detail))
-            return
-        shard = self.shards[first.shard_id]
-        queue: asyncio.Queue[pb.AssignmentUpdate | None] = asyncio.Queue()
-        shard.watchers[first.subscriber_id] = queue
-        reading = asyncio.create_task(self._read_acks(shard, first.subscriber_id, request_iterator))
-        try:
-            shard.asked_at_ms[first.subscriber_id] = first.asked_at_ms
-            update = self._first_update(shard, first.from_position)
-            update.confirmed_at_ms = first.asked_at_ms
-            await context.write(update)
-            while True:
-                try:
-                    async with timeout(self._update_ms / 1_000):
-                        update = await queue.get()
-                except TimeoutError:
-                    update = pb.AssignmentUpdate(position=shard.position)
-                if update is None:
-                    return
-                if not self.is_silent:
-                    update.confirmed_at_ms = shard.asked_at_ms[first.subscriber_id]
-                    await context.write(update)
-        finally:
-            reading.cancel()
-            if shard.watchers.get(first.subscriber_id) is queue:
-                del shard.watchers[first.subscriber_id]
-
     async def Watch(
         self, request_iterator: AsyncIterator[pb.WatchShardRequest], context: Any
     ) -> None:
         """A leased watch of assignments, and progress for whatever else there is."""
-        if not self.knows_change_streams:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
         opening = (await anext(request_iterator)).open
         if opening.shard_id not in self.leads:
             detail = to_detail(NotLeader(opening.shard_id, self.leader_hint))
             await context.write(pb.WatchShardUpdate(error=detail))
             return
         shard = self.shards[opening.shard_id]
-        queue: asyncio.Queue[pb.AssignmentUpdate | None] = asyncio.Queue()
+        queue: asyncio.Queue[pb.WatchShardUpdate | None] = asyncio.Queue()
         reading = asyncio.create_task(self._read_watches(shard, opening, request_iterator, queue))
         watched = False
         try:
@@ -214,7 +177,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                     async with timeout(self._update_ms / 1_000):
                         update = await queue.get()
                 except TimeoutError:
-                    update = pb.AssignmentUpdate(position=shard.position)
+                    update = pb.WatchShardUpdate(position=shard.position)
                 if update is None:
                     return
                 if self.is_silent:
@@ -222,7 +185,9 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                 watched = watched or bool(update.ttl_ms)
                 if watched:
                     update.confirmed_at_ms = shard.asked_at_ms.get(opening.subscriber_id, 0)
-                await context.write(_as_watch_update(update, is_leased=watched))
+                # The leased watch is the first that a discovery node adds; its id is 1.
+                update.watch_id = int(watched)
+                await context.write(update)
         finally:
             reading.cancel()
             if shard.watchers.get(opening.subscriber_id) is queue:
@@ -233,7 +198,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         shard: FakeShard,
         opening: pb.WatchOpen,
         requests: AsyncIterator[pb.WatchShardRequest],
-        queue: asyncio.Queue[pb.AssignmentUpdate | None],
+        queue: asyncio.Queue[pb.WatchShardUpdate | None],
     ) -> None:
         async for request in requests:
             if request.add.leased:
@@ -248,24 +213,15 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                 if not shard.confirms_nothing:
                     shard.asked_at_ms[opening.subscriber_id] = request.renew.asked_at_ms
 
-    def _first_update(self, shard: FakeShard, from_position: int) -> pb.AssignmentUpdate:
-        update = pb.AssignmentUpdate(position=shard.position, ttl_ms=self._ttl_ms)
+    def _first_update(self, shard: FakeShard, from_position: int) -> pb.WatchShardUpdate:
+        update = pb.WatchShardUpdate(position=shard.position, ttl_ms=self._ttl_ms)
         if from_position and from_position < shard.log_start:
             update.reset = True
         else:
-            update.deltas.extend(
+            update.events.extend(
                 delta for delta in shard.deltas if 0 < from_position < delta.position
             )
         return update
-
-    @staticmethod
-    async def _read_acks(
-        shard: FakeShard, subscriber_id: str, requests: AsyncIterator[pb.WatchAssignmentsRequest]
-    ) -> None:
-        async for request in requests:
-            shard.acked[subscriber_id] = request.acked_position
-            if not shard.confirms_nothing:
-                shard.asked_at_ms[subscriber_id] = request.asked_at_ms
 
     async def _answer(self, request: pb.ShardRequest) -> pb.ShardResponse:
         try:
@@ -373,27 +329,3 @@ def _list(shard: FakeShard, request: pb.ListRequest, response: pb.ListResponse) 
     limit = request.limit or 100
     response.items.extend(shard.items[name] for name in names[:limit])
     response.more_items = len(names) > limit
-
-
-def _as_watch_update(update: pb.AssignmentUpdate, *, is_leased: bool) -> pb.WatchShardUpdate:
-    """Return an update of assignments as the leased watch, of id 1, is told it."""
-    return pb.WatchShardUpdate(
-        watch_id=int(is_leased),
-        position=update.position,
-        reset=update.reset,
-        events=[
-            Event(
-                position=delta.position,
-                topic_assigned=TopicAssigned(
-                    topic_id=delta.topic_id,
-                    name=delta.topic,
-                    epoch=delta.epoch,
-                    broker_id=delta.broker_id,
-                    session_id=delta.session_id,
-                ),
-            )
-            for delta in update.deltas
-        ],
-        ttl_ms=update.ttl_ms,
-        confirmed_at_ms=update.confirmed_at_ms,
-    )

@@ -22,7 +22,6 @@ class CacheWatches:
         self, streams: ShardStreams, link: ClusterLink, cache: AnswerCache, absent: AbsentNames
     ) -> None:
         self._streams = streams
-        self._link = link
         self._cache = cache
         self._absent = absent
         self._watches: dict[int, LeasedAssignments] = {}
@@ -49,6 +48,6 @@ class CacheWatches:
 
     def _watch(self, shard_id: int) -> None:
         stream = self._streams.stream(shard_id)
-        watch = LeasedAssignments(stream, self._link, self._cache, self._absent)
+        watch = LeasedAssignments(stream, self._cache, self._absent)
         self._watches[shard_id] = watch
         self._tasks.append(keep("leased_assignments", watch.run))

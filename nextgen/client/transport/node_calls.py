@@ -43,7 +43,7 @@ NODE_CALLS = (
     )
     | _of(
         "nextgen.v1.ShardService",
-        *("Exchange", "WatchAssignments", "ReadEvents", "PinLog", "Watch", "GetNodeStatus"),
+        *("Exchange", "ReadEvents", "PinLog", "Watch", "GetNodeStatus"),
         *("TransferLeadership", "VerifyReplica"),
     )
     | _of("nextgen.v1.BrokerSessionService", "Connect")

@@ -16,7 +16,6 @@ from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import ConnectionLost
 
 WATCH = "/nextgen.v1.ShardService/Watch"
-WATCH_ASSIGNMENTS = "/nextgen.v1.ShardService/WatchAssignments"
 
 
 @asynccontextmanager

@@ -677,54 +677,6 @@ class GrantCapacityResponse(_message.Message):
     units: int
     def __init__(self, units: _Optional[int] = ...) -> None: ...
 
-class WatchAssignmentsRequest(_message.Message):
-    __slots__ = ("shard_id", "subscriber_id", "from_position", "acked_position", "asked_at_ms")
-    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIBER_ID_FIELD_NUMBER: _ClassVar[int]
-    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
-    ACKED_POSITION_FIELD_NUMBER: _ClassVar[int]
-    ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
-    shard_id: int
-    subscriber_id: str
-    from_position: int
-    acked_position: int
-    asked_at_ms: int
-    def __init__(self, shard_id: _Optional[int] = ..., subscriber_id: _Optional[str] = ..., from_position: _Optional[int] = ..., acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ...) -> None: ...
-
-class AssignmentUpdate(_message.Message):
-    __slots__ = ("error", "position", "reset", "deltas", "ttl_ms", "confirmed_at_ms", "created")
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    POSITION_FIELD_NUMBER: _ClassVar[int]
-    RESET_FIELD_NUMBER: _ClassVar[int]
-    DELTAS_FIELD_NUMBER: _ClassVar[int]
-    TTL_MS_FIELD_NUMBER: _ClassVar[int]
-    CONFIRMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
-    CREATED_FIELD_NUMBER: _ClassVar[int]
-    error: _errors_pb2.ErrorDetail
-    position: int
-    reset: bool
-    deltas: _containers.RepeatedCompositeFieldContainer[AssignmentDelta]
-    ttl_ms: int
-    confirmed_at_ms: int
-    created: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., position: _Optional[int] = ..., reset: _Optional[bool] = ..., deltas: _Optional[_Iterable[_Union[AssignmentDelta, _Mapping]]] = ..., ttl_ms: _Optional[int] = ..., confirmed_at_ms: _Optional[int] = ..., created: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class AssignmentDelta(_message.Message):
-    __slots__ = ("position", "topic", "epoch", "broker_id", "session_id", "topic_id")
-    POSITION_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
-    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
-    position: int
-    topic: str
-    epoch: int
-    broker_id: str
-    session_id: str
-    topic_id: str
-    def __init__(self, position: _Optional[int] = ..., topic: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
-
 class ReadEventsRequest(_message.Message):
     __slots__ = ("shard_id", "from_position", "follow", "events_max", "types", "key_prefix")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]

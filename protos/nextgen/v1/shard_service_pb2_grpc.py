@@ -39,11 +39,6 @@ class ShardServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ShardRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ShardResponse.FromString,
                 _registered_method=True)
-        self.WatchAssignments = channel.stream_stream(
-                '/nextgen.v1.ShardService/WatchAssignments',
-                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchAssignmentsRequest.SerializeToString,
-                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.AssignmentUpdate.FromString,
-                _registered_method=True)
         self.ReadEvents = channel.unary_stream(
                 '/nextgen.v1.ShardService/ReadEvents',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ReadEventsRequest.SerializeToString,
@@ -81,14 +76,6 @@ class ShardServiceServicer:
 
     def Exchange(self, request_iterator, context):
         """Requests are answered out of order, matched by request_id.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def WatchAssignments(self, request_iterator, context):
-        """Assignments of one shard as they change, from its leader. The subscriber acknowledges
-        positions; a move releases the old owner only after every live subscriber passed it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,11 +132,6 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     servicer.Exchange,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ShardRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ShardResponse.SerializeToString,
-            ),
-            'WatchAssignments': grpc.stream_stream_rpc_method_handler(
-                    servicer.WatchAssignments,
-                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchAssignmentsRequest.FromString,
-                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.AssignmentUpdate.SerializeToString,
             ),
             'ReadEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadEvents,
@@ -209,33 +191,6 @@ class ShardService:
             '/nextgen.v1.ShardService/Exchange',
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ShardRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.ShardResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchAssignments(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
-            target,
-            '/nextgen.v1.ShardService/WatchAssignments',
-            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.WatchAssignmentsRequest.SerializeToString,
-            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.AssignmentUpdate.FromString,
             options,
             channel_credentials,
             insecure,

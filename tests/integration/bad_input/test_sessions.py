@@ -96,14 +96,15 @@ async def test_who_says_nothing_is_not_kept(site: Site) -> None:
                 answer: Any = method.response.FromString(await stream.read())
             return str(answer.error.reason)
 
-    silent = ("Connect", "WatchAssignments", "Join")
+    silent = ("Connect", "Watch", "Join")
 
     assert await asyncio.gather(*map(hear, silent)) == ["INVALID_REQUEST"] * 3
 
 
 async def test_a_subscriber_that_sends_garbage_is_told_so(site: Site) -> None:
-    method = METHODS["WatchAssignments"]
-    subscription = shard_pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="somebody")
+    method = METHODS["Watch"]
+    opening = shard_pb.WatchOpen(shard_id=1, subscriber_id="somebody")
+    subscription = shard_pb.WatchShardRequest(open=opening)
     async with member_channel(site.shard) as channel:
         outcome = await call(channel, method, subscription.SerializeToString(), b"\xff\xff")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,10 @@ COMMANDS = [field.name for field in pb.Command.DESCRIPTOR.oneofs_by_name["body"]
 RANDOM_REQUESTS_PER_BODY = 40
 EXCHANGE = next(method for method in methods() if method.name == "Exchange")
 UINT64_MAX = 2**64 - 1
+
+
+def opening(**fields: Any) -> pb.WatchShardRequest:
+    return pb.WatchShardRequest(open=pb.WatchOpen(**fields))
 
 
 async def ask(site: Site, *requests: pb.ShardRequest) -> dict[int, pb.ShardResponse]:
@@ -190,10 +195,10 @@ async def test_reads_of_a_position_that_is_far_away_time_out_alone(site: Site) -
 
 async def test_streams_of_unknown_shards_and_positions_say_why(site: Site) -> None:
     by_name = {method.name: method for method in methods() if method.server == "shard"}
-    watch, read = by_name["WatchAssignments"], by_name["ReadEvents"]
+    watch, read = by_name["Watch"], by_name["ReadEvents"]
     questions = [
-        (watch, pb.WatchAssignmentsRequest(shard_id=99, subscriber_id="x"), "STALE_SHARD_MAP"),
-        (watch, pb.WatchAssignmentsRequest(shard_id=SHARD), "INVALID_REQUEST"),
+        (watch, opening(shard_id=99, subscriber_id="x"), "STALE_SHARD_MAP"),
+        (watch, opening(shard_id=SHARD), "INVALID_REQUEST"),
         (read, pb.ReadEventsRequest(shard_id=99), "STALE_SHARD_MAP"),
         (read, pb.ReadEventsRequest(shard_id=SHARD, types=["nothing"]), "INVALID_REQUEST"),
         (read, pb.ReadEventsRequest(shard_id=SHARD, from_position=UINT64_MAX), "POSITION_AHEAD"),

@@ -85,21 +85,14 @@ async def started_node(manager: FakeClusterServer, node_id: str = "discovery-1")
 
 
 @pytest.fixture
-def knows_change_streams() -> bool:
-    """Whether the shard nodes are of this release."""
-    return True
-
-
-@pytest.fixture
 def watch_ttl_ms() -> int:
     """How long answers may be used after what confirmed them."""
     return TTL_MS
 
 
 @pytest.fixture
-async def site(knows_change_streams: bool, watch_ttl_ms: int) -> AsyncIterator[Site]:
+async def site(watch_ttl_ms: int) -> AsyncIterator[Site]:
     server = FakeShardServer(*SHARDS, ttl_ms=watch_ttl_ms)
-    server.knows_change_streams = knows_change_streams
     endpoint = await server.start()
     update = full_update(dict.fromkeys(SHARDS, endpoint))
     update.brokers.append(pulsar_broker("broker-1", "s-1"))

@@ -22,11 +22,6 @@ SHORT_TTL_MS = 2_000
 expires = pytest.mark.parametrize("watch_ttl_ms", [SHORT_TTL_MS])
 
 
-@pytest.fixture(params=[True, False], ids=["change streams", "an earlier release"])
-def knows_change_streams(request):
-    return request.param
-
-
 async def test_a_second_lookup_does_not_ask_the_shard(site):
     site.assign(TOPIC)
 

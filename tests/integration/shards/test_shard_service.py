@@ -13,6 +13,7 @@ from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 from tests.integration.shards.processes import (
     NAMESPACE,
@@ -27,6 +28,9 @@ from tests.support.member_channel import member_channel
 WAIT_S = 30
 """For what must happen. Only a failing test waits that long."""
 ROUNDS_MAX = 3
+WATCH_ID = 1
+ASKED_AT_MS = 1_234
+"""The subscriber's clock in every renewal: a confirmation repeats it."""
 
 
 @pytest.fixture(scope="module")
@@ -119,38 +123,40 @@ async def _sees_assignments_and_resumes(caller: Caller, number: int) -> None:
     async with member_channel(caller.leader_endpoint(shard_id)) as channel:
         stub = ShardServiceStub(channel)
 
-        call = stub.WatchAssignments()
-        hello = pb.WatchAssignmentsRequest(shard_id=shard_id, subscriber_id="d-1")
-        await call.write(hello)
+        call = stub.Watch()
+        await _watch_leased(call, shard_id, "d-1")
         first = await _next_update(call)
+        while not first.confirmed_at_ms:
+            confirmed = await _next_update(call)
+            first.confirmed_at_ms = confirmed.confirmed_at_ms
         await caller.lookup(seen)
-        update = await _next_deltas(call)
+        update = await _next_assignments(call)
         call.cancel()
         answer = await caller.lookup(missed)
-        call = stub.WatchAssignments()
-        hello.from_position = update.position
-        await call.write(hello)
-        resumed = await _next_deltas(call)
+        call = stub.Watch()
+        await _watch_leased(call, shard_id, "d-1", from_position=update.position)
+        resumed = await _next_assignments(call)
         call.cancel()
 
     assert first.ttl_ms == 2_000
-    assert first.confirmed_at_ms, "an earlier release takes 0 for the present moment"
-    assert [delta.topic for delta in update.deltas] == [seen]
-    assert [(delta.topic, delta.broker_id) for delta in resumed.deltas] == [
-        (missed, answer.broker_id)
+    assert first.confirmed_at_ms == ASKED_AT_MS
+    assert [event.topic_assigned.name for event in update.events] == [seen]
+    found = [
+        (event.topic_assigned.name, event.topic_assigned.broker_id) for event in resumed.events
     ]
+    assert found == [(missed, answer.broker_id)]
 
 
 async def test_an_idle_stream_is_kept_alive_by_updates(caller: Caller) -> None:
     async with member_channel(caller.leader_endpoint(1)) as channel:
-        call = ShardServiceStub(channel).WatchAssignments()
-        await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-idle"))
+        call = ShardServiceStub(channel).Watch()
+        await _watch_leased(call, 1, "d-idle")
 
         async with timeout(WAIT_S):
             positions = []
             for _ in range(4):
-                positions.append((await call.read()).position)
-                await call.write(pb.WatchAssignmentsRequest(acked_position=positions[-1]))
+                positions.append((await _next_update(call)).position)
+                await _acknowledge(call, positions[-1])
 
         assert positions == sorted(positions)
         call.cancel()
@@ -161,11 +167,14 @@ async def test_a_subscriber_at_a_follower_is_sent_to_the_leader(
 ) -> None:
     async def is_sent_on(follower: str, leader: str) -> bool:
         async with member_channel(follower) as channel:
-            call = ShardServiceStub(channel).WatchAssignments()
-            await call.write(pb.WatchAssignmentsRequest(shard_id=1, subscriber_id="d-1"))
+            call = ShardServiceStub(channel).Watch()
+            await _watch_leased(call, 1, "d-1")
             update = await call.read()
-            sent_to = update.error.reason, update.error.leader_hint
-            return sent_to == ("NOT_LEADER", leader) and await call.read() is grpc.aio.EOF
+            while update.watch_id != WATCH_ID:
+                update = await call.read()
+            call.cancel()
+            sent_to = update.watch_id, update.error.reason, update.error.leader_hint
+            return sent_to == (WATCH_ID, "NOT_LEADER", leader)
 
     await _until_sent_on(caller, nodes, 1, is_sent_on)
 
@@ -309,18 +318,43 @@ async def _until_sent_on(
             await asyncio.sleep(0.1)
 
 
-async def _next_deltas(call: grpc.aio.StreamStreamCall) -> pb.AssignmentUpdate:
+async def _watch_leased(
+    call: grpc.aio.StreamStreamCall, shard_id: int, subscriber_id: str, *, from_position: int = 0
+) -> None:
+    """Open a change stream with one leased watch of the shard's assignments."""
+    opening = pb.WatchOpen(shard_id=shard_id, subscriber_id=subscriber_id)
+    add = pb.WatchAdd(
+        watch_id=WATCH_ID,
+        kinds=[KIND_ASSIGNMENT],
+        from_position=from_position,
+        without_snapshot=True,
+        leased=True,
+    )
+    await call.write(pb.WatchShardRequest(open=opening))
+    await call.write(pb.WatchShardRequest(add=add))
+    await _acknowledge(call, from_position)
+
+
+async def _acknowledge(call: grpc.aio.StreamStreamCall, position: int) -> None:
+    renew = pb.WatchRenew(acked_position=position, asked_at_ms=ASKED_AT_MS)
+    await call.write(pb.WatchShardRequest(renew=renew))
+
+
+async def _next_assignments(call: grpc.aio.StreamStreamCall) -> pb.WatchShardUpdate:
     async with timeout(WAIT_S):
         while True:
             update = await _next_update(call)
-            await call.write(pb.WatchAssignmentsRequest(acked_position=update.position))
-            if update.deltas:
+            await _acknowledge(call, update.position)
+            if update.events:
                 return update
 
 
-async def _next_update(call: grpc.aio.StreamStreamCall) -> pb.AssignmentUpdate:
-    update: pb.AssignmentUpdate = await call.read()
-    if update is grpc.aio.EOF or update.error.reason == "NOT_LEADER":
-        raise LeadershipMoved
-    assert not update.HasField("error"), update.error
-    return update
+async def _next_update(call: grpc.aio.StreamStreamCall) -> pb.WatchShardUpdate:
+    """Return the leased watch's next update; the stream's own progress is passed over."""
+    while True:
+        update: pb.WatchShardUpdate = await call.read()
+        if update is grpc.aio.EOF or update.error.reason == "NOT_LEADER":
+            raise LeadershipMoved
+        assert not update.HasField("error"), update.error
+        if update.watch_id == WATCH_ID:
+            return update

@@ -613,7 +613,7 @@ _FEED_MUTANTS = (
         "leased-watch-begins-without-a-reset",
         "V9",
         "a watch without a position knows nothing of before",
-        (Edit(LeasedWatch, "take_update", "told.reset or not self._is_resumed", "told.reset"),),
+        (Edit(LeasedWatch, "take_update", "update.reset or not self._is_resumed", "update.reset"),),
         _LEASED,
     ),
     Mutant(

@@ -8,7 +8,7 @@ from discovery.wire import (
     answer_facts,
     check_command_id,
     decoded_answer,
-    delta_of,
+    delta_of_event,
     derived_command_id,
     encoded_answer,
     encoded_answer_facts,
@@ -24,8 +24,8 @@ from protos.nextgen.v1.discovery_service_pb2 import (
     LookupRequest,
     LookupResponse,
 )
+from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from protos.nextgen.v1.shard_service_pb2 import AssignmentDelta
 
 answers = st.builds(
     LookupAnswer,
@@ -58,11 +58,12 @@ def test_a_delta_of_the_assignment_in_an_answer_does_not_outdate_it():
     answer = LookupAnswer(
         topic="x", topic_id="id", epoch=3, broker_id="b", session_id="s", position=9
     )
-    delta = AssignmentDelta(
-        topic="x", topic_id="id", epoch=3, broker_id="b", session_id="s", position=11
-    )
+    assigned = TopicAssigned(name="x", topic_id="id", epoch=3, broker_id="b", session_id="s")
 
-    assert not delta_of(delta).outdates(answer_facts(answer))
+    delta = delta_of_event(Event(position=11, topic_assigned=assigned))
+
+    assert delta is not None
+    assert not delta.outdates(answer_facts(answer))
 
 
 @given(st.binary(max_size=200))

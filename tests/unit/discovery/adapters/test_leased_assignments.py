@@ -14,8 +14,6 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.absent_names import absent_names
-from tests.support.fake_cluster import StaticLink
-from tests.support.kept_tasks import break_kept, has_begun_again, kept_tasks
 
 SHARD = 1
 TOPIC = "persistent://t/n/x"
@@ -52,7 +50,7 @@ def absent() -> AbsentNames:
 
 @pytest.fixture
 def watch(cache, absent) -> LeasedAssignments:
-    return LeasedAssignments(FakeStream(), StaticLink(), cache, absent)
+    return LeasedAssignments(FakeStream(), cache, absent)
 
 
 def answer(epoch: int = 1, position: int = 20) -> LookupAnswer:
@@ -141,20 +139,6 @@ async def test_a_reset_takes_every_answer_away_at_once_and_begins_with_the_prese
     assert put(cache, answer(position=90))
     assert cache.has_answer(TOPIC, 5.2)
     assert watch.resets == 2
-
-
-async def test_following_an_earlier_release_goes_on_after_its_task_ended(watch):
-    watch._stream.is_current = False
-    following = asyncio.create_task(watch._follow_earlier())
-    async with timeout(30):
-        while "assignment_watch" not in kept_tasks():
-            await asyncio.sleep(0)
-        broken = break_kept("assignment_watch")
-        while not has_begun_again("assignment_watch", broken):
-            await asyncio.sleep(0.01)
-
-    following.cancel()
-    await asyncio.wait((following,))
 
 
 async def test_it_resumes_where_the_cache_is_and_again_when_the_watch_ends(watch, cache):

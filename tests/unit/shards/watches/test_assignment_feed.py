@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from discovery.domain.answer_cache import Delta
+from discovery.wire import delta_of_event
 from nextgen.kernel.errors import NotLeader, Overloaded, Unavailable
 from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_CREATIONS_MS,
@@ -24,6 +26,7 @@ from protos.nextgen.v1.events_pb2 import (
     TopicCreated,
     TopicUnassigned,
 )
+from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.watches import assignment_feed
 from shards.watches.assignment_feed import AssignmentFeed, Subscription
 from tests.support.dict_state_machine import DictStateMachine
@@ -63,7 +66,14 @@ def created(name: str) -> Event:
 
 
 def names(subscription: Subscription) -> list[str]:
-    return [delta.topic for delta in subscription.take_update().deltas]
+    return [delta.topic for delta in deltas(subscription.take_update())]
+
+
+def deltas(update: WatchShardUpdate) -> list[Delta]:
+    """Return the changes of assignments in ``update`` as a discovery node reads them."""
+    found = list(map(delta_of_event, update.events))
+    assert None not in found, "only assignments are sent as events"
+    return [delta for delta in found if delta is not None]
 
 
 def with_feed(scenario: Callable[[Feed], Coroutine[Any, Any, None]]) -> None:
@@ -81,7 +91,7 @@ def test_a_subscriber_starts_at_the_present_and_is_told_its_time_to_live() -> No
         first = subscription.take_update()
         second = subscription.take_update()
 
-        assert (first.position, list(first.deltas), first.ttl_ms) == (position, [], 2_000)
+        assert (first.position, list(first.events), first.ttl_ms) == (position, [], 2_000)
         assert second.ttl_ms == 0
 
     with_feed(scenario)
@@ -97,7 +107,7 @@ def test_deltas_come_in_order_with_their_positions() -> None:
         assert subscription.changed.is_set()
         update = subscription.take_update()
 
-        assert [(d.position, d.topic, d.epoch, d.broker_id) for d in update.deltas] == [
+        assert [(d.position, d.topic, d.epoch, d.broker_id) for d in deltas(update)] == [
             (1, "a", 1, "broker-1"),
             (3, "b", 2, "broker-2"),
             (4, "a", 1, ""),
@@ -614,7 +624,7 @@ def test_creations_share_an_update_that_comes_within_the_time_they_wait() -> Non
 
         assert subscription.changed.is_set()
         update = subscription.take_update()
-        assert (list(update.created), list(update.deltas)) == (["x", "y", "z"], [])
+        assert (list(update.created), list(update.events)) == (["x", "y", "z"], [])
         assert update.position == position
 
     with_feed(scenario)
@@ -643,7 +653,7 @@ def test_creations_that_a_subscriber_missed_come_from_the_log() -> None:
         update = subscription.take_update()
 
         assert list(update.created) == ["y"]
-        assert [delta.topic for delta in update.deltas] == ["y"]
+        assert [delta.topic for delta in deltas(update)] == ["y"]
 
     with_feed(scenario)
 

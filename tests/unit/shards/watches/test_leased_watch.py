@@ -18,7 +18,6 @@ from shards.watches import assignment_feed
 from shards.watches.assignment_feed import AssignmentFeed
 from shards.watches.change_lease import LeasedWatch
 from tests.support.absent_names import absent_names
-from tests.support.fake_cluster import StaticLink
 from tests.support.shard_harness import VirtualClock
 from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
 from tests.unit.shards.watches.test_assignment_feed import Feed, assigned, created, with_feed
@@ -36,7 +35,7 @@ class Node:
         self._it = it
         self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
         self.absent = absent_names()
-        self._assignments = LeasedAssignments(FakeStream(), StaticLink(), self.cache, self.absent)  # type: ignore[arg-type]
+        self._assignments = LeasedAssignments(FakeStream(), self.cache, self.absent)  # type: ignore[arg-type]
         self._places = WatchPlaces()
         self._watch_id = self._places.add(
             self._assignments,
@@ -71,7 +70,6 @@ class Node:
         add = self._places.request(self._watch_id)
         assert add.creations, "a discovery node always asks for it"
         self._watch = LeasedWatch(
-            SHARD,
             self._watch_id,
             self._it.feed.subscribe(
                 "discovery-1", add.from_position, names_creations=names_creations
@@ -147,7 +145,7 @@ def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
 
 def watch_of(it: Feed, *, is_resumed: bool) -> LeasedWatch:
     subscription = it.feed.subscribe("discovery-1", 0)
-    return LeasedWatch(SHARD, 1, subscription, lambda: None, is_resumed=is_resumed)
+    return LeasedWatch(1, subscription, lambda: None, is_resumed=is_resumed)
 
 
 @pytest.mark.parametrize("is_resumed", [True, False])
