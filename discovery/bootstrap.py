@@ -36,7 +36,7 @@ from discovery.service.lookups.meter import FIRST_PROCESS, LookupMeter
 from discovery.service.lookups.topic_directory import DiscoveryTopicDirectory, KnownTopics
 from discovery.service.report import ProcessReporter, Report, merged
 from discovery.service.status import StatusService
-from discovery.service.watches.desk import WatchDesk
+from discovery.service.watches.registry import WatchRegistry
 from discovery.wire import encoded_answer_facts
 from nextgen.client.brokers.live_urls import LiveBrokerUrls
 from nextgen.client.cluster.link import ClusterLink
@@ -106,10 +106,10 @@ class LookupCore:
         self.counters = DiscoveryCounters()
         self.streams = ShardStreams(config.node_id, self.link)
         self.watches = CacheWatches(self.streams, self.link, self.cache, self.absent)
-        self.watch_desk = WatchDesk(
+        self.watch_registry = WatchRegistry(
             self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
         )
-        self.link.on_change(lambda _view, _update: self.watch_desk.cluster_changed())
+        self.link.on_change(lambda _view, _update: self.watch_registry.cluster_changed())
         self.lookups = LookupService(
             self.router,
             self.link,
@@ -165,11 +165,11 @@ class LookupCore:
         self.counters.pulsar_connections_refused = self.pulsar.refused_connections
         self.counters.pulsar_connections_dropped = self.pulsar.dropped_connections
         report = self._reporter.report()
-        report.counts.update(self.watch_desk.counts())
+        report.counts.update(self.watch_registry.counts())
         report.counts["answers_absent"] = self.absent.answered
         report.counts["lookup_windows_good"] = self._meter.good
         report.counts["lookup_windows_bad"] = self._meter.bad
-        report.gauges.update(self.watch_desk.gauges())
+        report.gauges.update(self.watch_registry.gauges())
         return report
 
     async def wait_ready(self) -> None:
@@ -213,7 +213,7 @@ class LookupCore:
         await self._schemas.stop()
         await self.lookups.stop()
         self._meter.stop()
-        await self.watch_desk.stop()
+        await self.watch_registry.stop()
         await self.watches.stop()
         await self.streams.stop()
         await self._pool.stop()
@@ -264,7 +264,7 @@ class DiscoveryNode:
             MoveService(core.router, core.counters),
             self._positions,
             StatusService(core.link, self._refreshed),
-            core.watch_desk,
+            core.watch_registry,
             core.counters,
             lambda: core.link.view.shard_map_version,
         )

@@ -23,7 +23,7 @@ from discovery.service.report import (
     Report,
     retries_of,
 )
-from discovery.service.watches.desk import (
+from discovery.service.watches.registry import (
     OPEN_PREFIX,
     RELAYED_PREFIX,
     SLOW_PREFIX,

@@ -29,8 +29,8 @@ from nextgen.tasks.background import keep
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from shards.ports import Cancellable, Clock, ShardWatching
-from shards.sessions.metadata_debts import MetadataDebts
 from shards.sessions.metadata_state import MetadataState, id_of, state_after, state_of
+from shards.sessions.pending_deliveries import PendingDeliveries
 from shards.sessions.session_metadata import Sent
 
 _TOPIC_KINDS = (KIND_TOPIC,)
@@ -74,7 +74,7 @@ class HomeWatch:
         self.shard_id = shard_id
         self.stream = stream
         self.on_state = on_state
-        self.debts = MetadataDebts()
+        self.pending = PendingDeliveries()
         self._clock = clock
         self._gathered: dict[str, WatchedName] = {}
         self._watches: dict[int, _Watch] = {}
@@ -82,7 +82,7 @@ class HomeWatch:
         self._is_closed = False
         self._retries = 0
         """Groups of names whose watch was ended and that are added again in a moment."""
-        stream.acknowledge_with(self.debts.in_effect)
+        stream.acknowledge_with(self.pending.in_effect)
         self._runner = keep("metadata_stream", stream.run)
 
     def __repr__(self) -> str:
@@ -105,8 +105,8 @@ class HomeWatch:
     def close(self) -> None:
         """Follow nothing any more, at once, and acknowledge nothing.
 
-        Sessions end with the leadership, and so do their debts; but the brokers go on, and hear
-        from the next leader what this one did not deliver.
+        Sessions end with the leadership, and so do their pending deliveries. The brokers go on and
+        get from the next leader what this one did not deliver.
         """
         self._is_closed = True
         self.stream.acknowledge_with(lambda _position: 0)
@@ -136,7 +136,7 @@ class HomeWatch:
 
     def synced(self) -> None:
         """A broker has synced more, or a session has ended."""
-        if self.debts:
+        if self.pending:
             self.stream.acknowledge()
 
     def ended(self, watch: _Watch, error: MetadataError) -> None:

@@ -33,7 +33,6 @@ from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 from shards.ports import Clock, HomeShards, MetadataReader
 from shards.sessions.home_watch import HomeWatch, WatchedName
-from shards.sessions.metadata_debts import Debt
 from shards.sessions.metadata_state import (
     MetadataState,
     change_delivery,
@@ -41,6 +40,7 @@ from shards.sessions.metadata_state import (
     removal_delivery,
     state_of,
 )
+from shards.sessions.pending_deliveries import PendingDelivery
 from shards.sessions.session_metadata import DeliverySequence, Sent, SessionMetadata
 
 _DOUBT_TIMEOUT_MS = 3_000
@@ -76,8 +76,8 @@ class MetadataWatch:
         self._names: dict[str, WatchedName] = {}
         self._home_watches: dict[int, HomeWatch] = {}
         self._doubted: dict[Sent, None] = {}
-        self._late: dict[Sent, list[Debt]] = {}
-        """What is owed of objects whose last change has no place in a sequence yet."""
+        self._late: dict[Sent, list[PendingDelivery]] = {}
+        """Pending deliveries that have no place in their session's sequence yet, by object."""
         self._settling: asyncio.Task[None] | None = None
         self._is_closed = False
         self._terms: dict[int, int] = {}
@@ -197,7 +197,7 @@ class MetadataWatch:
     def drop(self, sent: Sent) -> None:
         """``sent`` is no longer in its session."""
         self._doubted.pop(sent, None)
-        self._pay_with_last(sent)
+        self._place_late(sent)
         watched = self._names.get(sent.name)
         if watched is None or sent not in watched.holders:
             return
@@ -248,7 +248,7 @@ class MetadataWatch:
             elif watched is not None:
                 self._compare(sent, watched)
             if sent not in behind and sent not in self._doubted:
-                self._pay_with_last(sent)
+                self._place_late(sent)
 
     def synced(self) -> None:
         """A broker has synced more, or a session has ended: home shards may be waiting for it."""
@@ -304,7 +304,7 @@ class MetadataWatch:
         if sent.session.unsynced < METADATA_DELTAS_UNSYNCED_MAX:
             return True
         sent.session.metadata.behind[sent] = None
-        self._owe_later(sent)
+        self._deliver_later(sent)
         return False
 
     def _deliver(self, sent: Sent, delivery: Delivery, watched: WatchedName | None) -> None:
@@ -312,19 +312,19 @@ class MetadataWatch:
         assert kind is not None, "a change of nothing"
         sequence = sent.session.append(delivery)
         if watched is not None:
-            watched.home.debts.owe(watched.came_at, sent.session, sequence)
+            watched.home.pending.add(watched.came_at, sent.session, sequence)
         self._on_delivery(kind)
 
-    def _owe_later(self, sent: Sent) -> None:
+    def _deliver_later(self, sent: Sent) -> None:
         watched = self._names.get(sent.name)
         if watched is not None:
-            debt = watched.home.debts.owe(watched.came_at, sent.session, None)
-            self._late.setdefault(sent, []).append(debt)
+            delivery = watched.home.pending.add(watched.came_at, sent.session, None)
+            self._late.setdefault(sent, []).append(delivery)
 
-    def _pay_with_last(self, sent: Sent) -> None:
-        """What is owed of ``sent`` is in the sequence, or of no use any more behind its end."""
-        for debt in self._late.pop(sent, ()):
-            debt.sequence = sent.session.sequence
+    def _place_late(self, sent: Sent) -> None:
+        """Give the late deliveries of ``sent`` the sequence's end: it has the newest state."""
+        for delivery in self._late.pop(sent, ()):
+            delivery.sequence = sent.session.sequence
 
     # Doubt ------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class MetadataWatch:
         """Ask the home shard's leader whether it is gone: an id that ended never comes back."""
         if sent not in self._doubted:
             self._doubted[sent] = None
-            self._owe_later(sent)
+            self._deliver_later(sent)
         if self._settling is None or self._settling.done():
             self._settling = keep("metadata_doubts", self._settle)
 
@@ -362,7 +362,7 @@ class MetadataWatch:
             if state is None or id_of(state) != sent.object_id:
                 self._remove(sent)
             if sent not in sent.session.metadata.behind:
-                self._pay_with_last(sent)
+                self._place_late(sent)
         self.synced()
 
 

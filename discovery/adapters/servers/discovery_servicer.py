@@ -25,8 +25,8 @@ from discovery.service.admin.positions import PositionService
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.status import StatusService
-from discovery.service.watches.desk import WatchDesk
 from discovery.service.watches.public_watch import PublicWatch
+from discovery.service.watches.registry import WatchRegistry
 from discovery.service.watches.shard_map_watch import ShardMapWatch
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
@@ -67,7 +67,7 @@ class DiscoveryServicer:
         moves: MoveService,
         positions: PositionService,
         status: StatusService,
-        watches: WatchDesk,
+        watches: WatchRegistry,
         counters: DiscoveryCounters,
         shard_map_version: Callable[[], int],
     ) -> None:

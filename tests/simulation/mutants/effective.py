@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shards.sessions.metadata_debts import Debt, MetadataDebts
+from shards.sessions.pending_deliveries import PendingDeliveries, PendingDelivery
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.expected_readers import ExpectedReaders
 from shards.watches.expecting_managers import ExpectingManagers
@@ -22,7 +22,7 @@ _MANAGERS = (
     _SHARDS + "watches/test_expecting_managers.py",
     _SHARDS + "watches/test_effective_decisions.py",
 )
-_DEBTS = (_SHARDS + "sessions/test_metadata_debts.py",)
+_DELIVERIES = (_SHARDS + "sessions/test_pending_deliveries.py",)
 _RETURNING = (
     _SHARDS + "watches/test_returning_managers.py",
     _SHARDS + "watches/test_effective_writes.py",
@@ -473,63 +473,67 @@ _MANAGER_MUTANTS = (
     ),
 )
 
-_DEBT_MUTANTS = (
+_DELIVERY_MUTANTS = (
     Mutant(
-        "debts-of-ended-sessions",
+        "pending-deliveries-of-ended-sessions",
         "PO6",
-        "a session that ended owes nothing",
-        (Edit(Debt, "is_paid", "self.session.ended is not None", "False"),),
-        _DEBTS,
+        "an ended session has no pending delivery",
+        (Edit(PendingDelivery, "is_done", "self.session.ended is not None", "False"),),
+        _DELIVERIES,
     ),
     Mutant(
-        "debts-are-paid-without-a-place",
+        "deliveries-are-done-without-a-place",
         "PO6",
-        "what has no place in the sequence yet is owed",
+        "a change without a place in the sequence is pending",
         (
             Edit(
-                Debt,
-                "is_paid",
+                PendingDelivery,
+                "is_done",
                 "self.sequence is not None and self.sequence <= self.session.acked",
                 "self.sequence is None or self.sequence <= self.session.acked",
             ),
         ),
-        _DEBTS,
+        _DELIVERIES,
     ),
     Mutant(
-        "debts-are-paid-by-being-sent",
+        "deliveries-are-done-when-sent",
         "PO6",
         "a change counts for a broker once it has synced it",
         (
             Edit(
-                Debt,
-                "is_paid",
+                PendingDelivery,
+                "is_done",
                 "self.sequence <= self.session.acked",
                 "self.sequence <= self.session.sequence",
             ),
         ),
-        _DEBTS,
+        _DELIVERIES,
     ),
     Mutant(
-        "debts-are-in-effect-one-too-far",
+        "deliveries-are-in-effect-one-too-far",
         "PO6",
-        "what was said has taken effect up to the first debt",
-        (Edit(MetadataDebts, "in_effect", "debt.position - 1 for", "debt.position for"),),
-        _DEBTS,
+        "changes are in effect up to the first pending delivery",
+        (
+            Edit(
+                PendingDeliveries, "in_effect", "delivery.position - 1 for", "delivery.position for"
+            ),
+        ),
+        _DELIVERIES,
     ),
     Mutant(
-        "debts-are-kept-when-paid",
+        "deliveries-are-kept-when-done",
         "PO6",
-        "debts that are paid are forgotten though nobody asks",
-        (Edit(MetadataDebts, "owe", "len(self._debts) >= self._pruned_at", "False"),),
-        _DEBTS,
+        "done deliveries are pruned without a read",
+        (Edit(PendingDeliveries, "add", "len(self._pending) >= self._pruned_at", "False"),),
+        _DELIVERIES,
     ),
     Mutant(
-        "debts-are-looked-through-each-time",
+        "deliveries-are-pruned-each-time",
         "PO6",
-        "debts are looked through when they have doubled",
-        (Edit(MetadataDebts, "owe", "max(_PRUNED_AT_MIN, 2 * len(self._debts))", "0"),),
-        _DEBTS,
+        "pending deliveries are pruned when they have doubled",
+        (Edit(PendingDeliveries, "add", "max(_PRUNED_AT_MIN, 2 * len(self._pending))", "0"),),
+        _DELIVERIES,
     ),
 )
 
-MUTANTS = (*_WRITE_MUTANTS, *_READER_MUTANTS, *_MANAGER_MUTANTS, *_DEBT_MUTANTS)
+MUTANTS = (*_WRITE_MUTANTS, *_READER_MUTANTS, *_MANAGER_MUTANTS, *_DELIVERY_MUTANTS)

@@ -50,7 +50,7 @@ MUTANTS = (
             Edit(HomeWatch, "close", "self.stream.acknowledge_with(lambda _position: 0)", "pass"),
             Edit(HomeWatch, "close", "self.stream.complete_with(lambda: 0)", "pass"),
         ),
-        ("tests/unit/shards/sessions/test_metadata_debts.py",),
+        ("tests/unit/shards/sessions/test_pending_deliveries.py",),
         (("cluster", 8),),
     ),
     Mutant(

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from discovery.adapters.metrics import DiscoveryCollector
 from discovery.service.report import Report
-from discovery.service.watches.desk import WATCH_KINDS, WatchDesk
+from discovery.service.watches.registry import WATCH_KINDS, WatchRegistry
 from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
 from tests.support.fake_cluster import StaticLink, full_update
@@ -13,15 +13,15 @@ from tests.support.fake_shard_changes import FakeReader, FakeStreams
 
 async def test_watches_are_counted_by_kind_open_and_ended():
     link = StaticLink(full_update({1: "a:1"}))
-    desk = WatchDesk(link, FakeStreams(), FakeReader(), lambda: 0.0)
-    slow = desk.open_shard_map(WatchRequest())
-    desk.open_shard_map(WatchRequest())
+    watches = WatchRegistry(link, FakeStreams(), FakeReader(), lambda: 0.0)
+    slow = watches.open_shard_map(WatchRequest())
+    watches.open_shard_map(WatchRequest())
     slow.fail(Overloaded("it reads nothing"))
 
     def report() -> Report:
         made = Report()
-        made.counts.update(desk.counts())
-        made.gauges.update(desk.gauges())
+        made.counts.update(watches.counts())
+        made.gauges.update(watches.gauges())
         return made
 
     registry = CollectorRegistry()
@@ -39,8 +39,8 @@ async def test_watches_are_counted_by_kind_open_and_ended():
     }
     assert value("watches_ended_as_slow_total", "map") == 1
     assert value("watch_events_relayed_total", "topics") == 0
-    await desk.close(slow)
+    await watches.close(slow)
     assert value("watches", "map") == 1
     assert value("watches_ended_as_slow_total", "map") == 1, "it was counted once"
     assert registry.get_sample_value("nextgen_discovery_watch_lag_positions") == 0
-    await desk.stop()
+    await watches.stop()

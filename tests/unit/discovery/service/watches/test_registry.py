@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from discovery.domain.watch_scope import WatchedKind
-from discovery.service.watches import desk as watch_desk
-from discovery.service.watches.desk import WatchDesk
+from discovery.service.watches import registry as watch_registry
 from discovery.service.watches.public_watch import PublicWatch
+from discovery.service.watches.registry import WatchRegistry
 from discovery.service.watches.shard_feed import EncodedEvents
 from nextgen.kernel.errors import (
     InvalidRequest,
@@ -39,15 +39,15 @@ PREFIX = "persistent://t/n/"
 
 
 class World:
-    """A desk between fake shards and a test that reads."""
+    """A registry between fake shards and a test that reads."""
 
     def __init__(self, shard_ids=(1, 2)) -> None:
         self.link = StaticLink(full_update(dict.fromkeys(shard_ids, "a:1")))
         self.streams = FakeStreams()
         self.reader = FakeReader()
         self.now = 100.0
-        self.desk = WatchDesk(self.link, self.streams, self.reader, lambda: self.now)
-        self.link.on_change(lambda _view, _update: self.desk.cluster_changed())
+        self.registry = WatchRegistry(self.link, self.streams, self.reader, lambda: self.now)
+        self.link.on_change(lambda _view, _update: self.registry.cluster_changed())
 
     def open(self, known=(), kind=WatchedKind.TOPICS, **more) -> PublicWatch:
         if "names" not in more:
@@ -56,7 +56,7 @@ class World:
         getattr(request, "from").extend(
             ShardPosition(shard_id=shard_id, position=position) for shard_id, position in known
         )
-        return self.desk.open(kind, request)
+        return self.registry.open(kind, request)
 
     async def read(self, watch: PublicWatch) -> WatchUpdate:
         async with timeout(30):
@@ -94,14 +94,14 @@ class World:
 async def world():
     world = World()
     yield world
-    await world.desk.stop()
+    await world.registry.stop()
 
 
 @pytest.fixture
 async def one_shard():
     world = World((1,))
     yield world
-    await world.desk.stop()
+    await world.registry.stop()
 
 
 def positions(update: WatchUpdate) -> dict[int, int]:
@@ -243,7 +243,7 @@ async def test_what_many_are_told_is_made_once_and_what_differs_is_not_mixed_up(
 
 
 async def test_the_watches_that_catch_up_at_a_time_are_bounded(monkeypatch):
-    monkeypatch.setattr(watch_desk, "CATCH_UPS_AT_ONCE_MAX", 2)
+    monkeypatch.setattr(watch_registry, "CATCH_UPS_AT_ONCE_MAX", 2)
     world = World((1,))
     watches = [world.open() for _ in range(3)]
     await world.until(lambda: len(world.reader.readings) == 2)
@@ -254,7 +254,7 @@ async def test_the_watches_that_catch_up_at_a_time_are_bounded(monkeypatch):
     done = WatchShardUpdate(watch_id=1, snapshot_complete=True, position=50)
     world.reader.readings[0].updates.put_nowait(done)
     await world.until(lambda: len(world.reader.readings) == 3)
-    await world.desk.stop()
+    await world.registry.stop()
     assert len(watches) == 3
 
 
@@ -377,7 +377,7 @@ async def test_a_new_leader_disturbs_no_watch(world):
 async def test_a_place_to_resume_that_cannot_be_is_refused_by_name(world, known, message):
     with pytest.raises(InvalidRequest, match=message):
         world.open(known=known)
-    assert not world.desk.open_watches()
+    assert not world.registry.open_watches()
 
 
 async def test_a_name_of_wrong_form_is_refused_and_opens_nothing(world):
@@ -385,7 +385,7 @@ async def test_a_name_of_wrong_form_is_refused_and_opens_nothing(world):
         world.open(names=["t/n/x", "a/b"])
     with pytest.raises(InvalidRequest, match="not both"):
         world.open(names=["t/n/x"], prefix=PREFIX)
-    assert not world.desk.open_watches()
+    assert not world.registry.open_watches()
 
 
 async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(world):
@@ -405,8 +405,8 @@ async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(worl
     assert isinstance(slow.error, Overloaded)
     assert slow.sent == {1: 5, 2: 5}, "it resumes where it read last"
     assert (await world.read(other)).events[0].position == 6
-    await world.desk.close(slow)
-    assert world.desk.ended_as_slow == {"topics": 1}
+    await world.registry.close(slow)
+    assert world.registry.ended_as_slow == {"topics": 1}
     assert len(world.streams.of_shard(1)) == 1
 
 
@@ -494,35 +494,35 @@ async def test_progress_waits_behind_what_is_to_be_read_first(one_shard):
 
 
 async def test_watches_are_bounded_in_number(one_shard, monkeypatch):
-    monkeypatch.setattr(watch_desk, "PUBLIC_WATCHERS_MAX", 3)
+    monkeypatch.setattr(watch_registry, "PUBLIC_WATCHERS_MAX", 3)
     one_shard.streams.positions = {1: 5}
     watches = [one_shard.open(known=[(1, 5)]) for _ in range(3)]
     with pytest.raises(Overloaded, match="3 watches"):
         one_shard.open(known=[(1, 5)])
-    await one_shard.desk.close(watches[0])
+    await one_shard.registry.close(watches[0])
     one_shard.open(known=[(1, 5)])
 
 
 async def test_a_node_that_stops_ends_its_watches_and_takes_no_more(one_shard):
     one_shard.streams.positions = {1: 5}
     watch = one_shard.open(known=[(1, 5)])
-    one_shard.desk.drain()
+    one_shard.registry.drain()
     with pytest.raises(Unavailable, match="stops"):
         await one_shard.read(watch)
     with pytest.raises(Unavailable, match="stops"):
         one_shard.open()
-    assert one_shard.desk.ended_as_slow == {}
+    assert one_shard.registry.ended_as_slow == {}
 
 
 async def test_without_a_shard_map_nothing_can_be_watched():
     world = World()
-    desk = WatchDesk(StaticLink(), world.streams, world.reader, lambda: 0.0)
+    registry = WatchRegistry(StaticLink(), world.streams, world.reader, lambda: 0.0)
     with pytest.raises(Unavailable, match="no shard map"):
-        desk.open(WatchedKind.TENANTS, WatchRequest())
+        registry.open(WatchedKind.TENANTS, WatchRequest())
 
 
 async def test_the_shard_map_comes_whole_and_then_what_changes(world):
-    watch = world.desk.open_shard_map(WatchRequest())
+    watch = world.registry.open_shard_map(WatchRequest())
     first = WatchUpdate.FromString(await watch.take())
     assert first.shard_map.version == 1
     assert {leader.shard_id: leader.term for leader in first.leaders} == {1: 1, 2: 1}
@@ -542,7 +542,7 @@ async def test_the_shard_map_comes_whole_and_then_what_changes(world):
 async def test_a_watch_of_the_shard_map_has_nothing_to_choose(world):
     for request in (WatchRequest(prefix="a"), WatchRequest(without_snapshot=True)):
         with pytest.raises(InvalidRequest, match="shard map"):
-            world.desk.open_shard_map(request)
+            world.registry.open_shard_map(request)
 
 
 async def test_what_is_relayed_and_how_far_watchers_are_behind_is_counted(one_shard):
@@ -553,12 +553,12 @@ async def test_what_is_relayed_and_how_far_watchers_are_behind_is_counted(one_sh
     one_shard.streams.positions[1] = 9
     one_shard.now += 0.25
 
-    assert one_shard.desk.events_relayed == {"topics": 2}
-    assert one_shard.desk.open_watches() == {"topics": 1}
-    lag = one_shard.desk.lag()
+    assert one_shard.registry.events_relayed == {"topics": 2}
+    assert one_shard.registry.open_watches() == {"topics": 1}
+    lag = one_shard.registry.lag()
     assert (lag.positions, lag.wait_ms) == (4, 250)
 
     await one_shard.read(watch)
     listener.on_position(9)
-    lag = one_shard.desk.lag()
+    lag = one_shard.registry.lag()
     assert (lag.positions, lag.wait_ms) == (0, 0)

@@ -1,4 +1,4 @@
-"""Up to where a broker manager says that what it was told has taken effect at its brokers."""
+"""Up to where a broker manager acknowledges changes: those that its brokers have synced."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from nextgen.kernel.errors import MetadataError, NotLeader, SessionExpired
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
-from shards.sessions import metadata_debts, metadata_watch
-from shards.sessions.metadata_debts import MetadataDebts
+from shards.sessions import metadata_watch, pending_deliveries
+from shards.sessions.pending_deliveries import PendingDeliveries
 from tests.support.home_shards import FakeStream
 from tests.support.metadata_world import GATHER_S, MetadataWorld, in_world
 
@@ -18,7 +18,7 @@ OTHER = "persistent://acme/orders/open"
 
 
 class Session:
-    """What of a session a debt looks at."""
+    """The part of a session that a pending delivery reads."""
 
     def __init__(self) -> None:
         self.acked = 0
@@ -26,54 +26,56 @@ class Session:
         self.ended: MetadataError | None = None
 
 
-def test_what_was_said_has_taken_effect_up_to_the_first_debt() -> None:
-    debts, session = MetadataDebts(), Session()
-    debts.owe(7, session, 1)
-    debts.owe(5, session, 2)
-    assert debts.in_effect(9) == 4
+def test_changes_are_in_effect_up_to_the_first_pending_delivery() -> None:
+    pending, session = PendingDeliveries(), Session()
+    pending.add(7, session, 1)
+    pending.add(5, session, 2)
+    assert pending.in_effect(9) == 4
 
     session.acked = 1
-    assert debts.in_effect(9) == 4
+    assert pending.in_effect(9) == 4
     session.acked = 2
-    assert debts.in_effect(9) == 9
-    assert len(debts) == 0
+    assert pending.in_effect(9) == 9
+    assert len(pending) == 0
 
 
-def test_a_session_that_ended_owes_nothing() -> None:
-    debts, session = MetadataDebts(), Session()
-    debts.owe(7, session, 1)
-    debts.owe(8, session, None)
+def test_an_ended_session_has_no_pending_delivery() -> None:
+    pending, session = PendingDeliveries(), Session()
+    pending.add(7, session, 1)
+    pending.add(8, session, None)
 
     session.ended = SessionExpired("over")
 
-    assert debts.in_effect(9) == 9
+    assert pending.in_effect(9) == 9
 
 
-def test_what_has_no_place_in_a_sequence_yet_is_owed_until_it_has_and_is_synced() -> None:
-    debts, session = MetadataDebts(), Session()
-    debt = debts.owe(7, session, None)
+def test_a_delivery_without_a_place_is_pending_until_it_has_one_and_is_synced() -> None:
+    pending, session = PendingDeliveries(), Session()
+    delivery = pending.add(7, session, None)
     session.acked = 100
-    assert debts.in_effect(9) == 6
+    assert pending.in_effect(9) == 6
 
-    debt.sequence = 101
-    assert debts.in_effect(9) == 6
+    delivery.sequence = 101
+    assert pending.in_effect(9) == 6
     session.acked = 101
-    assert debts.in_effect(9) == 9
+    assert pending.in_effect(9) == 9
 
 
-@pytest.mark.parametrize("paid", [True, False])
-def test_debts_that_are_paid_are_forgotten_though_nobody_asks(monkeypatch, paid: bool) -> None:
-    monkeypatch.setattr(metadata_debts, "_PRUNED_AT_MIN", 8)
-    debts, session = MetadataDebts(), Session()
+@pytest.mark.parametrize("done", [True, False])
+def test_done_deliveries_are_pruned_without_a_read(monkeypatch, done: bool) -> None:
+    monkeypatch.setattr(pending_deliveries, "_PRUNED_AT_MIN", 8)
+    pending, session = PendingDeliveries(), Session()
     for number in range(1, 101):
-        debts.owe(number, session, number)
-        session.acked = number if paid else 0
+        pending.add(number, session, number)
+        session.acked = number if done else 0
 
-    assert (len(debts) <= 16) is paid
+    assert (len(pending) <= 16) is done
 
 
-def test_debts_are_looked_through_when_they_have_doubled_and_not_each_time(monkeypatch) -> None:
-    monkeypatch.setattr(metadata_debts, "_PRUNED_AT_MIN", 8)
+def test_pending_deliveries_are_pruned_only_when_they_have_doubled(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(pending_deliveries, "_PRUNED_AT_MIN", 8)
     looks = 0
 
     class Counting(Session):
@@ -86,9 +88,9 @@ def test_debts_are_looked_through_when_they_have_doubled_and_not_each_time(monke
         def ended(self, _error: MetadataError | None) -> None:
             pass
 
-    debts, session = MetadataDebts(), Counting()
+    pending, session = PendingDeliveries(), Counting()
     for number in range(1, 129):
-        debts.owe(number, session, number)
+        pending.add(number, session, number)
 
     assert looks <= 2 * 128
 

@@ -49,7 +49,7 @@ class WatchLag:
     """The time the oldest update has waited to be read."""
 
 
-class WatchDesk:
+class WatchRegistry:
     """Every watch of a program belongs to it from ``open`` to ``close``."""
 
     def __init__(
@@ -75,7 +75,7 @@ class WatchDesk:
         self._is_stopping = False
 
     def __repr__(self) -> str:
-        return f"<WatchDesk watches={len(self._watches)}>"
+        return f"<WatchRegistry watches={len(self._watches)}>"
 
     def open(self, kind: WatchedKind, request: WatchRequest) -> PublicWatch:
         """Begin a watch of objects.
