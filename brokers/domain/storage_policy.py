@@ -69,20 +69,20 @@ class StoragePolicy:
         return self.backlog_bytes_max == NO_BOUND or backlog_bytes <= self.backlog_bytes_max
 
 
-def effective(said: Policies, own: StoragePolicy) -> StoragePolicy:
-    """Return what counts for a topic of which ``said`` is said, at a broker whose own is ``own``.
+def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
+    """Return the policy in force for a topic: ``policies``, completed from the broker's ``own``.
 
-    ``said`` is merged: of the topic, its namespace and its tenant.
+    ``policies`` is the merge of what the topic, its namespace and its tenant set.
     """
-    retention, quota = said.retention, said.backlog_quota
+    retention, quota = policies.retention, policies.backlog_quota
     return StoragePolicy(
-        retention_ms=_said(retention.time_ms, own.retention_ms),
-        retention_bytes=_said(retention.size_bytes, own.retention_bytes),
-        backlog_bytes_max=_said(quota.size_bytes, own.backlog_bytes_max),
+        retention_ms=_value_or(retention.time_ms, own.retention_ms),
+        retention_bytes=_value_or(retention.size_bytes, own.retention_bytes),
+        backlog_bytes_max=_value_or(quota.size_bytes, own.backlog_bytes_max),
         backlog_action=quota.action or own.backlog_action,
-        message_ttl_ms=_said(said.message_ttl_ms, own.message_ttl_ms),
-        deduplicates=own.deduplicates if said.deduplication is None else said.deduplication,
-        schema_compatibility=said.schema_compatibility or own.schema_compatibility,
+        message_ttl_ms=_value_or(policies.message_ttl_ms, own.message_ttl_ms),
+        deduplicates=own.deduplicates if policies.deduplication is None else policies.deduplication,
+        schema_compatibility=policies.schema_compatibility or own.schema_compatibility,
     )
 
 
@@ -132,5 +132,5 @@ def _lowest(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _said(said: int | None, otherwise: int) -> int:
-    return otherwise if said is None else said
+def _value_or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -46,7 +46,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.events.decider import Rejected, RejectionCode
-from nextgen.kernel.events.levels import EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.governance.lookup_slo import LookupWindow
 from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
@@ -352,7 +352,7 @@ class LeaderTerm:
     def _check_known(self, events: Sequence[ClusterEvent]) -> None:
         """Keep an event from the log that a replica of this group would stop by."""
         level = level_of(events)
-        if level > EVENT_LEVEL_UNSAID and level > self._log.event_level:
+        if level > EVENT_LEVEL_UNREPORTED and level > self._log.event_level:
             raise not_known(events, self._log.event_level, self._log.behind_event_level(level))
 
     def _push_to_all(self, update: cluster_pb.ClusterUpdate) -> None:

@@ -32,7 +32,7 @@ RENEWED_LEFT_MS = CAPACITY_LEASE_TTL_MS * 2 // 3
 a third of the time-to-live, and several of their requests in between cost no event."""
 
 SILENCE_MS = CAPACITY_LEASE_TTL_MS + LEASE_EXPIRY_MARGIN_MS
-"""A shard of which no leader asked for so long believes in no lease that it was told before."""
+"""A shard whose leaders sent no request for so long uses none of the leases that it was granted."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -49,13 +49,13 @@ class LeaseDecision:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Shards that nobody has heard of for ``SILENCE_MS``, and what each said last.
+    """Shards that sent no request for ``SILENCE_MS``, and the use that every shard reported last.
 
-    ``said`` has units used by session id; the ledger may have earlier numbers.
+    ``units_used`` has units by shard and session id; the ledger may have earlier numbers.
     """
 
     shard_ids: Set[int] = frozenset()
-    said: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    units_used: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
 class _Decider:
@@ -115,7 +115,7 @@ def _expire(decider: _Decider, silence: Silence) -> None:
         account = decider.state.ledger.live_account(broker.broker_id, broker.session_id)
         leases = {} if account is None else account.leases
         for shard_id in sorted(silence.shard_ids & leases.keys()):
-            used = silence.said.get(shard_id, {}).get(broker.session_id, 0)
+            used = silence.units_used.get(shard_id, {}).get(broker.session_id, 0)
             decider.carry_out(ExpireLease(broker.broker_id, broker.session_id, shard_id, used))
 
 
@@ -181,7 +181,7 @@ class LeaseAllocator:
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
         self._heard_ms: dict[int, int] = {}
-        self._said: dict[int, dict[str, int]] = {}
+        self._units_used: dict[int, dict[str, int]] = {}
 
     async def lease(
         self, request: cluster_pb.LeaseCapacityRequest
@@ -203,7 +203,9 @@ class LeaseAllocator:
         # From here to propose() there is no await.
         now_ms = self._clock.unix_ms()
         self._heard_ms[request.shard_id] = self._clock.monotonic_ms()
-        self._said[request.shard_id] = {use.session_id: use.units_used for use in request.uses}
+        self._units_used[request.shard_id] = {
+            use.session_id: use.units_used for use in request.uses
+        }
         decision = decide_leases(
             self._leader_term.pending, request, grants, now_ms, self._silence()
         )
@@ -250,7 +252,7 @@ class LeaseAllocator:
         )
 
     def _used(self, shard_id: int, session_id: str, recorded: int) -> int:
-        return self._said.get(shard_id, {}).get(session_id, recorded)
+        return self._units_used.get(shard_id, {}).get(session_id, recorded)
 
     def _silence(self) -> Silence:
         """Return who has been silent: as far as this leader can know, so since it took over."""
@@ -262,7 +264,7 @@ class LeaseAllocator:
             for shard_id in shard_ids
             if now_ms - self._heard_ms.get(shard_id, self._began_ms) >= SILENCE_MS
         }
-        return Silence(silent, self._said)
+        return Silence(silent, self._units_used)
 
     def _check(self, request: cluster_pb.LeaseCapacityRequest) -> None:
         shard_map = self._leader_term.committed.shard_map
@@ -295,7 +297,7 @@ def _is_closed(broker: Broker, now_ms: int) -> bool:
 def _units_used(
     live: dict[str, Broker], request: cluster_pb.LeaseCapacityRequest
 ) -> dict[str, int]:
-    """Return the units in use by broker; what is said of sessions that ended counts nothing."""
+    """Return the units in use by broker; reports of ended sessions are ignored."""
     return {
         use.broker_id: use.units_used
         for use in request.uses

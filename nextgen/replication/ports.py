@@ -290,7 +290,7 @@ class ReplicatedLog(Protocol):
         ``nextgen.kernel.events.levels``.
 
         Voters and learners of the configuration that holds, this process included; of one that is
-        away what it said last, ``EVENT_LEVEL_UNSAID`` if it was never heard. WHOEVER PROPOSES
+        away what it said last, ``EVENT_LEVEL_UNREPORTED`` if it was never heard. WHOEVER PROPOSES
         writes no event of a higher level: a member that does not know it would stop for good.
         """
         ...

@@ -80,7 +80,9 @@ def run(
         try:
             result = _run(spark, names, folder, table, rows_per_file, summary)
         except (PySparkException, Py4JJavaError) as error:
-            raise JobRefused(f"{names} cannot be made into load files: {_said(error)}") from error
+            raise JobRefused(
+                f"{names} cannot be made into load files: {_first_line(error)}"
+            ) from error
         shutil.rmtree(folder / _STAGED, ignore_errors=True)
     summary.outputs["load files"] = str(out)
     return result
@@ -99,7 +101,7 @@ def read_inventory(spark: SparkSession, names: str) -> DataFrame:
             frame = spark.read.text(names).withColumnRenamed("value", "name")
         types = {field.name: field.dataType for field in frame.schema.fields}
     except (PySparkException, Py4JJavaError) as error:
-        raise JobRefused(f"{names} cannot be read: {_said(error)}") from error
+        raise JobRefused(f"{names} cannot be read: {_first_line(error)}") from error
     if not isinstance(types.get("name"), StringType):
         raise JobRefused(f"{names} has no text column called name; it has {sorted(types)}")
     return frame.select("name")
@@ -250,6 +252,6 @@ def _is_parquet(names: str) -> bool:
     return path.suffix == ".parquet"
 
 
-def _said(error: Exception) -> str:
-    """Return the first sentence of what Spark says."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of Spark's message; the rest is its plan and a stack trace."""
     return str(error).strip().splitlines()[0][:300]

@@ -146,12 +146,19 @@ _NOT_ASSIGNED = (None,) * 4
 
 
 def _tenant(item: Item) -> tuple[Any, ...]:
-    return (item.tenant.tenant_id, None, None, None, *_said(item.tenant), *_NOT_ASSIGNED)
+    return (item.tenant.tenant_id, None, None, None, *_common_columns(item.tenant), *_NOT_ASSIGNED)
 
 
 def _namespace(item: Item) -> tuple[Any, ...]:
     value = item.namespace
-    return (value.namespace_id, value.tenant_id, None, None, *_said(value), *_NOT_ASSIGNED)
+    return (
+        value.namespace_id,
+        value.tenant_id,
+        None,
+        None,
+        *_common_columns(value),
+        *_NOT_ASSIGNED,
+    )
 
 
 def _topic(item: Item) -> tuple[Any, ...]:
@@ -161,13 +168,13 @@ def _topic(item: Item) -> tuple[Any, ...]:
         value.namespace_id,
         value.partitions,
         value.created_time_ms,
-        *_said(value),
+        *_common_columns(value),
         *_NOT_ASSIGNED,
     )
 
 
-def _said(value: Any) -> tuple[Any, ...]:
-    """Return what tenants, namespaces and topics have alike."""
+def _common_columns(value: Any) -> tuple[Any, ...]:
+    """Return the columns that tenants, namespaces and topics have in common."""
     life = None
     if hasattr(value, "state"):
         life = DELETING if value.state == LIFE_STATE_DELETING else ACTIVE

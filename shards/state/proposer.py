@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.events.levels import EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import SHARD_PENDING_RECORDS_MAX
 from nextgen.replication.ports import Commit, Record, ReplicatedLog
 from shards.domain.states import States
@@ -146,7 +146,7 @@ class Proposer:
         """Refuse an event that some member's program does not know: it would stop that member."""
         level = level_of(events)
         # Nearly all events have the first level, which every member knows: no need to ask.
-        if level > EVENT_LEVEL_UNSAID and level > self._log.event_level:
+        if level > EVENT_LEVEL_UNREPORTED and level > self._log.event_level:
             behind = self._log.behind_event_level(level)
             raise not_known(self._term.shard_id, events, self._log.event_level, behind)
 

@@ -45,8 +45,8 @@ _PIN_NAME = "watch"
 
 
 @dataclass(slots=True)
-class _Looking:
-    """A look at the view that is under way."""
+class _SnapshotRead:
+    """A read of the view that is in progress, for watches that start with a snapshot."""
 
     run: SnapshotRun[ChangeWatch]
     began_at: float
@@ -64,7 +64,7 @@ class JoiningWatches:
         self._passing: dict[ChangeWatch, None] = {}
         self._scanned = 0
         """Everything up to it was told to those that are passing."""
-        self._looking: _Looking | None = None
+        self._reading: _SnapshotRead | None = None
         self._pin: LogPin | None = None
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class JoiningWatches:
     @property
     def has_work(self) -> bool:
         """Whether another round would do something."""
-        if self._passing or self._coming or self._looking is not None:
+        if self._passing or self._coming or self._reading is not None:
             return True
         return bool(self._waiting) and not self._source.snapshot_turns.locked()
 
@@ -104,7 +104,7 @@ class JoiningWatches:
         """Stop reading."""
         for task in self._ahead:
             task.cancel()
-        self._stop_looking()
+        self._stop_reading()
         self._unpin()
 
     # The log ----------------------------------------------------------------------------------
@@ -218,26 +218,26 @@ class JoiningWatches:
 
     async def read_snapshots(self) -> None:
         """Tell those that wait what one page of the view holds for them."""
-        if self._looking is None and not await self._look():
+        if self._reading is None and not await self._look():
             return
-        assert self._looking is not None, "a look has begun"
-        looking = self._looking
+        assert self._reading is not None, "a look has begun"
+        reading = self._reading
         try:
-            pages = await looking.run.read()
+            pages = await reading.run.read()
         except BaseException:
-            self._stop_looking()
+            self._stop_reading()
             raise
-        position = looking.run.position
+        position = reading.run.position
         for watch, items, is_last in pages:
             if watch.stage is Stage.ENDED:
                 continue
             self._emit_items(watch, items, position if is_last else None)
             if is_last:
                 self._come(watch, position)
-        if looking.run.is_done:
-            self._stop_looking()
+        if reading.run.is_done:
+            self._stop_reading()
         else:
-            self._bound(looking)
+            self._bound(reading)
 
     async def _look(self) -> bool:
         """Begin to look at the view for those that wait; return whether that could be."""
@@ -249,11 +249,11 @@ class JoiningWatches:
         began_at = asyncio.get_running_loop().time()
         selected = [(watch, watch.selection) for watch in watches]
         run = SnapshotRun(self._source.read_transaction, selected)
-        self._looking = _Looking(run, began_at)
+        self._reading = _SnapshotRead(run, began_at)
         try:
             await run.open()
         except BaseException:
-            self._stop_looking()
+            self._stop_reading()
             raise
         if self._pin is None:
             # Without it the log may be cut before they have caught up; then they begin again.
@@ -286,28 +286,28 @@ class JoiningWatches:
         if update.items or position is not None:
             self._stream.emit(update)
 
-    def _bound(self, looking: _Looking) -> None:
+    def _bound(self, reading: _SnapshotRead) -> None:
         """Let nobody look for too long: others look with half of the time left to them."""
-        elapsed_ms = (asyncio.get_running_loop().time() - looking.began_at) * 1000
+        elapsed_ms = (asyncio.get_running_loop().time() - reading.began_at) * 1000
         if elapsed_ms > WATCH_SNAPSHOT_MS_MAX / 2:
-            self._waiting.extendleft(reversed(looking.run.give_back()))
+            self._waiting.extendleft(reversed(reading.run.give_back()))
         if elapsed_ms > WATCH_SNAPSHOT_MS_MAX:
-            watch = looking.run.current
-            self._stop_looking()
+            watch = reading.run.current
+            self._stop_reading()
             if watch is not None:
                 late = f"the snapshot was not taken in {WATCH_SNAPSHOT_MS_MAX} ms"
                 self._stream.end_watch(watch, Overloaded(late))
 
-    def _stop_looking(self) -> None:
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.run.close()
+    def _stop_reading(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.run.close()
             self._source.snapshot_turns.release()
         self._unpin_if_idle()
 
     def _unpin_if_idle(self) -> None:
         is_idle = not (self._waiting or self._coming or self._passing)
-        if is_idle and self._looking is None:
+        if is_idle and self._reading is None:
             self._unpin()
 
     def _unpin(self) -> None:

@@ -252,7 +252,7 @@ def _tenant(state: Tenant) -> dict[str, Any]:
         "name": state.name,
         "tenant_id": state.tenant_id,
         "life": state.life.name.lower(),
-        **_said(state),
+        **_object_columns(state),
     }
 
 
@@ -262,7 +262,7 @@ def _namespace(state: Namespace) -> dict[str, Any]:
         "namespace_id": state.namespace_id,
         "tenant_id": state.tenant_id,
         "life": state.life.name.lower(),
-        **_said(state),
+        **_object_columns(state),
     }
 
 
@@ -273,11 +273,11 @@ def _topic(state: Topic) -> dict[str, Any]:
         "namespace_id": state.namespace_id,
         "partitions": state.partitions,
         "created_time_ms": state.created_time_ms,
-        **_said(state),
+        **_object_columns(state),
     }
 
 
-def _said(state: Tenant | Namespace | Topic) -> dict[str, Any]:
+def _object_columns(state: Tenant | Namespace | Topic) -> dict[str, Any]:
     return {
         "properties": dict(state.properties),
         "version": state.version,

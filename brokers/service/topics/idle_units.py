@@ -93,14 +93,17 @@ class IdleUnits:
 
 
 def _idle_time_ms(holding: Holding, unit: Assignment) -> int:
-    """Return how long the unit may be idle, 0 for ever: what is said nearest to it."""
-    for said in _said(holding, unit):
-        if said is not None:
-            return said
+    """Return how long the unit may be idle, 0 for ever.
+
+    The topic's own setting comes first, then its namespace's, then its tenant's.
+    """
+    for idle_time_ms in _idle_times_ms(holding, unit):
+        if idle_time_ms is not None:
+            return idle_time_ms
     return 0
 
 
-def _said(holding: Holding, unit: Assignment) -> Iterator[int | None]:
+def _idle_times_ms(holding: Holding, unit: Assignment) -> Iterator[int | None]:
     topic = holding.topics.get(unit.topic.topic_id)
     yield None if topic is None else topic.policies.idle_time_ms
     tenant_name, namespace_name, _ = unit.name.partition("://")[2].split("/", 2)

@@ -49,7 +49,7 @@ def get_policies(
 ) -> None:
     """Show what is said of an object, or with --merged what counts for it."""
     from nextgen.cli.calls.discovery_client import DiscoveryClient
-    from nextgen.cli.topics.policy_fields import said_fields
+    from nextgen.cli.topics.policy_fields import explicit_fields
     from protos.nextgen.v1.discovery_service_pb2 import GetPoliciesRequest
 
     nodes = endpoints(target, data_dir)
@@ -65,7 +65,7 @@ def get_policies(
         return
     shown = response.merged if merged else response.policies
     title = f"{name}, version {response.version}{', merged' if merged else ''}"
-    print_table(title, ("field", "value"), said_fields(shown))
+    print_table(title, ("field", "value"), explicit_fields(shown))
 
 
 def set_policies(

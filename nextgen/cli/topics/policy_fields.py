@@ -47,9 +47,9 @@ def unset_field(policies: Policies, path: str) -> None:
     message.ClearField(field.name)
 
 
-def said_fields(policies: Policies) -> list[tuple[str, str]]:
-    """Return path and value of everything that is said, in the order of the contract."""
-    return list(_said("", policies))
+def explicit_fields(policies: Policies) -> list[tuple[str, str]]:
+    """Return path and value of every field that is set, in the order of ``policies.proto``."""
+    return list(_explicit("", policies))
 
 
 def field_paths() -> Sequence[str]:
@@ -114,11 +114,11 @@ def _blank(field: FieldDescriptor) -> Any:
     )
 
 
-def _said(prefix: str, message: Any) -> Any:
+def _explicit(prefix: str, message: Any) -> Any:
     for field, value in message.ListFields():
         path = f"{prefix}{field.name}"
         if field.message_type is not None:
-            yield from _said(f"{path}.", value)
+            yield from _explicit(f"{path}.", value)
         elif field.is_repeated:
             yield path, ",".join(map(str, value))
         elif field.enum_type is not None:

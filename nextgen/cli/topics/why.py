@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from nextgen.cli.topics.policy_fields import said_fields
+from nextgen.cli.topics.policy_fields import explicit_fields
 from nextgen.client.log.event_keys import event_key
 from protos.nextgen.v1.events_pb2 import CandidateSeen, Event, PlacementDecision, TopicAssigned
 from protos.nextgen.v1.policies_pb2 import Policies
@@ -218,7 +218,7 @@ def _policy_step(event: Event, in_force: dict[str, Step]) -> list[Step]:
     said = []
     if not is_cleared:
         policies = Policies.FromString(event.policy_set.policy)
-        said = [pair for pair in said_fields(policies) if pair[0].startswith("placement.")]
+        said = [pair for pair in explicit_fields(policies) if pair[0].startswith("placement.")]
     if not said and name not in in_force:
         return []
     rules = ", ".join(f"{path.removeprefix('placement.')} {value}" for path, value in said)

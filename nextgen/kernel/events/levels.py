@@ -1,8 +1,9 @@
-"""Which events a program knows, as one number: what lets two releases share a group.
+"""The event level: which event types a program can read, as one number.
 
-Events only grow, and a replica that meets one it does not know stops for good. So each process
-says up to which level it knows events, and a leader writes those of a later level only when every
-member of its group has said that it knows them. Each component has a table of its events' levels.
+Event types are only ever added, and a replica that reads an unknown one stops for good. So each
+process reports its level, and a leader appends events of a later level only when every member of
+its group has reported at least that level. That lets two releases share a group (ADR 0041).
+Each component has a table of its events' levels.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from collections.abc import Sequence
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 
-EVENT_LEVEL_UNSAID = 1
-"""What a process knows that says nothing: the events of the releases without this number."""
+EVENT_LEVEL_UNREPORTED = 1
+"""Assumed of a process that reports no level: the releases before levels existed."""
 
 EVENT_LEVEL = 4
-"""What this program knows. Raised by one with the first event type, or form of an entry, that the
+"""The level of this program. Raised by one with the first event type, or form of an entry, that the
 release before does not know; never lowered."""
 
 EVENT_LEVEL_MAX = 10_000
-"""The highest level that a process may say it knows; a higher one is a mistake, not a release."""
+"""The highest level that a process may report; a higher one is a mistake, not a release."""
 
 CONFIGURATION_LEVEL = 2
 """Of the entries that hold a group's configuration: they came in with changes of the members."""

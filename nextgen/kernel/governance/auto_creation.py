@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nextgen.kernel.governance.policies import NO_AUTO_CREATION
-from nextgen.kernel.governance.policies import AutoCreation as Said
+from nextgen.kernel.governance.policies import AutoCreation as AutoCreationPolicy
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 
 ALLOW_PROPERTY = "allowAutoTopicCreation"
@@ -42,13 +42,15 @@ class AutoCreation:
     """Why nothing is created although it was not forbidden: which property has which value."""
 
 
-def auto_creation(properties: Mapping[str, str], said: Said = NO_AUTO_CREATION) -> AutoCreation:
-    """Return what counts for a namespace with these properties, of which ``said`` is said.
+def auto_creation(
+    properties: Mapping[str, str], policy: AutoCreationPolicy = NO_AUTO_CREATION
+) -> AutoCreation:
+    """Return what is in force for a namespace with these properties and this policy.
 
-    Upper and lower case are the same in properties, and those are not looked at of which the
-    policies say the same.
+    A field that the policy sets takes precedence over the property of the same meaning, which is
+    then not read. Values of properties are compared without regard to case.
     """
-    is_allowed, is_partitioned = said.is_allowed, said.is_partitioned
+    is_allowed, is_partitioned = policy.is_allowed, policy.is_partitioned
     if is_allowed is None:
         is_allowed, problem = _allowed_by(properties)
         if problem is not None:
@@ -61,8 +63,8 @@ def auto_creation(properties: Mapping[str, str], said: Said = NO_AUTO_CREATION) 
             return problem
     if not is_partitioned:
         return AutoCreation(True, 0)
-    if said.default_partitions is not None:
-        return AutoCreation(True, said.default_partitions)
+    if policy.default_partitions is not None:
+        return AutoCreation(True, policy.default_partitions)
     return _partitions_by(properties)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from nextgen.kernel.errors import NotLeader, TransferFailed, Unavailable
 from nextgen.kernel.events.levels import (
     CONFIGURATION_LEVEL,
-    EVENT_LEVEL_UNSAID,
+    EVENT_LEVEL_UNREPORTED,
     not_known_everywhere,
 )
 from nextgen.kernel.limits.cluster import ENTRIES_PER_MESSAGE_MAX
@@ -166,7 +166,7 @@ class PySyncObjGroup:
     @property
     def event_level(self) -> int:
         members = members_of(self._replica.configuration)
-        return min(map(self._event_level_of, members), default=EVENT_LEVEL_UNSAID)
+        return min(map(self._event_level_of, members), default=EVENT_LEVEL_UNREPORTED)
 
     def behind_event_level(self, level: int) -> Sequence[NodeId]:
         members = members_of(self._replica.configuration)

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import msgpack
 
-from nextgen.kernel.events.levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import (
     ENTRIES_PER_MESSAGE_MAX,
     MESH_FRAME_BYTES_MAX,
@@ -75,7 +75,7 @@ class Hello:
     node_id: NodeId
     target_id: NodeId
     incarnation: str
-    event_level: int = EVENT_LEVEL_UNSAID
+    event_level: int = EVENT_LEVEL_UNREPORTED
 
 
 def encode_frame(channel: int, message: Message) -> bytes:
@@ -158,7 +158,7 @@ def parse_hello(channel: int, message: Message) -> Hello:
     texts = [_hello_text(message, name, bytes_max) for name, bytes_max in _HELLO_TEXTS]
     if type(version) is not int:
         raise RemoteProtocolError("the hello lacks a valid protocol_version")
-    level = message.get("event_level", EVENT_LEVEL_UNSAID)
+    level = message.get("event_level", EVENT_LEVEL_UNREPORTED)
     if not is_event_level(level):
         raise RemoteProtocolError("the hello says a level of events that is none")
     cluster_id, node_id, target_id, incarnation = texts
@@ -176,7 +176,7 @@ def _hello_text(message: Message, name: str, bytes_max: int) -> str:
 
 def is_event_level(value: object) -> TypeGuard[int]:
     """Say whether ``value``, which came from elsewhere, can be a level of events."""
-    return type(value) is int and EVENT_LEVEL_UNSAID <= value <= EVENT_LEVEL_MAX
+    return type(value) is int and EVENT_LEVEL_UNREPORTED <= value <= EVENT_LEVEL_MAX
 
 
 class FrameReader:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
-from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import MESH_CONNECTIONS_MAX
 from nextgen.kernel.limits.raft import (
     MESH_HANDSHAKES_MAX,
@@ -206,9 +206,9 @@ class Mesh:
     def peer_event_level(self, node_id: NodeId) -> int:
         """Return which events a peer knows, as it said last, connected or not.
 
-        ``EVENT_LEVEL_UNSAID`` for one that was never heard.
+        ``EVENT_LEVEL_UNREPORTED`` for one that was never heard.
         """
-        return self._event_levels.get(node_id, EVENT_LEVEL_UNSAID)
+        return self._event_levels.get(node_id, EVENT_LEVEL_UNREPORTED)
 
     def keep_event_levels(
         self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]

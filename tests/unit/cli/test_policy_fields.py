@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextgen.cli.topics.policy_fields import field_paths, said_fields, set_field, unset_field
+from nextgen.cli.topics.policy_fields import explicit_fields, field_paths, set_field, unset_field
 from nextgen.kernel.errors import InvalidRequest
 from protos.nextgen.v1.policies_pb2 import (
     SCHEMA_COMPATIBILITY_FULL,
@@ -68,15 +68,15 @@ def test_a_field_or_a_group_is_unset():
     policies = policies_with("retention.time_ms=1", "retention.size_bytes=2", "topics_max=3")
 
     unset_field(policies, "retention.size_bytes")
-    assert said_fields(policies) == [("retention.time_ms", "1"), ("topics_max", "3")]
+    assert explicit_fields(policies) == [("retention.time_ms", "1"), ("topics_max", "3")]
     unset_field(policies, "retention")
-    assert said_fields(policies) == [("topics_max", "3")]
+    assert explicit_fields(policies) == [("topics_max", "3")]
 
 
 def test_a_list_is_replaced():
     policies = policies_with("placement.zones=a,b", "placement.zones=c")
 
-    assert said_fields(policies) == [("placement.zones", "c")]
+    assert explicit_fields(policies) == [("placement.zones", "c")]
 
 
 def test_what_is_said_can_be_typed_again():
@@ -90,7 +90,7 @@ def test_what_is_said_can_be_typed_again():
         "placement.units_per_broker_max=3",
     )
 
-    again = policies_with(*(f"{path}={value}" for path, value in said_fields(policies)))
+    again = policies_with(*(f"{path}={value}" for path, value in explicit_fields(policies)))
 
     assert again == policies
 

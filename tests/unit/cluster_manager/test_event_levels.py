@@ -13,7 +13,7 @@ from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
 from nextgen.replication.ports import NodeId
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, settle
 from tests.unit.cluster_manager.test_lookup_windows import BAD, message_of, recorded, said
@@ -68,7 +68,7 @@ async def one(tmp_path: Path) -> AsyncIterator[ManagerUnderTest]:
 async def test_an_event_that_is_too_late_for_a_replica_changes_nothing(
     one: ManagerUnderTest,
 ) -> None:
-    one.log.event_levels[NodeId("cm-3")] = EVENT_LEVEL_UNSAID
+    one.log.event_levels[NodeId("cm-3")] = EVENT_LEVEL_UNREPORTED
     term = one.manager.leader_term
     assert term is not None
     before, last_index = term.pending, one.log.status.last_index
@@ -85,7 +85,7 @@ async def test_an_event_that_is_too_late_for_a_replica_changes_nothing(
 async def test_windows_are_left_out_until_the_last_replica_knows_them(
     one: ManagerUnderTest,
 ) -> None:
-    one.log.event_levels[NodeId("cm-2")] = EVENT_LEVEL_UNSAID
+    one.log.event_levels[NodeId("cm-2")] = EVENT_LEVEL_UNREPORTED
 
     connection = await said(one, BAD)
 
@@ -100,7 +100,7 @@ async def test_windows_are_left_out_until_the_last_replica_knows_them(
 async def test_nodes_join_and_the_map_is_made_while_a_replica_is_older(
     one: ManagerUnderTest,
 ) -> None:
-    one.log.event_levels[NodeId("cm-2")] = EVENT_LEVEL_UNSAID
+    one.log.event_levels[NodeId("cm-2")] = EVENT_LEVEL_UNREPORTED
 
     await one.join_shard_nodes()
 

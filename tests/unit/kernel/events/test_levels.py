@@ -9,13 +9,13 @@ from nextgen.kernel.events.levels import (
     CONFIGURATION_LEVEL,
     EVENT_LEVEL,
     EVENT_LEVEL_MAX,
-    EVENT_LEVEL_UNSAID,
+    EVENT_LEVEL_UNREPORTED,
     not_known_everywhere,
 )
 
 
 def test_this_program_knows_more_than_one_that_says_nothing():
-    assert EVENT_LEVEL_UNSAID < CONFIGURATION_LEVEL <= EVENT_LEVEL <= EVENT_LEVEL_MAX
+    assert EVENT_LEVEL_UNREPORTED < CONFIGURATION_LEVEL <= EVENT_LEVEL <= EVENT_LEVEL_MAX
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from nextgen.kernel.errors import Refused
-from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.replication.host.raft_host import HostEnvironment, PySyncObjHost
 from nextgen.replication.journal.worker import ThreadRunner
@@ -79,7 +79,7 @@ async def dialed(made: Mesh, first: bytes, node_id: NodeId = HIGH):
 
 async def test_two_processes_of_this_release_know_it_of_each_other_also_when_one_is_gone() -> None:
     async with mesh(LOW) as (low, _):
-        assert low.peer_event_level(HIGH) == EVENT_LEVEL_UNSAID
+        assert low.peer_event_level(HIGH) == EVENT_LEVEL_UNREPORTED
         async with mesh(HIGH) as (high, _):
             await connect(low, LOW, high, HIGH)
             assert high.peer_event_level(LOW) == EVENT_LEVEL
@@ -94,7 +94,7 @@ async def test_what_a_peer_says_last_counts() -> None:
             assert low.peer_event_level(HIGH) == LATER
 
         async with dialed(low, hello_of_an_older_release(LOW)):
-            assert low.peer_event_level(HIGH) == EVENT_LEVEL_UNSAID
+            assert low.peer_event_level(HIGH) == EVENT_LEVEL_UNREPORTED
 
 
 async def test_what_was_kept_is_known_and_what_is_heard_is_told() -> None:
@@ -138,7 +138,7 @@ async def test_the_peer_that_was_heard_of_longest_ago_goes_first(
 
         assert [low.peer_event_level(each) for each in (first, second, third)] == [
             EVENT_LEVEL,
-            EVENT_LEVEL_UNSAID,
+            EVENT_LEVEL_UNREPORTED,
             EVENT_LEVEL,
         ]
 
@@ -332,7 +332,7 @@ async def test_a_member_that_was_never_heard_counts_as_one_of_the_first_release(
         await cluster.start_member(member)
 
     leader = await cluster.leader()
-    assert leader.event_level == EVENT_LEVEL_UNSAID
+    assert leader.event_level == EVENT_LEVEL_UNREPORTED
     assert leader.behind_event_level(EVENT_LEVEL) == (NodeId("node-3"),)
     await cluster.start_member(NodeId("node-3"))
     await eventually(lambda: leader.event_level == EVENT_LEVEL, "the third was heard")
@@ -349,13 +349,13 @@ def tell_all(simulation: MembershipSimulation, node_id: str, level: int) -> None
 def test_a_learner_counts_as_soon_as_it_is_one() -> None:
     async def scenario(simulation: MembershipSimulation) -> None:
         newcomer = simulation.node(4)
-        tell_all(simulation, "node-4", EVENT_LEVEL_UNSAID)
+        tell_all(simulation, "node-4", EVENT_LEVEL_UNREPORTED)
         leader = log_of(await simulation.leader())
         assert leader.event_level == EVENT_LEVEL
 
         await simulation.add_learner(newcomer)
 
-        assert leader.event_level == EVENT_LEVEL_UNSAID
+        assert leader.event_level == EVENT_LEVEL_UNREPORTED
         assert leader.behind_event_level(EVENT_LEVEL) == (newcomer.node_id,)
         tell_all(simulation, "node-4", EVENT_LEVEL)
         assert leader.event_level == EVENT_LEVEL
@@ -374,7 +374,7 @@ def test_members_are_not_changed_while_one_does_not_know_such_entries(kind: Chan
         leader = await simulation.leader()
         before, last_index = members(leader), log_of(leader).status.last_index
         follower = (await simulation.followers_of_three())[0]
-        tell_all(simulation, follower.node_id, EVENT_LEVEL_UNSAID)
+        tell_all(simulation, follower.node_id, EVENT_LEVEL_UNREPORTED)
 
         with pytest.raises(Refused, match=f"{follower.node_id} is not known to know changes of"):
             await simulation.change(kind, newcomer)
@@ -391,7 +391,7 @@ def test_the_one_that_does_not_know_such_entries_can_be_removed() -> None:
         leader = await simulation.leader()
         older, other = await simulation.followers_of_three()
         older.crash()
-        tell_all(simulation, older.node_id, EVENT_LEVEL_UNSAID)
+        tell_all(simulation, older.node_id, EVENT_LEVEL_UNREPORTED)
         remove = MemberChange(ChangeKind.REMOVE, older.node_id)
 
         made = await log_of(leader).change_members(remove)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.events.levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL_MAX, EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import ENTRIES_PER_MESSAGE_MAX, MESH_FRAME_BYTES_MAX
 from nextgen.kernel.limits.raft import (
     MESH_FRAME_PART_ITEMS_MAX,
@@ -90,7 +90,7 @@ def test_a_hello_carries_the_level_of_events() -> None:
 
 
 def test_a_hello_without_a_level_is_of_a_release_that_knows_the_first_events() -> None:
-    assert parse_hello(HELLO_CHANNEL, hello_saying()).event_level == EVENT_LEVEL_UNSAID
+    assert parse_hello(HELLO_CHANNEL, hello_saying()).event_level == EVENT_LEVEL_UNREPORTED
 
 
 def test_what_a_later_release_says_more_in_its_hello_is_passed_over() -> None:
@@ -99,7 +99,7 @@ def test_what_a_later_release_says_more_in_its_hello_is_passed_over() -> None:
     )
 
 
-@pytest.mark.parametrize("level", [EVENT_LEVEL_UNSAID, EVENT_LEVEL_MAX])
+@pytest.mark.parametrize("level", [EVENT_LEVEL_UNREPORTED, EVENT_LEVEL_MAX])
 def test_every_level_that_can_be_is_taken(level: int) -> None:
     assert parse_hello(HELLO_CHANNEL, hello_saying(event_level=level)).event_level == level
 

@@ -10,7 +10,7 @@ import pytest
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNSAID
+from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.placement import LOAD_EVENT_MS_MIN
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
@@ -96,7 +96,7 @@ async def world() -> AsyncIterator[World]:
     made.close()
 
 
-def hold_back(shard: ShardReplica | Harness, level: int = EVENT_LEVEL_UNSAID) -> None:
+def hold_back(shard: ShardReplica | Harness, level: int = EVENT_LEVEL_UNREPORTED) -> None:
     shard.log.event_levels[OLDER] = level
 
 
@@ -123,7 +123,7 @@ async def test_an_event_that_is_too_late_for_a_member_changes_nothing(world: Wor
 async def test_a_learner_holds_back_as_a_voter_does(world: World) -> None:
     shard = world.shards[1]
     learner = NodeId("learner-1")
-    shard.log.event_levels[learner] = EVENT_LEVEL_UNSAID
+    shard.log.event_levels[learner] = EVENT_LEVEL_UNREPORTED
     assert shard.log.event_level == EVENT_LEVEL
     await shard.log.change_members(MemberChange(ChangeKind.ADD_LEARNER, learner))
 
