@@ -224,6 +224,20 @@ def create_whole(storage: SharedStorage, temporary: str, content: bytes, *, labe
         storage.close(handle)
 
 
+def sync_file(storage: SharedStorage, handle: Handle, *, label: str) -> None:
+    """Return once everything written to the file is on the medium.
+
+    If that fails the system may hold bytes for written that are not, and a later sync would succeed
+    without them. They are dropped: a process that measures the file next reads the medium.
+    """
+    try:
+        storage.sync(handle, label=label)
+    except OSError:
+        with suppress(OSError):
+            storage.drop_cache(handle)
+        raise
+
+
 def read_file(storage: SharedStorage, path: str) -> bytes:
     """Return a small file's bytes."""
     handle = storage.open_to_read(path)

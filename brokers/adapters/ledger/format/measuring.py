@@ -14,6 +14,7 @@ from brokers.adapters.ledger.format.files import (
     Listing,
     UnitDirectory,
     read_file,
+    sync_file,
 )
 from brokers.adapters.ledger.format.records import (
     HEAD_BYTES,
@@ -231,7 +232,7 @@ def sync_files(storage: SharedStorage, paths: list[str], *, label: str) -> None:
     """Return once everything in these files is on the medium."""
     for path in paths:
         with opened(storage, path) as handle:
-            storage.sync(handle, label=label)
+            sync_file(storage, handle, label=label)
 
 
 def measure_epoch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from brokers.adapters.ledger.format.files import sync_file
 from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.storage.disk import Handle, SharedStorage
 
@@ -62,15 +63,7 @@ class AppendFile:
 
     def sync(self) -> None:
         """Return once everything appended is on the medium."""
-        handle = self._open()
-        try:
-            self._storage.sync(handle, label=self._label)
-        except OSError:
-            # The kernel may hold pages for written that are not. Without them whoever measures
-            # the file next sees what is on the medium.
-            with suppress(OSError):
-                self._storage.drop_cache(handle)
-            raise
+        sync_file(self._storage, self._open(), label=self._label)
         self.durable = self.end
 
     def finish(self) -> None:

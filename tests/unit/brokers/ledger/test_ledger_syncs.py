@@ -7,6 +7,7 @@ would be left of the disk at that moment.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,31 @@ async def test_a_loss_of_power_takes_nothing_that_was_promised() -> None:
 async def test_without_one_of_its_syncs_a_ledger_loses_what_was_promised(label: str) -> None:
     with pytest.raises((Lost, LedgerDamaged, FileNotFoundError)):
         await play(Life(ignored=label))
+
+
+async def test_a_failed_sync_of_what_a_predecessor_wrote_makes_nothing_durable() -> None:
+    life = Life()
+    life.take_over(1)
+    life.store()
+    life.write()
+    life.disk.fail_sync("ledger.predecessor", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        life.take_over(2)
+
+    life.take_over(2)
+
+    assert life.promised == 1
+
+
+async def test_a_failed_sync_of_the_own_epoch_makes_nothing_durable() -> None:
+    life = Life()
+    life.take_over(1)
+    life.store()
+    life.write()
+    life.disk.fail_sync("ledger.own", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        life.take_over(1)
+
+    life.take_over(1)
+
+    assert life.promised == 1
