@@ -10,15 +10,18 @@ from functools import partial
 from typing import Any
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits.pulsar import ACK_IDS_MAX
 from nextgen.pulsar.client import ConnectionLost, PulsarClientConnection
 from nextgen.pulsar.frames import FIELD_OF_TYPE, encode_frame
 from nextgen.pulsar.payload import message_payload
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
+    CommandAck,
     CommandProducer,
     CommandSend,
     CommandSubscribe,
+    MessageIdData,
     MessageMetadata,
 )
 from tests.support.costly_messages import costly_messages, varint
@@ -115,6 +118,23 @@ def payload_frames(bytes_max: int) -> Iterator[PulsarFrame]:
         made = MessageMetadata()
         made.MergeFromString(message.data)
         yield PulsarFrame(f"send: {message.name}", encode_frame(send, message_payload(made, b"m")))
+
+
+def acks_of_every_second_entry(target: Target, entries: int) -> Iterator[PulsarFrame]:
+    """Yield ACKs, each as long as may be, that leave a cursor with a hole for every id.
+
+    From the last entry to the first, so that all that is known already lies behind each id.
+    """
+    for number, last in enumerate(range(entries, 0, -2 * ACK_IDS_MAX)):
+        first = max(0, last - 2 * ACK_IDS_MAX)
+        ids = [
+            MessageIdData(ledgerId=target.ledger_id, entryId=entry_id)
+            for entry_id in range(last - 1, first, -2)
+        ]
+        ack = CommandAck(consumer_id=CONSUMER_ID, ack_type=CommandAck.Individual, message_id=ids)
+        command = BaseCommand(type=BaseCommand.ACK, ack=ack)
+        name = f"ack: into {number * ACK_IDS_MAX} holes"
+        yield PulsarFrame(name, _frame(command.SerializeToString()))
 
 
 def _frame(command: bytes) -> bytes:

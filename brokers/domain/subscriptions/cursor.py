@@ -84,7 +84,7 @@ class Cursor:
             return False
         if self.partial:
             self._words -= word_count(self.partial.pop(position, 0))
-        if self._is_next(position) and not self.ranges.count:
+        if not self.ranges.count and self._is_next(position):
             self.mark_delete = position
             return True
         if not self.ranges.add(position):

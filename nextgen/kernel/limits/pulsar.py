@@ -210,9 +210,9 @@ SUBSCRIPTION_UNACKED_MAX = 200_000
 """The same for all consumers of one subscription together: Pulsar's default."""
 
 ACK_IDS_MAX = 10_000
-"""Message ids in one ACK, some 50 ms of work, 150 in a cursor full of holes. Stock clients group
-1,000 (``maxAcknowledgmentGroupSize`` of Java's), or all that an application acknowledges at once:
-what its receiver queue held."""
+"""Message ids in one ACK, some 70 ms of work, however many holes its cursor has. Stock clients
+group 1,000 (``maxAcknowledgmentGroupSize`` of Java's), or all that an application acknowledges at
+once: what its receiver queue held."""
 
 ACK_SET_WORDS_MAX = 1_024
 """64-bit words that say which messages of a batch are open: batches of 65,536 messages, more

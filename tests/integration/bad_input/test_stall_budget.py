@@ -18,11 +18,16 @@ import pytest_asyncio
 from nextgen.client import Client
 from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
 from nextgen.kernel.limits.inbound import GRPC_COUNTED_BYTES_MIN
-from nextgen.kernel.limits.pulsar import PULSAR_FRAME_BYTES_MAX
+from nextgen.kernel.limits.pulsar import (
+    ACK_IDS_MAX,
+    CURSOR_HOLES_MAX,
+    PULSAR_FRAME_BYTES_MAX,
+)
 from tests.support import costly_pulsar, costly_requests, raw_calls
 from tests.support.member_channel import member_channel
 from tests.support.stall_budget import (
     GROWTH_SHARE_MAX,
+    LOG_BYTES_MAX,
     Cost,
     Measuring,
     ProbedCluster,
@@ -38,6 +43,7 @@ pytestmark = [
 ]
 
 TOPIC = "persistent://stall/budget/topic"
+TOPIC_OF_HOLES = "persistent://stall/budget/holes"
 NODES = {
     "discovery": "discovery-1",
     "shard": "shard-node-1",
@@ -76,8 +82,8 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pro
         async with Client(list(running.plan.discovery_endpoints)) as client:
             await client.create_tenant("stall")
             await client.create_namespace("stall/budget")
-            await client.create_topics([TOPIC])
-            await client.lookup([TOPIC])
+            await client.create_topics([TOPIC, TOPIC_OF_HOLES])
+            await client.lookup([TOPIC, TOPIC_OF_HOLES])
         yield running
 
 
@@ -231,6 +237,30 @@ async def test_no_http_request_stalls_grows_or_floods(cluster: ProbedCluster, ki
     costs = await measure(measuring, frames)
 
     judge(costs)
+
+
+async def test_no_ack_stalls_though_its_cursor_is_full_of_holes(cluster: ProbedCluster) -> None:
+    """What no frame shows without the state that made it costly.
+
+    An ACK of as many ids is within the budget for an empty cursor, as the other tests show, so it
+    is compared with that: on a slow machine both take longer.
+    """
+    target = replace(await pulsar_target(cluster, "broker"), topic=TOPIC_OF_HOLES)
+    entries = 2 * CURSOR_HOLES_MAX
+    target = replace(target, ledger_id=await costly_pulsar.publish(target, entries))
+    measuring = Measuring(cluster, NODES["broker"])
+
+    # Each only once: the second time there is nothing left to acknowledge.
+    costs = [
+        await measuring.once(frame.name, costly_pulsar.sender(target, frame))
+        for frame in costly_pulsar.acks_of_every_second_entry(target, entries)
+    ]
+
+    print(worst(costs))
+    assert len(costs) == CURSOR_HOLES_MAX // ACK_IDS_MAX
+    # Of two, the cheaper one: a collection of garbage may come in between.
+    assert min(cost.stall_ms for cost in costs[-2:]) <= 1.5 * costs[0].stall_ms, worst(costs)
+    assert max(cost.log_bytes for cost in costs) <= LOG_BYTES_MAX
 
 
 @pytest.mark.slow

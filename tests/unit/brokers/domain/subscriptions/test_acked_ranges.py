@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.domain.position import BEFORE_ALL, Position
+from brokers.domain.subscriptions import acked_ranges
 from brokers.domain.subscriptions.acked_ranges import AckedRanges
 
 positions = st.builds(Position, st.integers(1, 3), st.integers(0, 12))
 ranges = st.tuples(positions, st.integers(0, 5))
+
+
+@pytest.fixture(autouse=True, scope="module", params=[1, 2, 1_024])
+def block_positions_max(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Have every set of a few intervals in many blocks, then in one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(acked_ranges, "_BLOCK_POSITIONS_MAX", request.param)
+        yield request.param
 
 
 def listed(acked: AckedRanges) -> list[Position]:
@@ -96,3 +108,21 @@ def test_the_first_interval_is_taken_whole(added: list[tuple[Position, int]]) ->
     agree(acked, {position for position in model if position > last})
     acked.clear()
     agree(acked, set())
+
+
+@given(st.lists(st.one_of(ranges, positions), max_size=40))
+def test_blocks_stay_bounded_and_none_is_empty_beside_others(
+    block_positions_max: int, steps: list[tuple[Position, int] | Position]
+) -> None:
+    acked = AckedRanges()
+    for step in steps:
+        if isinstance(step, Position):
+            acked.remove_up_to(step)
+        else:
+            first, more = step
+            acked.add_range(first, first.entry_id + more)
+
+        sizes = [len(block) for block in acked._blocks]
+        assert max(sizes) <= block_positions_max
+        assert min(sizes) > 0 or sizes == [0]
+        assert len(acked._bounds) == len(sizes) - 1
