@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Table
 
+from nextgen.client.wire.fields import Conversion
 from nextgen.kernel.routing.ids import is_id
 from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import rows_digest, select_of
@@ -29,6 +30,7 @@ from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections import tables
+from shards.projections.row_fields import RowFields
 
 Row = tuple[Any, ...]
 
@@ -82,14 +84,12 @@ def _mapping(
     )
 
 
-def _pack(properties: Properties) -> str | None:
-    if not properties:
-        return None
+def _pack(properties: Properties) -> str:
     return json.dumps(dict(properties), ensure_ascii=False, separators=(",", ":"))
 
 
-def _unpack(packed: str | None) -> Properties:
-    return tuple(json.loads(packed).items()) if packed else ()
+def _unpack(packed: str) -> Properties:
+    return tuple(json.loads(packed).items())
 
 
 def pack_id(internal_id: str) -> str | bytes:
@@ -101,95 +101,37 @@ def _unpack_id(packed: str | bytes) -> str:
     return packed.hex() if isinstance(packed, bytes) else packed
 
 
-def _tenant_row(_: str, state: Tenant) -> tuple[Any, ...]:
-    return (
-        state.name,
-        state.tenant_id,
-        _pack(state.properties),
-        state.version,
-        int(state.life),
-        state.policies or None,
-        state.policies_version,
-    )
+def _pack_times(times_ms: tuple[int, ...]) -> str:
+    return " ".join(map(str, times_ms))
 
 
-def _tenant(row: Row) -> Tenant:
-    name, tenant_id, packed, version, life, policies, policies_version = row
-    return Tenant(
-        tenant_id,
-        name,
-        _unpack(packed),
-        version,
-        Life(life),
-        policies or NO_PACKED_POLICIES,
-        policies_version,
-    )
+def _unpack_times(packed: str) -> tuple[int, ...]:
+    return tuple(map(int, packed.split()))
 
 
-def _namespace_row(_: str, state: Namespace) -> tuple[Any, ...]:
-    return (
-        state.name,
-        state.namespace_id,
-        state.tenant_id,
-        _pack(state.properties),
-        state.version,
-        int(state.life),
-        state.policies or None,
-        state.policies_version,
-    )
+_ID: Conversion = (pack_id, _unpack_id)
+_PROPERTIES: Conversion = (_pack, _unpack)
+_EMPTY: dict[str, Any] = {"properties": (), "policies": NO_PACKED_POLICIES}
+_PARENT: dict[str, Conversion] = {"properties": _PROPERTIES, "life": (int, Life)}
 
-
-def _namespace(row: Row) -> Namespace:
-    name, namespace_id, tenant_id, packed, version, life, policies, policies_version = row
-    return Namespace(
-        namespace_id,
-        name,
-        tenant_id,
-        _unpack(packed),
-        version,
-        Life(life),
-        policies or NO_PACKED_POLICIES,
-        policies_version,
-    )
-
-
-def _topic_row(_: str, state: Topic) -> tuple[Any, ...]:
-    return (
-        state.name,
-        pack_id(state.topic_id),
-        state.partitions,
-        state.version,
-        pack_id(state.namespace_id),
-        state.created_time_ms,
-        _pack(state.properties) if state.properties else None,
-        state.policies or None,
-        state.policies_version,
-    )
-
-
-def _topic(row: Row) -> Topic:
-    (
-        name,
-        topic_id,
-        partitions,
-        version,
-        namespace_id,
-        created_time_ms,
-        packed,
-        policies,
-        policies_version,
-    ) = row
-    return Topic(
-        _unpack_id(topic_id),
-        name,
-        partitions,
-        version,
-        _unpack_id(namespace_id),
-        created_time_ms,
-        _unpack(packed),
-        policies or NO_PACKED_POLICIES,
-        policies_version,
-    )
+_TENANT = RowFields(Tenant, tables.TENANTS, converted=_PARENT, nullable=_EMPTY)
+_NAMESPACE = RowFields(Namespace, tables.NAMESPACES, converted=_PARENT, nullable=_EMPTY)
+_TOPIC = RowFields(
+    Topic,
+    tables.TOPICS,
+    converted={"properties": _PROPERTIES, "topic_id": _ID, "namespace_id": _ID},
+    nullable=_EMPTY,
+)
+_SESSION = RowFields(
+    BrokerSession,
+    tables.BROKER_SESSIONS,
+    converted={
+        "is_live": (int, bool),
+        "draining": (int, bool),
+        "started_at_ms": (_pack_times, _unpack_times),
+    },
+    inside={"endpoints": Endpoints},
+)
 
 
 def _gate_row(key: str, state: ParentGate) -> tuple[Any, ...]:
@@ -212,51 +154,6 @@ def _assignment(row: Row) -> Assignment:
     return Assignment(topic_id, unit, name, epoch, broker_id, _unpack_id(session_id))
 
 
-def _session_row(_: str, state: BrokerSession) -> tuple[Any, ...]:
-    endpoints = state.endpoints
-    return (
-        state.broker_id,
-        state.session_id,
-        state.epoch,
-        int(state.is_live),
-        endpoints.pulsar_url,
-        endpoints.grpc,
-        endpoints.http,
-        state.capacity_units,
-        state.zone,
-        state.granted_units,
-        state.rack,
-        state.quarantined_until_ms,
-        int(state.draining),
-        state.drain_units_per_second,
-        state.revision,
-        " ".join(map(str, state.started_at_ms)),
-    )
-
-
-def _session(row: Row) -> BrokerSession:
-    broker_id, session_id, epoch, is_live, pulsar_url, grpc, http, capacity, zone, granted = row[
-        :10
-    ]
-    rack, quarantined_until_ms, draining, drain_units_per_second, revision, started_at_ms = row[10:]
-    return BrokerSession(
-        broker_id,
-        session_id,
-        epoch,
-        bool(is_live),
-        Endpoints(pulsar_url, grpc, http),
-        capacity,
-        zone,
-        granted,
-        rack,
-        quarantined_until_ms,
-        bool(draining),
-        drain_units_per_second,
-        revision,
-        tuple(map(int, started_at_ms.split())),
-    )
-
-
 def _shard_row(_: str, state: Shard) -> tuple[Any, ...]:
     return (SHARD_KEY, json.dumps(state.ranges), state.shard_map_version)
 
@@ -275,12 +172,12 @@ def _number(row: Row) -> int:
 
 
 MAPPINGS: dict[StateKind, RowMapping] = {
-    StateKind.TENANT: _mapping(tables.TENANTS, _tenant_row, _tenant),
-    StateKind.NAMESPACE: _mapping(tables.NAMESPACES, _namespace_row, _namespace),
-    StateKind.TOPIC: _mapping(tables.TOPICS, _topic_row, _topic),
+    StateKind.TENANT: _mapping(tables.TENANTS, _TENANT.to_row, _TENANT.from_row),
+    StateKind.NAMESPACE: _mapping(tables.NAMESPACES, _NAMESPACE.to_row, _NAMESPACE.from_row),
+    StateKind.TOPIC: _mapping(tables.TOPICS, _TOPIC.to_row, _TOPIC.from_row),
     StateKind.PARENT_GATE: _mapping(tables.PARENT_GATES, _gate_row, _gate),
     StateKind.ASSIGNMENT: _mapping(tables.ASSIGNMENTS, _assignment_row, _assignment),
-    StateKind.BROKER_SESSION: _mapping(tables.BROKER_SESSIONS, _session_row, _session),
+    StateKind.BROKER_SESSION: _mapping(tables.BROKER_SESSIONS, _SESSION.to_row, _SESSION.from_row),
     StateKind.SHARD: _mapping(tables.SHARD_META, _shard_row, _shard),
     StateKind.USAGE: _mapping(tables.BROKER_USAGE, _number_row, _number),
     StateKind.TENANT_USAGE: _mapping(tables.TENANT_USAGE, _number_row, _number),
