@@ -40,104 +40,46 @@ From = Annotated[
 NoSnapshot = Annotated[bool, typer.Option("--no-snapshot", help="Only what changes from here on.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="End after so many lines; 0: never.")]
 
+WatchObjects = Callable[..., "AsyncGenerator[Change[Any]]"]
+"""What ``Client.watch_topics`` is."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(_watch)
 
 
-@_watch.command()
-def tenants(
-    prefix: Prefix = "",
-    names: Names = None,
-    token: From = "",
-    no_snapshot: NoSnapshot = False,
-    limit: Limit = 0,
-    target: Target = None,
-    data_dir: DataDir = None,
-    json_output: JsonFlag = False,
+def _add_watch(
+    objects: str,
+    help_text: str,
+    watch_of: Callable[[Client], WatchObjects],
+    prefix_of: Callable[[str], str] = str,
 ) -> None:
-    """Watch tenants."""
-    _run(
-        lambda client: client.watch_tenants(
-            prefix=prefix, names=names or (), resume=token, without_snapshot=no_snapshot
-        ),
-        endpoints_of(target, data_dir),
-        limit,
-        json_output=json_output,
-    )
+    """Add the command that watches ``objects``; ``prefix_of`` completes a prefix of names."""
 
+    def watch(
+        prefix: Prefix = "",
+        names: Names = None,
+        token: From = "",
+        no_snapshot: NoSnapshot = False,
+        limit: Limit = 0,
+        target: Target = None,
+        data_dir: DataDir = None,
+        json_output: JsonFlag = False,
+    ) -> None:
+        _run(
+            lambda client: watch_of(client)(
+                prefix=prefix_of(prefix),
+                names=names or (),
+                resume=token,
+                without_snapshot=no_snapshot,
+            ),
+            endpoints_of(target, data_dir),
+            limit,
+            json_output=json_output,
+        )
 
-@_watch.command()
-def namespaces(
-    prefix: Prefix = "",
-    names: Names = None,
-    token: From = "",
-    no_snapshot: NoSnapshot = False,
-    limit: Limit = 0,
-    target: Target = None,
-    data_dir: DataDir = None,
-    json_output: JsonFlag = False,
-) -> None:
-    """Watch namespaces."""
-    _run(
-        lambda client: client.watch_namespaces(
-            prefix=prefix, names=names or (), resume=token, without_snapshot=no_snapshot
-        ),
-        endpoints_of(target, data_dir),
-        limit,
-        json_output=json_output,
-    )
-
-
-@_watch.command()
-def topics(
-    prefix: Prefix = "",
-    names: Names = None,
-    token: From = "",
-    no_snapshot: NoSnapshot = False,
-    limit: Limit = 0,
-    target: Target = None,
-    data_dir: DataDir = None,
-    json_output: JsonFlag = False,
-) -> None:
-    """Watch topics."""
-    _run(
-        lambda client: client.watch_topics(
-            prefix=_with_domain(prefix),
-            names=names or (),
-            resume=token,
-            without_snapshot=no_snapshot,
-        ),
-        endpoints_of(target, data_dir),
-        limit,
-        json_output=json_output,
-    )
-
-
-@_watch.command()
-def assignments(
-    prefix: Prefix = "",
-    names: Names = None,
-    token: From = "",
-    no_snapshot: NoSnapshot = False,
-    limit: Limit = 0,
-    target: Target = None,
-    data_dir: DataDir = None,
-    json_output: JsonFlag = False,
-) -> None:
-    """Watch which brokers serve topics and partitions."""
-    _run(
-        lambda client: client.watch_assignments(
-            prefix=_with_domain(prefix),
-            names=names or (),
-            resume=token,
-            without_snapshot=no_snapshot,
-        ),
-        endpoints_of(target, data_dir),
-        limit,
-        json_output=json_output,
-    )
+    _watch.command(objects, help=help_text)(watch)
 
 
 @_watch.command("map")
@@ -265,3 +207,14 @@ def _print_map(state: ShardMap, *, json_output: bool) -> None:
 def _with_domain(prefix: str) -> str:
     """Return ``prefix`` with the domain that a short name means, as in Pulsar's names."""
     return f"{_PERSISTENT}{prefix}" if prefix and "://" not in prefix else prefix
+
+
+_add_watch("tenants", "Watch tenants.", lambda client: client.watch_tenants)
+_add_watch("namespaces", "Watch namespaces.", lambda client: client.watch_namespaces)
+_add_watch("topics", "Watch topics.", lambda client: client.watch_topics, _with_domain)
+_add_watch(
+    "assignments",
+    "Watch which brokers serve topics and partitions.",
+    lambda client: client.watch_assignments,
+    _with_domain,
+)
