@@ -44,6 +44,7 @@ def test_the_cluster_keeps_its_promises_whatever_happens(seed: int) -> None:
     assert answers["effective"] > 2, "too few policies were set to prove anything"
     assert answers["drained"] + answers["unloaded"] > 0
     assert run.simulation is not None
+    assert (len(run.simulation.proofs) > 100) == run.simulation.plan.has_secret
     assert run.simulation.invariants.freshness.judged > 400, "too few lookups were judged"
     assert run.simulation.invariants.freshness.judged_absent > 100, "too few absences were judged"
     assert run.simulation.storage.answers > 500, "too few messages were acknowledged"

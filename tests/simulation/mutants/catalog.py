@@ -11,6 +11,7 @@ from tests.simulation.mutants import (
     lookups,
     mends,
     peers,
+    proofs,
     replicas,
     sessions,
 )
@@ -20,6 +21,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Faults that were found by reading, put back": mends.MUTANTS,
     "The engine": engine.MUTANTS,
     "The Raft port": peers.MUTANTS,
+    "Calls between processes": proofs.MUTANTS,
     "A node's replicas": replicas.MUTANTS,
     "Leases and the capacity ledger": capacity.MUTANTS,
     "Broker sessions": sessions.MUTANTS,

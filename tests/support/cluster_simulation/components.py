@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class ClusterPlan:
     """Leases end and are given back within seconds, so that a run sees it."""
     outcome_window_positions: int | None = None
     """Outcomes of commands are forgotten so soon, so that a run sees it; None: as in production."""
+    has_secret: bool = False
+    """Processes of the cluster know a secret, and calls between them need proof of it."""
     feed_page_events: int = ASSIGNMENT_DELTAS_PER_UPDATE_MAX
     """Of the assignments' feed: with small ones a discovery node catches up page by page."""
 
@@ -107,19 +109,27 @@ def limits_of(plan: ClusterPlan) -> Iterator[None]:
         yield
 
 
-def serve_of(plan: ClusterPlan, name: str, directory: Path, make_host: MakeHost) -> Serve:
+def serve_of(
+    plan: ClusterPlan,
+    name: str,
+    directory: Path,
+    make_host: MakeHost,
+    *,
+    secret_file: Path | None = None,
+) -> Serve:
     """Return what the process ``name`` runs."""
     kind = kind_of(name)
+    secret = {"cluster_secret_file": secret_file}
     if kind == "manager":
-        return partial(
-            cluster_manager.serve, _manager_config(plan, name, directory), make_host=make_host
-        )
+        manager = replace(_manager_config(plan, name, directory), **secret)
+        return partial(cluster_manager.serve, manager, make_host=make_host)
     if kind == "shard":
-        return partial(shards.serve, _shard_config(plan, name, directory), make_host=make_host)
+        shard = replace(_shard_config(plan, name, directory), **secret)
+        return partial(shards.serve, shard, make_host=make_host)
     if kind == "discovery":
-        return partial(discovery.serve, _discovery_config(plan, name))
+        return partial(discovery.serve, replace(_discovery_config(plan, name), **secret))
     assert kind == "broker", f"there is no {kind}"
-    return partial(broker.serve, _broker_config(plan, name, directory))
+    return partial(broker.serve, replace(_broker_config(plan, name, directory), **secret))
 
 
 def kind_of(name: str) -> str:

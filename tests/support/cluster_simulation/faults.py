@@ -274,7 +274,7 @@ class Faults:
             names = [name for name in names if name not in placement.replicas]
         node_id = self._chance.choice(names)
         self._is_changing_replicas = True
-        operator = simulation.client(f"operator-{self.counts['replicas']}")
+        operator = simulation.operator(f"operator-{self.counts['replicas']}")
         work = simulation.change_replicas(change, placement.shard_id, node_id)
         task = operator.run(simulation.loop.create_task, work)
         try:

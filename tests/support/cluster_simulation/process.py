@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from nextgen.runtime.security.cluster_proof import ClusterCredentials
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop, SimulatedTask
 from tests.support.sim_process import Condition, SimProcess
 from tests.support.virtual_time import VirtualWorker
@@ -28,6 +29,8 @@ class SimulatedProcess(SimProcess):
         self.freezes = 0
         self.wall_offset_ms = 0
         self.disk_delay_ms = DISK_DELAY_MS
+        self.credentials: ClusterCredentials | None = None
+        """What it proves its calls with; None: it has no cluster secret."""
         self.collectors: list[Any] = []
         """What it registered for Prometheus: the way to its objects for those who check."""
         self.resident: Any = None

@@ -24,6 +24,7 @@ from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.report import SeedReport
 from tests.support.cluster_simulation.administrators import Administrator
+from tests.support.cluster_simulation.cluster_secret import proven_calls
 from tests.support.cluster_simulation.components import ClusterPlan, limits_of
 from tests.support.cluster_simulation.contenders import Contender, Records, judge
 from tests.support.cluster_simulation.faults import Faults
@@ -132,6 +133,7 @@ class ClusterRun:
             simulated_world(self._loop, simulation.network, self.seed),
             shared_storage(simulation.storage),
             limits_of(simulation.plan),
+            proven_calls(simulation.violate, simulation.proofs),
         ):
             failures.clear()
             try:
@@ -487,6 +489,8 @@ def plan_of(seed: int) -> ClusterPlan:
         has_short_leases=chance.random() < 0.5,
         outcome_window_positions=chance.choice((None, 10, 40)),
         feed_page_events=chance.choice((2, 50, ASSIGNMENT_DELTAS_PER_UPDATE_MAX)),
+        # By a chance of its own: seeds without a secret have the history that they had before.
+        has_secret=random.Random(f"secret {seed}").random() < 0.5,
     )
 
 

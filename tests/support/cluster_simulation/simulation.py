@@ -19,7 +19,14 @@ from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.ports import Role
 from nextgen.runtime.lifecycle.process import Shutdown
-from tests.support.cluster_simulation.components import ClusterPlan, has_disk, serve_of
+from nextgen.runtime.security.cluster_proof import ClusterCredentials
+from tests.support.cluster_simulation.cluster_secret import write_secret
+from tests.support.cluster_simulation.components import (
+    CLUSTER_ID,
+    ClusterPlan,
+    has_disk,
+    serve_of,
+)
 from tests.support.cluster_simulation.in_touch import InTouch
 from tests.support.cluster_simulation.invariants import Invariants
 from tests.support.cluster_simulation.network import Network
@@ -88,7 +95,9 @@ class Node:
             return self.host
 
         directory = self.machine.directory if self.machine is not None else simulation.root
-        serve = serve_of(simulation.plan, self.name, directory, make_host)
+        serve = serve_of(
+            simulation.plan, self.name, directory, make_host, secret_file=simulation.secret_file
+        )
         self._task = process.run(simulation.loop.create_task, serve(shutdown))
         self._task.add_done_callback(
             lambda task: self._ended(process, shutdown, task), context=OUTSIDE
@@ -155,6 +164,9 @@ class ClusterSimulation:
         self.loop = loop
         self.root = root
         self.plan = plan or ClusterPlan()
+        self.secret_file = write_secret(root) if self.plan.has_secret else None
+        self.proofs: list[str] = []
+        """The process that took it, for each proof of the secret."""
         self.seed = seed
         self.storage = Storage()
         self._disturbed_at_s: dict[str, float] = {}
@@ -298,6 +310,12 @@ class ClusterSimulation:
         """Return a process for somebody who uses the cluster."""
         process = SimulatedProcess(self.loop, self.chance, name)
         self.remains.append(process)
+        return process
+
+    def operator(self, name: str) -> SimulatedProcess:
+        """Return a process for an operator, who has the cluster secret if there is one."""
+        process = self.client(name)
+        process.credentials = ClusterCredentials.load(CLUSTER_ID, self.secret_file)
         return process
 
     def start_all(self) -> None:
